@@ -320,8 +320,12 @@ fn from_plan(message: &str) -> SqlError {
     if let Some(error) = reworded(&line) {
         return error;
     }
-    let rules: [(&str, ErrorKind); 19] = [
+    let rules: [(&str, ErrorKind); 20] = [
         ("non-boolean predicate", ErrorKind::DatatypeMismatch),
+        (
+            "Inconsistent data type across values list",
+            ErrorKind::DatatypeMismatch,
+        ),
         ("Invalid function", ErrorKind::UndefinedFunction),
         ("Failed to coerce arguments", ErrorKind::UndefinedFunction),
         ("does not support", ErrorKind::UndefinedFunction),
@@ -384,6 +388,13 @@ fn reworded(line: &str) -> Option<SqlError> {
     if let Some(name) = after("Invalid qualifier ") {
         let message = format!("missing FROM-clause entry for table \"{name}\"");
         return Some(SqlError::new(ErrorKind::UndefinedTable, message));
+    }
+    if line.contains("failed to match any signature")
+        && let Some((name, _)) = after("Function '").and_then(|rest| rest.split_once('\''))
+    {
+        let message = format!("function {name} does not exist");
+        let hint = "No function matches the given name and argument types. You might need to add explicit type casts.";
+        return Some(SqlError::new(ErrorKind::UndefinedFunction, message).with_hint(hint));
     }
     if line.contains("LIMIT must be") {
         let message = "LIMIT must not be negative";

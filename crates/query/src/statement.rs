@@ -27,6 +27,7 @@ use datafusion::sql::sqlparser::{
 
 mod create_table_as;
 
+pub(crate) use create_table_as::is_without_data;
 pub(crate) use spelling::RESERVED;
 pub(crate) use uniqueness::no_matching_constraint;
 

@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use aerostat_types::{ErrorKind, SQL_TYPE_KEY, SqlType};
 use arrow::datatypes::{DataType, Field};
+use datafusion::common::tree_node::TreeNode;
 use datafusion::common::{DFSchema, Result, ScalarValue};
+use datafusion::logical_expr::expr::{Exists, InSubquery};
 use datafusion::logical_expr::{Cast, Expr, ExprSchemable, Operator};
 
 use super::{Operand, equal, literal_as, no_operator, operand, operator, raise, type_name};
@@ -59,10 +61,10 @@ fn sides(
             as_text_parameter(right, zone)?,
         )),
         (Operand::Unknown, Operand::Typed(ty)) => {
-            typed(op, literal_as(left, ty, zone)?, right, schema, zone)
+            typed(op, literal_beside(left, ty, zone)?, right, schema, zone)
         }
         (Operand::Typed(ty), Operand::Unknown) => {
-            typed(op, left, literal_as(right, ty, zone)?, schema, zone)
+            typed(op, left, literal_beside(right, ty, zone)?, schema, zone)
         }
         (Operand::Typed(_), Operand::Typed(_)) => typed(op, left, right, schema, zone),
         (Operand::Unknown, Operand::Foreign) => {
@@ -86,6 +88,15 @@ fn beside_list(literal: Expr, other: &Expr, schema: &DFSchema, zone: &Zone) -> R
     match field.data_type() {
         list @ DataType::List(_) => Ok(operator::as_list(&literal, list, zone)?.unwrap_or(literal)),
         _ => Ok(literal),
+    }
+}
+
+/// A literal or parameter beside a value of `ty` as an operator takes it: there are none of varchars, so
+/// that a parameter beside one is a text.
+pub(super) fn literal_beside(expr: Expr, ty: SqlType, zone: &Zone) -> Result<Expr> {
+    match (&expr, ty) {
+        (Expr::Placeholder(_), SqlType::Varchar(_)) => literal_as(expr, SqlType::Text, zone),
+        _ => literal_as(expr, ty, zone),
     }
 }
 
@@ -264,6 +275,85 @@ fn midnight(expr: &Expr) -> Option<Expr> {
         }
         _ => None,
     }
+}
+
+/// The items of IN as they are compared: where several of them name no column, these and what is
+/// looked for have a type in common, which the items become (PostgreSQL's `transformAExprIn`).
+/// What the others are, and what has no such type, is compared as it is.
+///
+/// # Errors
+/// Those of string literals that are not values of the type.
+pub(super) fn listed(
+    left: &Expr,
+    items: Vec<Expr>,
+    schema: &DFSchema,
+    zone: &Zone,
+) -> Result<Vec<Expr>> {
+    let are_columns = items.iter().map(names_column);
+    let are_columns = are_columns.collect::<Result<Vec<bool>>>()?;
+    let together = items.iter().zip(&are_columns);
+    let together = together.filter(|(_, is_column)| !**is_column);
+    if together.clone().count() < 2 {
+        return Ok(items);
+    }
+    let mut common: Option<SqlType> = None;
+    for one in std::iter::once(left).chain(together.map(|(item, _)| item)) {
+        common = match (operand(one, schema)?, common) {
+            (Operand::Unknown, so_far) => so_far,
+            (Operand::Typed(ty), None) => Some(ty),
+            (Operand::Typed(ty), Some(so_far)) => listed_type(so_far, ty),
+            (Operand::Foreign, _) => return Ok(items),
+        };
+        if common.is_none() && operand(one, schema)? != Operand::Unknown {
+            return Ok(items);
+        }
+    }
+    let Some(common) = common else {
+        return Ok(items);
+    };
+    let typed = items.into_iter().zip(are_columns);
+    let typed = typed.map(|(item, is_column)| {
+        if is_column {
+            return Ok(item);
+        }
+        match operand(&item, schema)? {
+            Operand::Unknown if !is_null(&item) => literal_as(item, without_digits(common), zone),
+            Operand::Typed(ty) if must_cast(ty, common) || pads(ty) != pads(common) => {
+                let (_, from) = item.to_field(schema)?;
+                cast::resolve(item, &from, &Arc::new(named_field(common)), zone)
+            }
+            _ => Ok(item),
+        }
+    });
+    typed.collect()
+}
+
+/// [`common_type`] among the items of IN, where a `char(n)` that comes first stays one.
+fn listed_type(so_far: SqlType, ty: SqlType) -> Option<SqlType> {
+    match so_far {
+        SqlType::Char(_) if ty.is_text() && ty != so_far => Some(SqlType::BPCHAR),
+        _ => common_type(so_far, ty),
+    }
+}
+
+/// Whether the blanks at the end of such a value count for nothing.
+fn pads(ty: SqlType) -> bool {
+    matches!(ty, SqlType::Char(_))
+}
+
+/// Whether an expression names a column of its own query, also in a subquery.
+fn names_column(expr: &Expr) -> Result<bool> {
+    expr.exists(|part| {
+        Ok(match part {
+            Expr::Column(_) => true,
+            Expr::ScalarSubquery(subquery)
+            | Expr::Exists(Exists { subquery, .. })
+            | Expr::InSubquery(InSubquery { subquery, .. }) => {
+                !subquery.outer_ref_columns.is_empty()
+            }
+            _ => false,
+        })
+    })
 }
 
 /// Alternatives of one type, and the kind of text that they are.

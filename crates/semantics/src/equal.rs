@@ -6,9 +6,10 @@
 //! | by | becomes |
 //! |---|---|
 //! | `ORDER BY f`, `PARTITION BY f`, `DISTINCT ON (f)` | `float_order(f)`, `interval_order(f)` |
-//! | `ORDER BY` an array with NULLs elsewhere than as the greatest | first whether it is NULL, then the array |
-//! | the same of arrays of floats or intervals | `array_order(a)` |
+//! | `ORDER BY` an array | `array_sort_key(a)`, as Arrow puts the NULLs in arrays where it puts NULL, or first |
+//! | `PARTITION BY` an array of floats or intervals | `array_order(a)` |
 //! | `count(DISTINCT f)` | `count(DISTINCT float_order(f))` |
+//! | other aggregates of `DISTINCT i` | one that keeps an interval of each length |
 //! | `GROUP BY i`, `DISTINCT` of intervals and such arrays | below; DataFusion gathers floats itself |
 //!
 //! ```text
@@ -22,23 +23,26 @@
 use std::sync::{Arc, LazyLock};
 
 use aerostat_types::{ErrorKind, SqlError, SqlType};
+use arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Column, DFSchema, Result};
 use datafusion::functions_aggregate::expr_fn::first_value;
-use datafusion::logical_expr::expr::{AggregateFunctionParams, Sort};
+use datafusion::logical_expr::expr::{AggregateFunction, Sort};
 use datafusion::logical_expr::{
     Aggregate, Distinct, DistinctOn, Expr, ExprSchemable, GroupingSet, LogicalPlan, Projection,
     ScalarUDF, lit, when,
 };
 use datafusion::optimizer::AnalyzerRule;
 
+use crate::functions::aggregate::distinct_intervals::{self, Arranged};
 use crate::functions::array_order::{self, is_told_apart};
 use crate::functions::{float_order, temporal::Temporal};
-use crate::{Operand, external, operand};
+use crate::{Operand, external, operand, raise};
 
 static FLOAT_ORDER: LazyLock<Arc<ScalarUDF>> = LazyLock::new(float_order::function);
 static ARRAY_ORDER: LazyLock<Arc<ScalarUDF>> = LazyLock::new(array_order::function);
+static ARRAY_SORT_KEY: LazyLock<Arc<ScalarUDF>> = LazyLock::new(array_order::sort_key);
 
 /// What equal values have in common, and what orders as they do.
 ///
@@ -72,56 +76,66 @@ pub(crate) fn keys(exprs: &mut [Expr], schema: &DFSchema) -> Result<()> {
     Ok(())
 }
 
-/// Orders by [`key`]s.
+/// Orders by [`key`]s. Those of arrays are bytes, whatever they are compared by: a sort, the filter
+/// that a top-n query puts before its rows, a merge, a window's frame. Arrow's comparisons put the NULLs
+/// in an array where the array's own NULL would be, or first, but they are greater than any other item.
 ///
 /// # Errors
 /// Those of types.
-pub(crate) fn order_by(sort: &mut Vec<Sort>, schema: &DFSchema) -> Result<()> {
-    let mut by = Vec::with_capacity(sort.len());
-    for mut one in sort.drain(..) {
-        if puts_nulls_apart(&one, schema)? {
-            by.push(one.expr.clone().is_null().sort(!one.nulls_first, false));
-            one.nulls_first = !one.asc;
-        }
-        one.expr = key(one.expr, schema)?;
-        by.push(one);
+pub(crate) fn order_by(sort: &mut [Sort], schema: &DFSchema) -> Result<()> {
+    for one in sort {
+        let expr = std::mem::take(&mut one.expr);
+        // A parameter may have no type yet.
+        one.expr = match expr.get_type(schema) {
+            Ok(DataType::List(_)) => ARRAY_SORT_KEY.call(vec![expr]),
+            _ => key(expr, schema)?,
+        };
     }
-    *sort = by;
     Ok(())
 }
 
-/// Whether arrays are ordered so that NULL does not stand where the greatest does. Arrow puts the
-/// NULLs in arrays where it puts NULL, but they are greater than any other item.
-fn puts_nulls_apart(one: &Sort, schema: &DFSchema) -> Result<bool> {
-    Ok(one.asc == one.nulls_first && one.expr.get_type(schema)?.is_list())
-}
-
-/// The arguments of an aggregate over distinct values, which then are distinct where they differ.
+/// An aggregate over distinct values: its arguments become keys, which are distinct where values differ, or
+/// it becomes one that keeps one of those intervals that are equal.
 ///
 /// # Errors
 /// `FeatureNotSupported` where values are wanted of which one stands for all that are equal.
-pub(crate) fn distinct(
-    name: &str,
-    params: &mut AggregateFunctionParams,
-    schema: &DFSchema,
-) -> Result<()> {
-    // One of those that are equal is as good as another.
-    if matches!(name, "min" | "max") {
-        return Ok(());
-    }
+pub(crate) fn distinct(call: &mut AggregateFunction, schema: &DFSchema) -> Result<()> {
+    let AggregateFunction { func, params } = call;
+    let is_counted = func.name() == "count";
+    let mut are_intervals = false;
+    let mut are_arrays = false;
     for argument in &params.args {
-        let is_interval = operand(argument, schema)? == Operand::Typed(SqlType::Interval);
-        let is_array = is_told_apart(&argument.get_type(schema)?);
-        if is_interval && name == "array_agg" || is_array && name != "count" {
+        are_intervals |= operand(argument, schema)? == Operand::Typed(SqlType::Interval);
+        are_arrays |= is_told_apart(&argument.get_type(schema)?);
+    }
+    match &params.args[..] {
+        [argument] if are_intervals && !is_counted => {
+            let mut sort = params.order_by.iter();
+            if sort.any(|one| one.expr != *argument) {
+                let message = "in an aggregate with DISTINCT, ORDER BY expressions must appear in argument list";
+                return Err(raise(ErrorKind::InvalidColumnReference, message));
+            }
+            let first = params.order_by.first();
+            let arranged = Arranged {
+                is_ascending: first.is_none_or(|one| one.asc),
+                are_nulls_first: first.is_some_and(|one| one.nulls_first),
+            };
+            *func = distinct_intervals::over(func, arranged);
+            params.distinct = false;
+            params.order_by.clear();
             return Ok(());
         }
-        if is_interval && name != "count" {
-            let message = format!("{name}(DISTINCT interval) is not supported");
+        _ if are_intervals && !is_counted => {
+            let message = format!("{}(DISTINCT interval) is not supported", func.name());
             let error = SqlError::new(ErrorKind::FeatureNotSupported, message);
             return Err(external(error.with_hint(
                 "Take the distinct intervals in a subquery: SELECT DISTINCT.",
             )));
         }
+        // One of those that are equal is as good as another.
+        _ if matches!(func.name(), "min" | "max") => return Ok(()),
+        _ if are_arrays && !is_counted => return Ok(()),
+        _ => {}
     }
     keys(&mut params.args, schema)?;
     for one in &mut params.order_by {

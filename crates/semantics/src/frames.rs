@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | an interval | any | its length, which offsets are added to as to it |
 //! | a time | with offsets | the same of the time as an interval |
-//! | a time, uuid, bytea | without | GROUPS, which means the same |
+//! | a time, uuid, bytea, array | without | GROUPS, which means the same |
 //! | a date, a timestamp | with offsets | offsets that are read as PostgreSQL reads intervals |
 //!
 //! What a call then makes, row by row, is watched ([`watched`]).
@@ -16,7 +16,7 @@ use aerostat_types::{ErrorKind, SqlError, SqlType};
 use arrow::datatypes::IntervalMonthDayNano;
 use datafusion::common::{DFSchema, Result, ScalarValue};
 use datafusion::logical_expr::expr::{Sort, WindowFunction};
-use datafusion::logical_expr::{WindowFrame, WindowFrameBound, WindowFrameUnits};
+use datafusion::logical_expr::{ExprSchemable, WindowFrame, WindowFrameBound, WindowFrameUnits};
 
 use crate::functions::cast::{self, Zone};
 use crate::functions::temporal::{Temporal, order};
@@ -49,6 +49,14 @@ fn framed(mut call: WindowFunction, schema: &DFSchema, zone: &Zone) -> Result<Wi
         return Ok(call);
     };
     let Operand::Typed(ty) = operand(&first.expr, schema)? else {
+        let ty = first.expr.get_type(schema);
+        if ty.is_ok_and(|ty| ty.is_list()) {
+            if has_offset(&mut params.window_frame) {
+                let message = "RANGE with offset PRECEDING/FOLLOWING is not supported for column type anyarray";
+                return Err(raise(ErrorKind::FeatureNotSupported, message));
+            }
+            params.window_frame.units = WindowFrameUnits::Groups;
+        }
         equal::order_by(&mut params.order_by, schema)?;
         return Ok(call);
     };

@@ -18,11 +18,12 @@
 //! * Casts that Arrow does as PostgreSQL does stay `Expr::Cast`; the others
 //!   become `functions::cast`.
 //!
-//! * Equal values are sorted and gathered as equal (`equal`).
+//! * Equal values are sorted and gathered as equal (`equal`), and volatile keys drawn once (`drawn`).
 //! * What `unnest` makes of a row has not its key (`expanded`).
 //! * The ORDER BY of a subquery is told to who depends on it (`order`).
 //! * Subqueries that DataFusion cannot plan become joins (`unnest`).
 //! * What functions make is counted before they make it (`growth`).
+//! * What DataFusion takes for one another is kept apart (`alike`).
 //! * Constants are computed between analyzer and optimizer, for their errors (`constants`).
 //!
 //! Left to others: names of output columns, catalogue casts (`regclass`), DML.
@@ -31,8 +32,10 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
+mod alike;
 mod compare;
 mod constants;
+mod drawn;
 mod equal;
 mod expanded;
 mod frames;
@@ -49,6 +52,7 @@ mod order;
 mod pattern;
 mod placeholders;
 mod planner;
+mod recursive;
 mod repeated;
 mod rule;
 mod sets;
@@ -73,7 +77,7 @@ use datafusion::optimizer::common_subexpr_eliminate::CommonSubexprEliminate;
 use datafusion::optimizer::{Analyzer, AnalyzerRule, Optimizer, OptimizerRule};
 
 pub use constants::compute_constants;
-pub use literals::{array_items, type_literals};
+pub use literals::{any_of, array_items, type_literals};
 pub(crate) use operand::{Operand, literal_as, operand};
 pub use repeated::count_repeated;
 pub use rule::resolve_constant;
@@ -84,6 +88,7 @@ pub use types::name_of_arrow;
 pub(crate) fn before_type_coercion() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     vec![
         Arc::new(unnest::SubqueryForms),
+        Arc::new(drawn::DrawOnce),
         Arc::new(rule::PostgresSemantics),
         Arc::new(equal::GatherEqual),
     ]
@@ -127,7 +132,7 @@ pub fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
         if rule.name() == common.name() {
             rules.push(Arc::new(shift::ShiftSums));
         }
-        rules.push(null_equal::apart(totals::kept(rule)));
+        rules.push(null_equal::apart(alike::apart(totals::kept(rule))));
     }
     rules.push(Arc::new(guard::GuardFallible));
     rules.into_iter().map(stoppable::optimizer).collect()

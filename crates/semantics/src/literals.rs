@@ -18,6 +18,7 @@
 //! | `@ x`, `~ x`, `\|/ x`, `\|\|/ x` | `abs(x)`, `bitwise_not(x)`, `sqrt(x)`, `cbrt(x)` |
 //! | `VALUES (f(x)), ('1')` | `VALUES (f(x)), (CASE WHEN false THEN f(x) WHEN true THEN '1' END)` |
 //! | `x = ANY ('{1,2}')`, `x <> ALL (ARRAY[1, 2])` | `x IN ('1', '2')`, `x NOT IN (1, 2)` |
+//! | `x = ANY (ARRAY['a', y])` | `each(x) IN ('a', y)`, where IN might give the items another type |
 //! | `x < ANY (ARRAY[1, 2])`, `x LIKE ALL ('{a%}')` | `x < 1 OR x < 2`, `x LIKE 'a%'` |
 //! | `x < ANY (a)` | `quantified(x, a, '<', false)` ([`crate::functions`]) |
 //! | `(a, b) IS NULL` | `a IS NULL AND b IS NULL` |
@@ -30,6 +31,7 @@
 //! | `CURRENT_TIMESTAMP(0)` | `round_time(current_timestamp(), 0)` |
 //! | `interval '1' year to month`, `'1'::interval month` | `'1 mon'::interval` |
 //! | `x::interval hour`, `x::interval(2)` | `keep_fields(x::interval, …)` |
+//! | `ARRAY[x]::interval(2)[]` | `ARRAY[keep_fields(x::interval, …)]::interval[]` |
 //! | `age(x)` | `age(current_date, x)` |
 //! | `text(x)`, `int4(x)`, `date(x)` | `x::text`, `x::int4`, `x::date` |
 //! | `make_interval(days => 10)` | `make_interval(0, 0, 0, 10, 0, 0, 0)` |
@@ -67,7 +69,8 @@ use choice::{null_if_literal, same_as_literal, typed_branch};
 use number::{bare, bare_frame, fits_numeric, is_number, is_wrapped, literal_type, negate};
 use tuples::{compare_rows, is_comparison, is_row_beside_value, members, row_in_list};
 
-pub use array::array_items;
+pub use array::{any_of, array_items};
+pub(crate) use calls::items_keep_part;
 
 /// Rewrites a query, DML statement or expression as the module says. Call it
 /// once between parser and planner; a second call changes nothing.
@@ -165,12 +168,10 @@ impl VisitorMut for Rewriter {
         }
         limit_for_fetch(query);
         self.depth -= 1;
-        if let SetExpr::Values(values) = &mut *query.body
-            && !(self.inserts && self.depth == 0)
-        {
-            rows::type_columns(&mut values.rows);
-            rows::type_numbers(&mut values.rows);
-            rows::type_by_others(&mut values.rows);
+        let is_plain = matches!(*query.body, SetExpr::Values(_));
+        match is_plain && self.inserts && self.depth == 0 {
+            true => rows::type_inserted(&mut query.body),
+            false => rows::type_values(&mut query.body),
         }
         ControlFlow::Continue(())
     }
@@ -230,11 +231,26 @@ fn rewrite(expr: &mut Expr) -> Result<(), SqlError> {
             data_type,
             ..
         } if calls::interval_type(data_type).is_some() => {
+            calls::check_digits(data_type)?;
             let ty = calls::interval_type(data_type).unwrap_or_default();
             *expr = match string_of(value) {
                 Some(text) => calls::interval_of(text, ty)?,
                 None => calls::kept_fields(std::mem::replace(value, null()), ty),
             };
+        }
+        Expr::Cast {
+            expr: array,
+            data_type,
+            ..
+        } if matches!(**array, Expr::Array(_)) && items_keep_part(data_type) => {
+            if let (Expr::Array(array), Some(item)) =
+                (&mut **array, calls::take_item_type(data_type))
+            {
+                for value in &mut array.elem {
+                    wrap(value, item.clone());
+                    rewrite(value)?;
+                }
+            }
         }
         Expr::TypedString(typed) if calls::interval_type(&typed.data_type).is_some() => {
             let ty = calls::interval_type(&typed.data_type).unwrap_or_default();

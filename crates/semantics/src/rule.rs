@@ -25,10 +25,11 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::AnalyzerRule;
 
 use super::{
-    Operand, compare, equal, frames, lists, operand, operator, pattern, placeholders, raise, sets,
+    Operand, compare, equal, frames, lists, operand, operator, pattern, placeholders, raise,
+    recursive, sets,
 };
 use crate::functions::cast::{self, Zone};
-use crate::functions::{aggregate, any, arithmetic, arrays, datetime, temporal};
+use crate::functions::{aggregate, any, arithmetic, arrays, datetime, named, temporal};
 
 /// Resolves literals, operators and casts as PostgreSQL does.
 #[derive(Debug)]
@@ -107,6 +108,10 @@ fn rewrite_plan(plan: LogicalPlan, zone: &Zone, stage: Stage) -> Result<Transfor
     let rewritten = match (stage, rewritten.data) {
         (Stage::Resolve, LogicalPlan::Union(union)) => {
             Transformed::yes(LogicalPlan::Union(sets::union(union, zone)?))
+        }
+        (Stage::Resolve, LogicalPlan::RecursiveQuery(query)) => {
+            let query = recursive::of_one_type(query, zone)?;
+            Transformed::yes(LogicalPlan::RecursiveQuery(query))
         }
         (Stage::Resolve, LogicalPlan::Join(join)) if sets::is_set_operation(&join) => {
             Transformed::yes(sets::operation(join, zone)?)
@@ -303,6 +308,13 @@ impl Resolver<'_> {
             low,
             high,
         } = between;
+        let is_list = |one: &Expr| one.get_type(self.schema).is_ok_and(|ty| ty.is_list());
+        if is_list(&expr) || is_list(&low) || is_list(&high) {
+            let compared =
+                |op, bound| operator::resolve(op, (*expr).clone(), bound, self.schema, self.zone);
+            let both = compared(Operator::GtEq, *low)?.and(compared(Operator::LtEq, *high)?);
+            return Ok(if negated { not(both) } else { both });
+        }
         let (for_low, low) = self.pair(Operator::GtEq, (*expr).clone(), *low)?;
         let (for_high, high) = self.pair(Operator::LtEq, (*expr).clone(), *high)?;
         if for_low == for_high {
@@ -323,14 +335,14 @@ impl Resolver<'_> {
             list,
             negated,
         } = list;
-        let list = match operand(&expr, self.schema)? {
-            // Constants take the type that they have in common with what is looked for.
-            Operand::Typed(SqlType::Real) if list.len() > 1 => self.as_reals(list)?,
-            _ => list,
+        let (expr, is_any) = named::behind_each(*expr);
+        let list = match is_any {
+            true => list,
+            false => compare::listed(&expr, list, self.schema, self.zone)?,
         };
         let mut pairs = Vec::with_capacity(list.len());
         for item in list {
-            let (value, item) = self.pair(Operator::Eq, (*expr).clone(), item)?;
+            let (value, item) = self.pair(Operator::Eq, expr.clone(), item)?;
             // A constant is looked for among constants bit by bit.
             pairs.push(match value {
                 Expr::Literal(..) => (
@@ -341,22 +353,6 @@ impl Resolver<'_> {
             });
         }
         Ok(lists::membership(pairs, negated))
-    }
-
-    fn as_reals(&self, list: Vec<Expr>) -> Result<Vec<Expr>> {
-        let mut typed = Vec::with_capacity(list.len());
-        for item in &list {
-            let Expr::Literal(..) = item else {
-                return Ok(list);
-            };
-            let (_, from) = item.to_field(self.schema)?;
-            if SqlType::of_field(&from).is_none_or(|ty| ty == SqlType::Double) {
-                return Ok(list);
-            }
-            let real = Arc::new(SqlType::Real.field("", true));
-            typed.push(cast::resolve(item.clone(), &from, &real, self.zone)?);
-        }
-        Ok(typed)
     }
 
     /// What is looked for and the subquery's values are brought to what `=` compares.
@@ -486,11 +482,14 @@ impl Resolver<'_> {
 
     fn function(&self, call: ScalarFunction) -> Result<Expr> {
         let ScalarFunction { func, mut args } = call;
+        if func.name() == crate::functions::merged::MERGED {
+            return crate::functions::merged::resolve(args, self.schema, self.zone);
+        }
         placeholders::type_arguments(&func, &mut args, self.schema, self.zone)?;
         if let ("nullif", [left, right]) = (func.name(), &args[..]) {
             return self.null_if(Arc::clone(&func), left.clone(), right.clone());
         }
-        let mut text = None;
+        let (mut text, mut item) = (None, None);
         let mut unify = |construct, args| -> Result<Vec<Expr>> {
             let unified = compare::unify(construct, args, self.schema, self.zone)?;
             text = unified.text;
@@ -500,7 +499,11 @@ impl Resolver<'_> {
             "coalesce" => unify("COALESCE", args)?,
             "greatest" => unify("GREATEST", args)?,
             "least" => unify("LEAST", args)?,
-            "make_array" => compare::unify("ARRAY", args, self.schema, self.zone)?.alternatives,
+            "make_array" => {
+                let unified = compare::unify("ARRAY", args, self.schema, self.zone)?;
+                item = unified.text;
+                unified.alternatives
+            }
             "octet_length" => self.with_blanks(args)?,
             "format" => self.shown_each(self.with_blanks(args)?, false)?,
             "concat" | "concat_ws" => self.shown_each(args, false)?,
@@ -540,7 +543,13 @@ impl Resolver<'_> {
             );
         }
         let is_plain = call.func.name() == "overlay";
-        let call = compare::as_text(Expr::ScalarFunction(call), text);
+        let call = Expr::ScalarFunction(call);
+        if let Some(ty @ SqlType::Char(_)) = item {
+            let (_, list) = call.to_field(self.schema)?;
+            let list = Arc::new(ty.of_items(Field::clone(&list)));
+            return Ok(Expr::Cast(Cast::new_from_field(Box::new(call), list)));
+        }
+        let call = compare::as_text(call, text);
         Ok(match is_plain {
             // The only function of texts that gives no views, as a string literal is none.
             true => Expr::Cast(Cast::new(Box::new(call), DataType::Utf8View)),
@@ -574,9 +583,13 @@ impl Resolver<'_> {
         shown.collect()
     }
 
-    /// The items of an array as they are written, before they are joined.
+    /// The items of an array as they are written, before they are joined. What has a name of its own
+    /// stands for the values of `string_agg`, which are texts.
     fn written(&self, mut args: Vec<Expr>) -> Result<Vec<Expr>> {
-        if let Some(array) = args.first_mut() {
+        let named = named::NAMED;
+        let are_texts =
+            matches!(args.first(), Some(Expr::ScalarFunction(of)) if of.func.name() == named);
+        if !are_texts && let Some(array) = args.first_mut() {
             let (_, from) = array.to_field(self.schema)?;
             *array = cast::written(std::mem::take(array), &from);
         }
@@ -596,7 +609,7 @@ impl Resolver<'_> {
                 None => left,
             },
             (Operand::Unknown, Operand::Typed(r)) => {
-                super::literal_as(left, compare::without_digits(r), self.zone)?
+                compare::literal_beside(left, compare::without_digits(r), self.zone)?
             }
             (Operand::Unknown, Operand::Unknown) => {
                 super::literal_as(left, SqlType::Text, self.zone)?
@@ -654,7 +667,7 @@ impl Resolver<'_> {
         }
         // What is distinct is ordered by what it is.
         match call.params.distinct {
-            true => equal::distinct(call.func.name(), &mut call.params, self.schema)?,
+            true => equal::distinct(&mut call, self.schema)?,
             false => equal::order_by(&mut call.params.order_by, self.schema)?,
         }
         if self.two_phase && !call.params.distinct && call.func.name() == aggregate::SUM {

@@ -2,7 +2,8 @@
 //!
 //! The columns of both sides are brought to the type that PostgreSQL chooses for them
 //! ([`compare::common_type`]), string literals included, so that DataFusion, which would choose
-//! another, has nothing to choose. What it leaves to do is to widen numerics.
+//! another, has nothing to choose. What it leaves to do is to widen numerics. Of more than two
+//! inputs the first two are resolved before they meet the third, as in PostgreSQL.
 //!
 //! DataFusion plans INTERSECT as a semi join and EXCEPT as an anti join, both over the left side's
 //! distinct rows. With ALL a row counts as often as it is there:
@@ -21,12 +22,13 @@ use std::sync::Arc;
 
 use aerostat_types::{ErrorKind, SqlType};
 use arrow::datatypes::DataType;
-use datafusion::common::{Column, NullEquality, Result, ScalarValue};
+use datafusion::common::{Column, NullEquality, Result, ScalarValue, TableReference};
 use datafusion::functions_window::expr_fn::row_number;
+use datafusion::logical_expr::expr::Placeholder;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{
     Distinct, Expr, ExprFunctionExt, Join, JoinType, LogicalPlan, LogicalPlanBuilder, Projection,
-    Union,
+    SubqueryAlias, Union,
 };
 
 use super::compare::{self, named_field};
@@ -41,23 +43,21 @@ const OCCURRENCES: [&str; 2] = ["\u{1}occurrence", "\u{1}occurrence there"];
 /// # Errors
 /// `DatatypeMismatch` where there is none.
 pub(super) fn union(union: Union, zone: &Zone) -> Result<Union> {
-    let mut inputs = union.inputs.clone();
-    let is_changed = match_types("UNION", &mut inputs, zone)?;
-    if match_names(&mut inputs)? || is_changed {
-        Union::try_new_with_loose_types(inputs)
-    } else {
-        Ok(union)
-    }
+    let mut inputs = union.inputs;
+    match_types("UNION", &mut inputs, zone)?;
+    match_names(&mut inputs)?;
+    // Its types are read anew also where nothing was changed here: an input that is a union itself
+    // has others now.
+    Union::try_new_with_loose_types(inputs)
 }
 
 /// Gives the columns of all inputs the names of the first's: DataFusion takes an input that is left
-/// alone for the union, and looks for these. Whether any had others.
-fn match_names(inputs: &mut [Arc<LogicalPlan>]) -> Result<bool> {
+/// alone for the union, and looks for these.
+fn match_names(inputs: &mut [Arc<LogicalPlan>]) -> Result<()> {
     let Some((first, others)) = inputs.split_first_mut() else {
-        return Ok(false);
+        return Ok(());
     };
     let wanted = first.schema();
-    let mut is_changed = false;
     for input in others {
         let schema = Arc::clone(input.schema());
         if schema.fields().len() != wanted.fields().len() {
@@ -77,10 +77,9 @@ fn match_names(inputs: &mut [Arc<LogicalPlan>]) -> Result<bool> {
                 outputs,
                 Arc::clone(input),
             )?));
-            is_changed = true;
         }
     }
-    Ok(is_changed)
+    Ok(())
 }
 
 /// Whether a join stands for INTERSECT or EXCEPT, before any other join compares NULLs so.
@@ -109,7 +108,14 @@ pub(super) fn operation(join: Join, zone: &Zone) -> Result<LogicalPlan> {
         _ => (Arc::clone(&join.left), true),
     };
     let mut inputs = vec![left, Arc::clone(&join.right)];
+    let names: Vec<_> = inputs.iter_mut().map(take_name).collect();
     match_types(construct, &mut inputs, zone)?;
+    for (input, name) in inputs.iter_mut().zip(names) {
+        if let Some(name) = name {
+            let named = SubqueryAlias::try_new(Arc::clone(input), name)?;
+            *input = Arc::new(LogicalPlan::SubqueryAlias(named));
+        }
+    }
     let mut sides = inputs.into_iter().map(Arc::unwrap_or_clone);
     let (Some(left), Some(right)) = (sides.next(), sides.next()) else {
         return Ok(LogicalPlan::Join(join));
@@ -119,6 +125,17 @@ pub(super) fn operation(join: Join, zone: &Zone) -> Result<LogicalPlan> {
     }
     let left = LogicalPlanBuilder::from(left).distinct()?.build()?;
     join_rows(left, right, join_type)
+}
+
+/// Takes off the name that DataFusion has given a side whose columns are called as the other's:
+/// below it stands what tells string literals and NULLs from columns.
+fn take_name(input: &mut Arc<LogicalPlan>) -> Option<TableReference> {
+    let LogicalPlan::SubqueryAlias(named) = &**input else {
+        return None;
+    };
+    let (rows, name) = (Arc::clone(&named.input), named.alias.clone());
+    *input = rows;
+    Some(name)
 }
 
 fn join_rows(left: LogicalPlan, right: LogicalPlan, join_type: JoinType) -> Result<LogicalPlan> {
@@ -172,8 +189,8 @@ fn numbered(rows: LogicalPlan, name: &str) -> Result<LogicalPlan> {
         .build()
 }
 
-/// Brings each column of all inputs to one type; whether that changed any.
-fn match_types(construct: &str, inputs: &mut [Arc<LogicalPlan>], zone: &Zone) -> Result<bool> {
+/// Brings each column of all inputs to one type.
+fn match_types(construct: &str, inputs: &mut [Arc<LogicalPlan>], zone: &Zone) -> Result<()> {
     let columns = inputs
         .iter()
         .map(|input| input.schema().fields().len())
@@ -183,7 +200,7 @@ fn match_types(construct: &str, inputs: &mut [Arc<LogicalPlan>], zone: &Zone) ->
     for column in 0..columns {
         wanted.push(common_type(construct, inputs, column)?);
     }
-    let mut is_changed = lists_of_literals(inputs, columns, zone)?;
+    lists_of_literals(inputs, columns, zone)?;
     for input in inputs {
         let changes: Vec<(usize, SqlType)> = wanted
             .iter()
@@ -197,15 +214,13 @@ fn match_types(construct: &str, inputs: &mut [Arc<LogicalPlan>], zone: &Zone) ->
                 &changes,
                 zone,
             )?);
-            is_changed = true;
         }
     }
-    Ok(is_changed)
+    Ok(())
 }
 
-/// Makes lists of the string literals beside lists; whether there were any.
-fn lists_of_literals(inputs: &mut [Arc<LogicalPlan>], columns: usize, zone: &Zone) -> Result<bool> {
-    let mut is_changed = false;
+/// Makes lists of the string literals beside lists.
+fn lists_of_literals(inputs: &mut [Arc<LogicalPlan>], columns: usize, zone: &Zone) -> Result<()> {
     for column in 0..columns {
         let mut types = inputs
             .iter()
@@ -224,12 +239,38 @@ fn lists_of_literals(inputs: &mut [Arc<LogicalPlan>], columns: usize, zone: &Zon
                     outputs[column] = name.restore(typed);
                     let typed = Projection::try_new(outputs, Arc::clone(&projection.input))?;
                     *input = Arc::new(LogicalPlan::Projection(typed));
-                    is_changed = true;
                 }
             }
         }
     }
-    Ok(is_changed)
+    Ok(())
+}
+
+/// What is known of the type of an input's column.
+enum Known {
+    /// Nothing: it is a string literal or NULL, which is a text beside no other type.
+    Untyped,
+    /// It is a parameter, or a union of such, which gets its type elsewhere.
+    Open,
+    /// None of ours, as lists.
+    Foreign,
+    Type(SqlType),
+}
+
+fn known(input: &LogicalPlan, column: usize) -> Known {
+    let field = input.schema().field(column);
+    if unknown_column(input, column) {
+        return Known::Untyped;
+    }
+    match nested_type(input, column) {
+        Some(ty) => Known::Type(ty),
+        None if !field.data_type().is_null() => {
+            SqlType::of_field(field).map_or(Known::Foreign, Known::Type)
+        }
+        // Other NULLs of a union have been given types.
+        None if is_union(input) || is_parameter(input, column) => Known::Open,
+        None => Known::Untyped,
+    }
 }
 
 /// The type that a column's inputs have in common; nothing where it is none of ours.
@@ -239,13 +280,16 @@ fn common_type(
     column: usize,
 ) -> Result<Option<SqlType>> {
     let mut common: Option<SqlType> = None;
+    let mut is_open = false;
     for input in inputs {
-        let field = input.schema().field(column);
-        if unknown_column(input, column) || field.data_type().is_null() {
-            continue;
-        }
-        let Some(ty) = nested_type(input, column).or(SqlType::of_field(field)) else {
-            return Ok(None);
+        let ty = match known(input, column) {
+            Known::Untyped => continue,
+            Known::Open => {
+                is_open = true;
+                continue;
+            }
+            Known::Foreign => return Ok(None),
+            Known::Type(ty) => ty,
         };
         common = Some(match common {
             None => ty,
@@ -256,25 +300,27 @@ fn common_type(
             })?,
         });
     }
-    Ok(common)
+    // PostgreSQL resolves two inputs at a time: a third meets texts.
+    Ok(common.or((!is_open).then_some(SqlType::Text)))
 }
 
 /// Whether a column must be cast. DataFusion widens numerics among themselves, and in a UNION
 /// integers to numerics; of INTERSECT and EXCEPT, which are joins, it compares what is wider.
 fn differs(construct: &str, input: &LogicalPlan, column: usize, wanted: SqlType) -> bool {
-    let field = input.schema().field(column);
     if unknown_column(input, column) {
         return wanted != SqlType::Text;
     }
-    let Some(own) = nested_type(input, column).or(SqlType::of_field(field)) else {
-        return false;
+    let own = match known(input, column) {
+        Known::Untyped => return true,
+        Known::Open | Known::Foreign => return false,
+        Known::Type(own) => own,
     };
     match wanted {
         SqlType::Numeric { .. } => {
             let is_integer = matches!(own, SqlType::SmallInt | SqlType::Integer | SqlType::BigInt);
             is_integer && construct != "UNION"
         }
-        _ => !field.data_type().is_null() && own != wanted,
+        _ => own != wanted,
     }
 }
 
@@ -285,11 +331,23 @@ fn nested_type(input: &LogicalPlan, column: usize) -> Option<SqlType> {
         LogicalPlan::Distinct(Distinct::All(inner)) => return nested_type(inner, column),
         _ => return None,
     };
-    let types = union.inputs.iter().map(|input| {
-        let own = |input: &LogicalPlan| SqlType::of_field(input.schema().fields().get(column)?);
-        nested_type(input, column).or_else(|| own(input))
-    });
+    let types = union
+        .inputs
+        .iter()
+        .filter_map(|input| match known(input, column) {
+            Known::Untyped | Known::Open => None,
+            Known::Foreign => Some(None),
+            Known::Type(ty) => Some(Some(ty)),
+        });
     types.reduce(|a, b| compare::common_type(a?, b?))?
+}
+
+fn is_union(input: &LogicalPlan) -> bool {
+    match input {
+        LogicalPlan::Union(_) => true,
+        LogicalPlan::Distinct(Distinct::All(inner)) => is_union(inner),
+        _ => false,
+    }
 }
 
 fn unaliased(expr: &Expr) -> &Expr {
@@ -299,17 +357,36 @@ fn unaliased(expr: &Expr) -> &Expr {
     }
 }
 
-/// Whether a column is a string literal, which has no type yet.
+/// Whether a column is a string literal or a parameter that has no type yet.
 fn unknown_column(input: &LogicalPlan, column: usize) -> bool {
     let LogicalPlan::Projection(projection) = input else {
         return false;
     };
     let expr = projection.expr.get(column).map(unaliased);
-    matches!(expr, Some(Expr::Literal(ScalarValue::Utf8(_), _)))
+    matches!(
+        expr,
+        Some(
+            Expr::Literal(ScalarValue::Utf8(_), _)
+                | Expr::Placeholder(Placeholder { field: None, .. })
+        )
+    )
+}
+
+/// Whether a column is a parameter that nothing has given a type.
+fn is_parameter(input: &LogicalPlan, column: usize) -> bool {
+    let LogicalPlan::Projection(projection) = input else {
+        return false;
+    };
+    let expr = projection.expr.get(column).map(unaliased);
+    matches!(expr, Some(Expr::Placeholder(_)))
 }
 
 /// The rows with some columns of other types, under the names that they had.
-fn retyped(input: LogicalPlan, changes: &[(usize, SqlType)], zone: &Zone) -> Result<LogicalPlan> {
+pub(super) fn retyped(
+    input: LogicalPlan,
+    changes: &[(usize, SqlType)],
+    zone: &Zone,
+) -> Result<LogicalPlan> {
     let (literals, cast): (Vec<_>, Vec<_>) = changes
         .iter()
         .copied()
@@ -327,7 +404,12 @@ fn retyped(input: LogicalPlan, changes: &[(usize, SqlType)], zone: &Zone) -> Res
             return Ok(expr);
         };
         let name = names.save(&expr);
-        let target = Arc::new(named_field(*ty));
+        let target = match schema.field(at).data_type() {
+            // A NULL says no more of its type than the others do.
+            DataType::Null => ty.field("", true),
+            _ => named_field(*ty),
+        };
+        let target = Arc::new(target);
         Ok(name.restore(cast::resolve(expr, schema.field(at), &target, zone)?))
     });
     let outputs = outputs.collect::<Result<Vec<_>>>()?;

@@ -42,6 +42,14 @@ pub(crate) fn kept(
         "eliminate_join" => |plan| plan.exists(|node| Ok(is_aggregate(node, seems_unique))),
         _ => return rule,
     };
+    unless(rule, is_spoilt)
+}
+
+/// A rule that leaves alone what it would spoil.
+pub(crate) fn unless(
+    rule: Arc<dyn OptimizerRule + Send + Sync>,
+    is_spoilt: fn(&LogicalPlan) -> Result<bool>,
+) -> Arc<dyn OptimizerRule + Send + Sync> {
     Arc::new(Kept { rule, is_spoilt })
 }
 

@@ -15,6 +15,7 @@ use datafusion::sql::sqlparser::ast::{
     TimezoneInfo,
 };
 
+use super::literals::items_keep_part;
 use super::{external, type_name};
 
 /// What the metadata says of `numeric` without precision, which a cast
@@ -55,6 +56,10 @@ fn field_of(sql_type: &AstType) -> std::result::Result<FieldRef, SqlError> {
         // An array's type does not say how many dimensions it has: int[][] is int[].
         if matches!(&**element, AstType::Array(_)) {
             return field_of(element);
+        }
+        // A list's items have no digits and fields; those of a constructor have them before.
+        if items_keep_part(sql_type) {
+            return Err(unsupported(&format!("{element}[]").to_lowercase()));
         }
         let mut item = field_of(element)?.as_ref().clone().with_name("item");
         // A list has no other items than those it says it has, and a text says nothing: lists of

@@ -30,5 +30,7 @@ pub use keyword::{
 pub use layout::{Layout, LayoutError};
 pub use out_of_memory::OutOfMemory;
 pub use schema::{CheckConstraint, Column, IndexKind, TableIndex, TableSchema};
-pub use sql_type::{NUMERIC_DEFAULT, Physical, SQL_TYPE_KEY, SqlType, VALUE_BYTES_MAX};
+pub use sql_type::{
+    ITEM_TYPE_KEY, NUMERIC_DEFAULT, Physical, SQL_TYPE_KEY, SqlType, VALUE_BYTES_MAX,
+};
 pub use zone::{Zone, ZoneName};

@@ -19,13 +19,18 @@
 //! where a client sees the value.
 
 use std::fmt;
+use std::sync::Arc;
 
-use arrow_schema::{DataType, Field, IntervalUnit, TimeUnit};
+use arrow_schema::{DataType, Field, FieldRef, IntervalUnit, TimeUnit};
 use serde::{Deserialize, Serialize};
 
 /// Metadata key under which an Arrow field carries its SQL type, so that type
 /// modifiers survive planning.
 pub const SQL_TYPE_KEY: &str = "aerostat.type";
+
+/// Metadata key under which the field of a list carries the SQL type of its items, where these are
+/// of another kind of text than `text`.
+pub const ITEM_TYPE_KEY: &str = "aerostat.item";
 
 /// The longest single value, in bytes: a variable slot counts length in 24 bits.
 pub const VALUE_BYTES_MAX: usize = (1 << 24) - 1;
@@ -222,6 +227,28 @@ impl SqlType {
             return field;
         }
         field.with_metadata([(SQL_TYPE_KEY.to_owned(), self.to_string())].into())
+    }
+
+    /// A field of a list, whose items are of this type: lists of texts are of one Arrow type, whatever
+    /// kind of text their items are, so that these metadata alone tell.
+    pub fn of_items(self, list: Field) -> Field {
+        let mut metadata = list.metadata().clone();
+        metadata.insert(ITEM_TYPE_KEY.to_owned(), self.to_string());
+        list.with_metadata(metadata)
+    }
+
+    /// The item of a list's field, with the metadata that say its type; nothing for what is no list.
+    pub fn item_of(list: &Field) -> Option<FieldRef> {
+        let DataType::List(item) = list.data_type() else {
+            return None;
+        };
+        Some(match list.metadata().get(ITEM_TYPE_KEY) {
+            Some(named) => {
+                let named = [(SQL_TYPE_KEY.to_owned(), named.clone())].into();
+                Arc::new(item.as_ref().clone().with_metadata(named))
+            }
+            None => Arc::clone(item),
+        })
     }
 
     /// PostgreSQL's number for the type.
@@ -459,6 +486,19 @@ mod tests {
             assert_eq!(ty.to_string().parse(), Ok(ty));
             assert_eq!(SqlType::of_field(&ty.field("x", true)), Some(ty));
         }
+    }
+
+    #[test]
+    fn a_list_remembers_what_its_items_are() {
+        let list = DataType::new_list(DataType::Utf8View, true);
+        let plain = Field::new("x", list, true);
+        let of = |list: &Field| SqlType::item_of(list).and_then(|item| SqlType::of_field(&item));
+        assert_eq!(of(&plain), Some(SqlType::Text));
+        assert_eq!(
+            of(&SqlType::Char(4).of_items(plain)),
+            Some(SqlType::Char(4))
+        );
+        assert_eq!(of(&SqlType::Char(4).field("x", true)), None);
     }
 
     #[test]

@@ -38,9 +38,10 @@ pub(crate) struct ListColumn {
 }
 
 impl ListColumn {
+    /// Lists whose items have this type and modifier.
     pub(super) fn new(
         array: &ArrayRef,
-        element_oid: u32,
+        (element_oid, typmod): (u32, i32),
         vector: bool,
         zone: Zone,
     ) -> Result<Self, WireError> {
@@ -64,7 +65,7 @@ impl ListColumn {
                 cast(array, &target).map_err(|error| internal(&error))?
             };
         let list = lists.as_list::<i32>();
-        let values = Column::of_type(list.values(), element_oid, -1, zone)?;
+        let values = Column::of_type(list.values(), element_oid, typmod, zone)?;
         let offsets = list.value_offsets().to_vec();
         Ok(Self {
             offsets,
@@ -226,7 +227,7 @@ pub(crate) fn text_of(
         None,
     ));
     let mut text = Vec::new();
-    ListColumn::new(&list, item.oid(), false, zone)?.put_text_of(0, usize::MAX, &mut text)?;
+    ListColumn::new(&list, (item.oid(), -1), false, zone)?.put_text_of(0, usize::MAX, &mut text)?;
     String::from_utf8(text).map_err(|_| invalid())
 }
 
@@ -306,7 +307,7 @@ mod tests {
         };
         let put = |items: usize, format: Format| {
             let oid = SqlType::Integer.oid();
-            let column = ListColumn::new(&list(items), oid, false, Zone::default()).unwrap();
+            let column = ListColumn::new(&list(items), (oid, -1), false, Zone::default()).unwrap();
             let mut out = Vec::new();
             match format {
                 Format::Text => column.put_text(0, &mut out),

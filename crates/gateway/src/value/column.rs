@@ -173,18 +173,29 @@ impl Column {
                     .as_primitive()
                     .clone(),
             ),
-            Shape::Array(element) => {
-                Column::List(Box::new(ListColumn::new(array, element, false, zone)?))
-            }
-            Shape::Vector(element) => {
-                Column::List(Box::new(ListColumn::new(array, element, true, zone)?))
-            }
+            Shape::Array(element) => Column::List(Box::new(ListColumn::new(
+                array,
+                (element, typmod),
+                false,
+                zone,
+            )?)),
+            Shape::Vector(element) => Column::List(Box::new(ListColumn::new(
+                array,
+                (element, typmod),
+                true,
+                zone,
+            )?)),
             Shape::Other => match array.data_type() {
                 DataType::List(field)
                 | DataType::LargeList(field)
                 | DataType::FixedSizeList(field, _) => {
                     let element = SqlType::of_arrow(field.data_type()).map_or(25, SqlType::oid);
-                    Column::List(Box::new(ListColumn::new(array, element, false, zone)?))
+                    Column::List(Box::new(ListColumn::new(
+                        array,
+                        (element, typmod),
+                        false,
+                        zone,
+                    )?))
                 }
                 other => match SqlType::of_arrow(other) {
                     Some(ty) => Self::of_type(array, ty.oid(), typmod, zone)?,

@@ -15,11 +15,14 @@ use crate::api::ScramVerifier;
 /// PBKDF2 iterations of a new verifier, as in PostgreSQL and RFC 7677.
 pub const ITERATIONS: u32 = 4_096;
 
+/// Up to so many iterations a given verifier is compared with that of the empty password.
+const ITERATIONS_TRIED_MAX: u32 = 100 * ITERATIONS;
+
 /// Bytes of a new salt, as in PostgreSQL.
 const SALT_BYTES: usize = 16;
 
 /// The verifier of a password; `None` for the empty one, which lets nobody in.
-/// A text that is a verifier already is taken as it is.
+/// A text that is a verifier already is taken as it is, unless it is one of the empty password.
 ///
 /// # Errors
 /// The text is an MD5 hash, which cannot be checked by SCRAM, or the system
@@ -28,8 +31,11 @@ pub fn hash_password(password: &str) -> Result<Option<String>, SqlError> {
     if password.is_empty() {
         return Ok(None);
     }
-    if password.parse::<ScramVerifier>().is_ok() {
-        return Ok(Some(password.to_owned()));
+    if let Ok(given) = password.parse::<ScramVerifier>() {
+        // With more iterations it would take too long to find out.
+        let is_empty = given.iterations <= ITERATIONS_TRIED_MAX
+            && verifier("", given.salt.clone(), given.iterations).stored_key == given.stored_key;
+        return Ok((!is_empty).then(|| password.to_owned()));
     }
     if is_md5(password) {
         return Err(SqlError::new(
@@ -107,6 +113,8 @@ mod tests {
         assert_ne!(one, two);
         assert_eq!(hash_password(&one).unwrap(), Some(one.clone()));
         assert_eq!(hash_password("").unwrap(), None);
+        let of_nothing = verifier("", vec![7; 16], 4_096).to_string();
+        assert_eq!(hash_password(&of_nothing).unwrap(), None);
         let md5 = format!("md5{}", "0123456789abcdef".repeat(2));
         assert_eq!(
             hash_password(&md5).unwrap_err().kind,

@@ -103,11 +103,12 @@ pub fn oid_of_field(field: &Field) -> u32 {
     {
         return oid;
     }
+    let item = SqlType::item_of(field);
     match field.data_type() {
         DataType::List(element)
         | DataType::LargeList(element)
         | DataType::FixedSizeList(element, _) => {
-            let element = oid_of_field(element);
+            let element = oid_of_field(item.as_ref().unwrap_or(element));
             types()
                 .iter()
                 .find(|ty| ty.oid == element)

@@ -16,7 +16,7 @@
 
 use std::ops::ControlFlow;
 
-use aerostat_semantics::{array_items, walk};
+use aerostat_semantics::{any_of, array_items, walk};
 use aerostat_types::{ErrorKind, SqlError, SqlType};
 use datafusion::sql::sqlparser::ast::{
     self, Array, ArrayElemTypeDef, BinaryOperator, CastKind, DataType, ExactNumberInfo, Expr,
@@ -388,7 +388,7 @@ impl Writer<'_> {
                 match self.item(n) {
                     Some(item) => (n, named(item)),
                     None if self.unknown.contains(&n) => {
-                        return Some(in_list(left, vec![other.clone()], negated));
+                        return Some(any_of(left, vec![other.clone()], negated));
                     }
                     None => return None,
                 }
@@ -396,9 +396,8 @@ impl Writer<'_> {
         };
         self.item(n)?;
         Some(match self.items(n, &ty) {
-            Some(items) if items.is_empty() => Expr::value(Value::Boolean(negated)),
-            Some(items) => in_list(left, items, negated),
-            None => in_list(left, vec![cast(Expr::value(Value::Null), ty)], negated),
+            Some(items) => any_of(left, items, negated),
+            None => any_of(left, vec![cast(Expr::value(Value::Null), ty)], negated),
         })
     }
 
@@ -406,7 +405,7 @@ impl Writer<'_> {
     fn undeclared(&self, left: &Expr, right: &Expr) -> Option<Expr> {
         let n = bare_placeholder(right)?;
         let is_open = self.item(n).is_none() && self.unknown.contains(&n);
-        is_open.then(|| in_list(left, vec![right.clone()], false))
+        is_open.then(|| any_of(left, vec![right.clone()], false))
     }
 
     /// The array that a placeholder stands for.
@@ -450,14 +449,6 @@ fn sample(ty: SqlType) -> String {
         _ => "1",
     }
     .to_owned()
-}
-
-fn in_list(left: &Expr, list: Vec<Expr>, negated: bool) -> Expr {
-    Expr::InList {
-        expr: Box::new(left.clone()),
-        list,
-        negated,
-    }
 }
 
 fn cast(value: Expr, data_type: DataType) -> Expr {
@@ -527,6 +518,12 @@ mod tests {
                 int,
                 Some("{1,NULL}"),
                 r#"SELECT a IN (CAST('1' AS INTEGER), CAST(NULL AS INTEGER)) AS "?column?""#,
+            ),
+            (
+                "SELECT a = ANY ($1) AS b",
+                Some(ParameterType::Array(SqlType::Text)),
+                Some("{x,y}"),
+                "SELECT \"\u{1}each\"(a) IN (CAST('x' AS TEXT), CAST('y' AS TEXT)) AS b",
             ),
             (
                 "SELECT a <> ALL (($1::bigint[]))",

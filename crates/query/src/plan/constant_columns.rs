@@ -1,10 +1,12 @@
 //! Columns that DataFusion takes for constant where they are not.
 //!
 //! Within an input a column may have one value: a literal, or what a filter compares it with.
-//! DataFusion leaves such columns out of sorts, and keeps in three places what no longer holds:
+//! DataFusion leaves such columns out of sorts, and keeps in four places what does not hold:
 //!
 //! - Above an outer join, whose rows without a partner have NULL there. [`HideConstants`] puts a
 //!   [`VaryingExec`] over the side that is filled up, which is constant nowhere.
+//! - Above volatile functions of constants, which it takes for constant, too: `nextval('s')`. A
+//!   [`VaryingExec`] is put over the projection that computes them.
 //! - Above grouping sets, whose rows have NULL where they are not gathered by it. A [`VaryingExec`] is
 //!   put over these.
 //! - In the first rows of a union's branches, which are constant one by one: each is sorted by what is
@@ -24,16 +26,22 @@ use datafusion::{
         tree_node::{Transformed, TreeNode, TreeNodeRecursion},
     },
     execution::{SendableRecordBatchStream, TaskContext},
-    physical_expr::{EquivalenceProperties, OrderingRequirements, PhysicalExpr},
+    physical_expr::{
+        EquivalenceProperties, LexRequirement, OrderingRequirements, PhysicalExpr,
+        PhysicalSortExpr, PhysicalSortRequirement, expressions::lit, utils::collect_columns,
+    },
     physical_optimizer::PhysicalOptimizerRule,
     physical_plan::{
         ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan,
         ExecutionPlanProperties, PlanProperties, ReplaceChildrenOptions,
         aggregates::AggregateExec,
         joins::{HashJoinExec, NestedLoopJoinExec, SortMergeJoinExec},
+        projection::ProjectionExec,
         sorts::{sort::SortExec, sort_preserving_merge::SortPreservingMergeExec},
     },
 };
+
+use super::pieces::is_volatile;
 
 /// See the module. Stands before sorts are put in.
 #[derive(Debug)]
@@ -59,7 +67,8 @@ impl PhysicalOptimizerRule for HideConstants {
         _: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let hidden = plan.transform_up(|node| {
-            if gathers_by_sets(&node) && !node.properties().eq_properties.eq_group().is_empty() {
+            let is_known = || !node.properties().eq_properties.eq_group().is_empty();
+            if (gathers_by_sets(&node) || computes_volatile(&node)) && is_known() {
                 return Ok(Transformed::yes(Arc::new(VaryingExec::new(node))));
             }
             let Some(filled_up) = filled_up(&node) else {
@@ -93,6 +102,20 @@ impl PhysicalOptimizerRule for HideConstants {
 fn gathers_by_sets(node: &Arc<dyn ExecutionPlan>) -> bool {
     let aggregate = node.downcast_ref::<AggregateExec>();
     aggregate.is_some_and(|aggregate| aggregate.group_expr().has_grouping_set())
+}
+
+fn computes_volatile(node: &Arc<dyn ExecutionPlan>) -> bool {
+    !volatile_outputs(node).is_empty()
+}
+
+/// The columns that a projection computes by volatile functions.
+fn volatile_outputs(node: &Arc<dyn ExecutionPlan>) -> Vec<usize> {
+    let Some(projection) = node.downcast_ref::<ProjectionExec>() else {
+        return Vec::new();
+    };
+    let outputs = projection.expr().iter().enumerate();
+    let volatile = outputs.filter(|(_, output)| is_volatile(&output.expr));
+    volatile.map(|(at, _)| at).collect()
 }
 
 fn replaced(
@@ -134,7 +157,19 @@ struct VaryingExec {
 impl VaryingExec {
     fn new(input: Arc<dyn ExecutionPlan>) -> Self {
         let own = input.properties();
-        let orderings = own.eq_properties.oeq_class().iter().cloned();
+        let volatile = volatile_outputs(&input);
+        // In order by what has one value for all rows, as it seems, is in order by nothing.
+        let orderings = own.eq_properties.oeq_class().iter().map(|ordering| {
+            let keys = ordering.iter().cloned();
+            let is_known = |key: &PhysicalSortExpr| {
+                let columns = collect_columns(&key.expr);
+                columns
+                    .iter()
+                    .all(|column| !volatile.contains(&column.index()))
+            };
+            keys.take_while(is_known).collect::<Vec<_>>()
+        });
+        let orderings = orderings.filter(|keys| !keys.is_empty());
         let varying = EquivalenceProperties::new_with_orderings(input.schema(), orderings);
         let properties = PlanProperties::clone(own).with_eq_properties(varying);
         Self {
@@ -165,6 +200,16 @@ impl ExecutionPlan for VaryingExec {
 
     fn maintains_input_order(&self) -> Vec<bool> {
         vec![true]
+    }
+
+    /// Of a sort by a constant. Any rows are in that order, but a sort by a volatile output, which is pushed
+    /// below what asks for nothing, stays above it.
+    fn required_input_ordering(&self) -> Vec<Option<OrderingRequirements>> {
+        let by_constant = || {
+            let key = PhysicalSortRequirement::new(lit(true), None);
+            LexRequirement::new([key]).map(OrderingRequirements::new)
+        };
+        vec![computes_volatile(&self.input).then(by_constant).flatten()]
     }
 
     fn benefits_from_input_partitioning(&self) -> Vec<bool> {

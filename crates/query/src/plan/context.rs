@@ -204,12 +204,12 @@ impl StatementContext {
     /// statement that has been rewritten by [`crate::plan::rewrite_forms`].
     ///
     /// # Errors
-    /// Those of [`super::calls::check`] and of samples.
+    /// Those of [`super::calls::check`], of samples and of [`super::wildcards::rewrite`].
     pub(crate) fn rewrite_names<N: Visit + VisitMut>(&self, node: &mut N) -> Result<(), SqlError> {
         super::calls::check(self, node)?;
         super::sampling::rewrite(self, node)?;
         super::sources::rewrite_values(&self.state, node);
-        super::wildcards::rewrite(self, node);
+        super::wildcards::rewrite(self, node)?;
         super::dependent::rewrite(self, node);
         super::names::name_derived(node);
         Ok(())

@@ -13,6 +13,7 @@
 //! | `LIMIT '2'`, `LIMIT 1.25` | `LIMIT 2`, `LIMIT 1` |
 //! | `OVER (w ORDER BY a)` | as [`super::windows`] says |
 //! | `count(1)` | as [`super::twins`] says |
+//! | `ROLLUP (a, a)` | as [`super::grouping_sets`] says |
 //! | `SELECT 1 FROM t HAVING a` | `SELECT 1 FROM t HAVING (a) AND count(*) >= 0` |
 //! | `VALUES ((SELECT 1)), (2)` | `SELECT (SELECT 1) AS column1 UNION ALL SELECT 2 AS column1` |
 //! | `current_schema`, without parentheses | `current_schema()` |
@@ -448,7 +449,7 @@ mod tests {
             ("SELECT a[2:], a[:3]", "SELECT a[2:2147483647], a[1:3]"),
             (
                 "SELECT string_agg(a, ',' ORDER BY b), string_agg(a, ',' ORDER BY c) FROM t",
-                "SELECT array_to_string(array_agg(a ORDER BY b) FILTER (WHERE (a) IS NOT NULL), ',') AS \"string_agg\", array_to_string(array_agg(a ORDER BY c) FILTER (WHERE (a) IS NOT NULL), ',') AS \"string_agg\" FROM t",
+                "SELECT array_to_string(\"\u{1}named\"(array_agg(a ORDER BY b) FILTER (WHERE \"\u{1}joinable\"(a, ',') IS NOT NULL)), ',') AS \"string_agg\", array_to_string(\"\u{1}named\"(array_agg(a ORDER BY c) FILTER (WHERE \"\u{1}joinable\"(a, ',') IS NOT NULL)), ',') AS \"string_agg\" FROM t",
             ),
             (
                 "SELECT sum(a) OVER (w ORDER BY b) FROM t WINDOW w AS (PARTITION BY c)",
@@ -457,6 +458,14 @@ mod tests {
             (
                 "SELECT count(1), max(a), max(a::int) FROM t LIMIT 1.5",
                 "SELECT count(*), max(a), max(a::INT) FILTER (WHERE true) FROM t LIMIT 2",
+            ),
+            (
+                "SELECT every(a), bool_and(t.a::bool), max(t.b), max(u.b) FROM t, u",
+                "SELECT every(a), bool_and(t.a::BOOL) FILTER (WHERE true), max(t.b), max(u.b) FROM t, u",
+            ),
+            (
+                "SELECT lag(a) OVER (), lag(a::int) OVER (), rank() OVER (ORDER BY a), rank() OVER (ORDER BY a::int) FROM t",
+                "SELECT lag(a) OVER (), lag(\"\u{1}named\"(a::INT)) OVER (), rank() OVER (ORDER BY a), rank() OVER (ORDER BY \"\u{1}named\"(a::INT)) FROM t",
             ),
             (
                 "VALUES ((SELECT 1), 2)",

@@ -11,6 +11,7 @@ mod dependent;
 mod forms;
 mod gate;
 mod grouping;
+mod grouping_sets;
 mod limits;
 pub(crate) mod locking;
 mod names;

@@ -7,7 +7,7 @@
 
 use std::{collections::HashSet, ops::ControlFlow, sync::Arc};
 
-use aerostat_semantics::functions::named::NAMED;
+use aerostat_semantics::functions::{merged::MERGED, named::NAMED};
 use aerostat_semantics::walk;
 use aerostat_types::SqlType;
 use datafusion::{
@@ -112,9 +112,12 @@ pub(super) fn name_derived<N: VisitMut>(node: &mut N) {
 
         fn pre_visit_query(&mut self, query: &mut ast::Query) -> ControlFlow<()> {
             for cte in query.with.iter_mut().flat_map(|with| &mut with.cte_tables) {
-                name_from_columns(&mut cte.query, Some(&mut cte.alias));
+                name_from_columns(&mut cte.query, Some(&mut cte.alias), false);
                 name_apart(&mut cte.query);
                 name_unique(&mut cte.query.body, false);
+            }
+            if let Some(with) = &mut query.with {
+                super::recursion::mark_terms(with);
             }
             ControlFlow::Continue(())
         }
@@ -128,7 +131,7 @@ pub(super) fn name_derived<N: VisitMut>(node: &mut N) {
             } = factor
             {
                 if let Some(alias) = alias {
-                    name_from_columns(subquery, Some(alias));
+                    name_from_columns(subquery, Some(alias), *lateral);
                 }
                 name_apart(subquery);
                 name_unique(&mut subquery.body, *lateral);
@@ -141,7 +144,7 @@ pub(super) fn name_derived<N: VisitMut>(node: &mut N) {
             | ast::Expr::Exists { subquery, .. }
             | ast::Expr::InSubquery { subquery, .. } = expression
             {
-                name_from_columns(subquery, None);
+                name_from_columns(subquery, None, false);
                 name_apart(subquery);
             }
             if let ast::Expr::Function(ast::Function {
@@ -149,7 +152,7 @@ pub(super) fn name_derived<N: VisitMut>(node: &mut N) {
                 ..
             }) = expression
             {
-                name_from_columns(subquery, None);
+                name_from_columns(subquery, None, false);
             }
             ControlFlow::Continue(())
         }
@@ -159,28 +162,41 @@ pub(super) fn name_derived<N: VisitMut>(node: &mut N) {
 }
 
 /// Gives outputs other names that are called as columns in ORDER BY (see [`columns_of_keys`]); the
-/// query's alias, if it has one, keeps their own for those who read it.
-fn name_from_columns(query: &mut ast::Query, alias: Option<&mut ast::TableAlias>) {
+/// query's alias, if it has one, keeps their own for those who read it. Outputs that are columns are
+/// told from others by their relations, but for those that [`name_unique`] names, too.
+fn name_from_columns(
+    query: &mut ast::Query,
+    alias: Option<&mut ast::TableAlias>,
+    are_all_named: bool,
+) {
     let columns = columns_of_keys(query.order_by.as_ref(), true);
     let SetExpr::Select(select) = &mut *query.body else {
         return;
     };
     let names: Vec<String> = select.projection.iter().map(item_name).collect();
     let is_output = |name: &String| names.contains(name);
-    let is_alone = |name: &String| names.iter().filter(|other| *other == name).count() == 1;
-    if !columns.iter().any(is_output) || !names.iter().all(is_alone) {
+    // How many columns a wildcard stands for is not known.
+    if !columns.iter().any(is_output) || names.iter().any(String::is_empty) {
         return;
     }
+    let suffixed = |at: usize| Ident::with_quote('"', format!("{}{SUFFIX}{at}", names[at]));
     let mut renamed = Vec::new();
     for (at, item) in select.projection.iter_mut().enumerate() {
-        let SelectItem::ExprWithAlias { alias, expr } = item else {
+        let (SelectItem::ExprWithAlias { expr, .. } | SelectItem::UnnamedExpr(expr)) = &*item
+        else {
             continue;
         };
+        let expr = expr.clone();
         let is_itself =
-            matches!(&*expr, ast::Expr::Identifier(column) if folded(column) == names[at]);
-        if columns.contains(&names[at]) && !is_itself {
-            *alias = Ident::with_quote('"', format!("{}{SUFFIX}{at}", names[at]));
+            matches!(&expr, ast::Expr::Identifier(column) if folded(column) == names[at]);
+        let is_bare = matches!(
+            item,
+            SelectItem::UnnamedExpr(ast::Expr::CompoundIdentifier(_))
+        );
+        if columns.contains(&names[at]) && !is_itself && (!is_bare || are_all_named) {
+            let alias = suffixed(at);
             renamed.push((names[at].clone(), alias.clone()));
+            *item = SelectItem::ExprWithAlias { expr, alias };
         }
     }
     if renamed.is_empty() {
@@ -189,11 +205,16 @@ fn name_from_columns(query: &mut ast::Query, alias: Option<&mut ast::TableAlias>
     if let Some(alias) = alias
         && alias.columns.is_empty()
     {
-        let column = |name: &String| ast::TableAliasColumnDef {
-            name: Ident::with_quote('"', name.clone()),
+        // Of several of one name none can be called by it.
+        let is_alone = |name: &String| names.iter().filter(|other| *other == name).count() == 1;
+        let column = |(at, name): (usize, &String)| ast::TableAliasColumnDef {
+            name: match is_alone(name) {
+                true => Ident::with_quote('"', name.clone()),
+                false => suffixed(at),
+            },
             data_type: None,
         };
-        alias.columns = names.iter().map(column).collect();
+        alias.columns = names.iter().enumerate().map(column).collect();
     }
     let Some(ast::OrderByKind::Expressions(keys)) =
         query.order_by.as_mut().map(|order_by| &mut order_by.kind)
@@ -388,10 +409,10 @@ fn any_name(expression: &ast::Expr) -> Option<String> {
     }
 }
 
-/// Whether a call is one that tells its argument apart from others.
+/// Whether a call stands for its first argument, which it tells apart from others or merges with another.
 pub(super) fn is_named(function: &ast::Function) -> bool {
     let name = function.name.0.last().and_then(|name| name.as_ident());
-    name.is_some_and(|name| name.value == NAMED)
+    name.is_some_and(|name| name.value == NAMED || name.value == MERGED)
 }
 
 fn argument_of(function: &ast::Function) -> Option<&ast::Expr> {
@@ -548,7 +569,16 @@ fn describe_field(field: &Field) -> ColumnDescription {
     let oid = pgcatalog::oid_of_field(field);
     match SqlType::of_field(field) {
         Some(ty) if ty.oid() == oid => ColumnDescription::new(name, ty),
-        _ => ColumnDescription::of_oid(name, oid, pgcatalog::length_of_type(oid)),
+        _ => {
+            let mut described =
+                ColumnDescription::of_oid(name, oid, pgcatalog::length_of_type(oid));
+            // The blanks of its items are put back by their length.
+            let item = SqlType::item_of(field).and_then(|item| SqlType::of_field(&item));
+            if let Some(ty @ SqlType::Char(_)) = item {
+                described.typmod = ty.typmod();
+            }
+            described
+        }
     }
 }
 

@@ -6,12 +6,17 @@
 //!
 //! | written | becomes |
 //! |---|---|
-//! | `string_agg(a, ',' ORDER BY b)` | `array_to_string(array_agg(a ORDER BY b) FILTER (WHERE a IS NOT NULL), ',')` |
+//! | `string_agg(a, ',' ORDER BY b)` | `array_to_string(named(array_agg(a ORDER BY b) FILTER (WHERE joinable(a, ',') IS NOT NULL)), ',')` |
 //! | `string_agg(a, s ORDER BY b)` | the arrays of `coalesce(s, '') \|\| a`, joined by nothing, behind the first separator |
+//!
+//! The types of texts and separators are not known here: [`JOINABLE`] looks at them.
 
 use std::ops::ControlFlow;
 
-use aerostat_semantics::walk;
+use aerostat_semantics::{
+    functions::{joinable::JOINABLE, named::NAMED},
+    walk,
+};
 use datafusion::sql::sqlparser::{
     ast::{
         BinaryOperator, DuplicateTreatment, Expr, Function, FunctionArg, FunctionArgExpr,
@@ -22,7 +27,7 @@ use datafusion::sql::sqlparser::{
     parser::Parser,
 };
 
-use super::output_name;
+use super::{calls::call_of, output_name};
 use crate::ddl::names::folded;
 
 /// Rewrites a SELECT whose aggregates contradict each other.
@@ -37,8 +42,8 @@ pub(super) fn rewrite(select: &mut Select) {
         ControlFlow::<()>::Continue(())
     });
     let varies = walk::own_calls(&*select, |function| match varying_separator(function) {
-        Some(_) => ControlFlow::Break(()),
-        None => ControlFlow::Continue(()),
+        Some((_, separator)) if !is_constant(separator) => ControlFlow::Break(()),
+        _ => ControlFlow::Continue(()),
     });
     let contradict = orders.len() > 1;
     if contradict || varies.is_break() {
@@ -84,14 +89,37 @@ fn varying_separator(function: &Function) -> Option<(&Expr, &Expr)> {
     is_meant.then_some((text, separator))
 }
 
+/// Whether a separator is a literal under casts, which a planner makes a literal of another type.
+fn is_constant(separator: &Expr) -> bool {
+    match separator {
+        Expr::Nested(inner) | Expr::Cast { expr: inner, .. } => is_constant(inner),
+        Expr::Value(value) => !matches!(value.value, Value::Placeholder(_)),
+        Expr::TypedString(_) => true,
+        _ => false,
+    }
+}
+
+/// Whether there is a text that a separator can join with others.
+fn there(text: &Expr, separator: &Expr) -> Expr {
+    // A parameter has the type that it gets elsewhere.
+    let separator = match separator {
+        Expr::Value(value) if matches!(value.value, Value::Placeholder(_)) => {
+            Expr::value(Value::Null)
+        }
+        other => other.clone(),
+    };
+    let joinable = call_of(JOINABLE, vec![text.clone(), separator]);
+    Expr::IsNotNull(Box::new(joinable))
+}
+
 /// The texts with their separators before them, joined, without the first separator.
 fn joined_by(function: &Function) -> Option<Expr> {
     let (text, separator) = varying_separator(function)?;
     let before = format!("coalesce(({separator})::text, '')");
-    let there = format!("({text}) IS NOT NULL");
+    let there = there(text, separator);
     let filter = match &function.filter {
         Some(filter) => format!("({filter}) AND {there}"),
-        None => there,
+        None => there.to_string(),
     };
     let FunctionArguments::List(list) = &function.args else {
         return None;
@@ -147,6 +175,12 @@ impl VisitorMut for Joined {
         if self.subqueries > 0 {
             return ControlFlow::Continue(());
         }
+        // One that needs no other form stays.
+        let is_fit = !self.contradict || order_of(function).is_none();
+        if is_fit && varying_separator(function).is_none_or(|(_, separator)| is_constant(separator))
+        {
+            return ControlFlow::Continue(());
+        }
         let rewritten = match joined_by(function) {
             None if self.contradict && order_of(function).is_some() => joined(function),
             joined => joined,
@@ -179,7 +213,7 @@ fn joined(function: &Function) -> Option<Expr> {
         list.args.truncate(1);
     }
     array.name = ObjectName::from(vec![Ident::new("array_agg")]);
-    let there = Expr::IsNotNull(Box::new(Expr::Nested(Box::new(text.clone()))));
+    let there = there(text, separator);
     array.filter = Some(Box::new(match array.filter.take() {
         Some(filter) => Expr::BinaryOp {
             left: Box::new(Expr::Nested(filter)),
@@ -188,7 +222,8 @@ fn joined(function: &Function) -> Option<Expr> {
         },
         None => there,
     }));
-    let call = format!("array_to_string({array}, {separator})");
+    // As values of a `string_agg` they are texts, which `array_to_string` knows by the name.
+    let call = format!("array_to_string(\"{NAMED}\"({array}), {separator})");
     let parser = Parser::new(&PostgreSqlDialect {}).try_with_sql(&call);
     parser.and_then(|mut parser| parser.parse_expr()).ok()
 }

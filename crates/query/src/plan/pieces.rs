@@ -270,7 +270,8 @@ impl ExecutionPlan for PiecesExec {
     }
 }
 
-fn is_volatile(expr: &Arc<dyn PhysicalExpr>) -> bool {
+/// Whether an expression may have another value each time that it is computed.
+pub(super) fn is_volatile(expr: &Arc<dyn PhysicalExpr>) -> bool {
     expr.is_volatile_node() || expr.children().into_iter().any(is_volatile)
 }
 

@@ -7,14 +7,14 @@
 
 use std::ops::ControlFlow;
 
-use aerostat_semantics::walk;
+use aerostat_semantics::{functions::named::NAMED, walk};
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::sql::sqlparser::ast::{
     CastKind, Cte, DataType, Expr, JoinOperator, LimitClause, ObjectName, Query, Select,
     SelectItem, SetExpr, SetOperator, TableFactor, TableWithJoins, Value, Visit, Visitor, With,
 };
 
-use super::clauses::is_aggregate;
+use super::{calls::call_of, clauses::is_aggregate};
 use crate::ddl::names::folded;
 
 /// Checks the WITH clause of a query.
@@ -29,8 +29,8 @@ pub(super) fn check(with: &With) -> ControlFlow<SqlError> {
     }
 }
 
-/// Makes texts of the string literals that first terms give their columns: what the recursive
-/// term gives must be of the same type, and a literal has none yet.
+/// Makes texts of the string literals and NULLs that first terms give their columns: what the
+/// recursive term gives must be of the same type, and a literal has none yet.
 pub(super) fn type_first_terms(with: &mut With) {
     if !with.recursive {
         return;
@@ -42,6 +42,26 @@ pub(super) fn type_first_terms(with: &mut With) {
             && let SetExpr::SetOperation { left, .. } = &mut *cte.query.body
         {
             type_literals(left, are_named);
+            type_nulls(left, are_named);
+        }
+    }
+}
+
+/// NULLs of a SELECT that is the whole term: beside others they have the types of those.
+fn type_nulls(term: &mut SetExpr, are_named: bool) {
+    let select = match term {
+        SetExpr::Select(select) => select,
+        SetExpr::Query(query) => return type_nulls(&mut query.body, are_named),
+        _ => return,
+    };
+    for item in &mut select.projection {
+        let expr = match item {
+            SelectItem::ExprWithAlias { expr, .. } => expr,
+            SelectItem::UnnamedExpr(expr) if are_named => expr,
+            _ => continue,
+        };
+        if matches!(expr, Expr::Value(value) if value.value == Value::Null) {
+            to_text(expr);
         }
     }
 }
@@ -77,14 +97,72 @@ fn as_text(expr: &mut Expr) {
         Expr::Value(value) if matches!(value.value, Value::SingleQuotedString(_))
     );
     if is_text {
-        let literal = std::mem::replace(expr, Expr::value(Value::Null));
-        *expr = Expr::Cast {
-            kind: CastKind::DoubleColon,
-            expr: Box::new(literal),
-            data_type: DataType::Text,
-            array: false,
-            format: None,
-        };
+        to_text(expr);
+    }
+}
+
+fn to_text(expr: &mut Expr) {
+    let literal = std::mem::replace(expr, Expr::value(Value::Null));
+    *expr = Expr::Cast {
+        kind: CastKind::DoubleColon,
+        expr: Box::new(literal),
+        data_type: DataType::Text,
+        array: false,
+        format: None,
+    };
+}
+
+/// Tells the casts that recursive terms give, and what becomes one, from what the planner casts to
+/// the types of first terms: they stand within calls that give what they are given.
+pub(super) fn mark_terms(with: &mut With) {
+    if !with.recursive {
+        return;
+    }
+    for cte in &mut with.cte_tables {
+        let name = folded(&cte.alias.name);
+        if count(&*cte.query, &name) > 0
+            && let SetExpr::SetOperation { right, .. } = &mut *cte.query.body
+        {
+            mark_term(right);
+        }
+    }
+}
+
+fn mark_term(term: &mut SetExpr) {
+    match term {
+        SetExpr::Select(select) => {
+            for item in &mut select.projection {
+                if let SelectItem::ExprWithAlias { expr, .. } | SelectItem::UnnamedExpr(expr) = item
+                    && may_be_cast(expr)
+                {
+                    let value = std::mem::replace(expr, Expr::value(Value::Null));
+                    *expr = call_of(NAMED, vec![value]);
+                }
+            }
+        }
+        SetExpr::SetOperation { left, right, .. } => {
+            mark_term(left);
+            mark_term(right);
+        }
+        SetExpr::Query(query) => mark_term(&mut query.body),
+        _ => {}
+    }
+}
+
+/// Whether the planner may make a cast of an expression, or a value of another type.
+fn may_be_cast(expr: &Expr) -> bool {
+    match expr {
+        Expr::Nested(inner) | Expr::Collate { expr: inner, .. } => may_be_cast(inner),
+        // Other literals have no type yet.
+        Expr::Value(value) => matches!(value.value, Value::Number(..) | Value::Boolean(_)),
+        Expr::Function(function) => {
+            let name = function.name.0.last().and_then(|part| part.as_ident());
+            // Functions of rows stand at the top of an expression.
+            let is_plain = name.is_some_and(|name| name.value != NAMED && folded(name) != "unnest");
+            is_plain && function.over.is_none()
+        }
+        Expr::Identifier(_) | Expr::CompoundIdentifier(_) | Expr::Subquery(_) => false,
+        _ => true,
     }
 }
 

@@ -86,7 +86,8 @@ fn named_function(name: &ObjectName) -> Option<String> {
 ///
 /// # Errors
 /// `FeatureNotSupported` for a set-returning function in VALUES, and in an ORDER BY that cannot
-/// be computed beside the SELECT list.
+/// be computed beside the SELECT list; `InvalidColumnReference` for an ORDER BY of SELECT DISTINCT
+/// by what is not in its list.
 pub(super) fn expand(query: &mut Query) -> ControlFlow<SqlError> {
     let Query {
         body,
@@ -102,7 +103,7 @@ pub(super) fn expand(query: &mut Query) -> ControlFlow<SqlError> {
         expand_select(select, order_by);
         return ControlFlow::Continue(());
     }
-    order::by_position(select, order_by);
+    order::by_position(select, order_by)?;
     expand_select(select, order_by);
     if locks.is_empty() {
         order::apart(body, order_by);

@@ -1,28 +1,31 @@
-//! Aggregates and keys that DataFusion cannot tell apart by their names.
+//! Aggregates, window functions and keys that DataFusion cannot tell apart by their names.
 //!
-//! It names an expression without the casts in it, a subquery by its column, and `count(*)` as
-//! `count(1)`, and refuses two of one name. So `count(1)` is read as `count(*)`, which is the same;
-//! of `max(a)` and `max(a::int)` the second becomes `max(a::int) FILTER (WHERE true)`; and in `GROUP
-//! BY a, a::int` the second key, wherever it stands, becomes `"\1named"(a::int)`.
+//! It names an expression without the casts in it, a subquery by its column, a function by one of its
+//! names, and `count(*)` as `count(1)`, and refuses two of one name. So `count(1)` is read as
+//! `count(*)`, which is the same; of `max(a)` and `max(a::int)` the second becomes `max(a::int) FILTER
+//! (WHERE true)`; of `lag(a) OVER ()` and `lag(a::int) OVER ()` the second `lag("\1named"(a::int))
+//! OVER ()`; and in `GROUP BY a, a::int` the second key, wherever it stands, becomes
+//! `"\1named"(a::int)`.
 
 use std::{collections::HashMap, ops::ControlFlow};
 
 use aerostat_semantics::{functions::named::NAMED, walk};
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, GroupByExpr,
-    OrderBy, Query, Select, SelectItem, Value, VisitorMut,
+    Ident, ObjectName, OrderBy, Query, Select, SelectItem, Value, VisitorMut, WindowType,
 };
 
 use super::{calls::call_of, clauses::is_aggregate};
 use crate::ddl::names::folded;
 
-/// Tells the aggregates of a SELECT, and of the ORDER BY of its query, apart.
+/// Tells the aggregates and window functions of a SELECT, and of the ORDER BY of its query, apart.
 pub(super) fn tell_apart(select: &mut Select, order_by: &mut Option<OrderBy>) {
     let mut twins = Twins::default();
     // They never break.
     let _ = walk::change(&mut select.projection, &mut twins);
     let _ = walk::change(&mut select.having, &mut twins);
     let _ = walk::change(order_by, &mut twins);
+    super::grouping_sets::rewrite(select, order_by);
     let mut keys = Keys::of(select);
     if keys.are_named_anew() {
         keys.expand_positions(select);
@@ -153,7 +156,7 @@ pub(super) fn at_position(select: &Select, key: &Expr) -> Option<Expr> {
 pub(super) fn name_of_key(key: &Expr) -> String {
     let mut bare = key.clone();
     // It never breaks.
-    let _ = walk::change(&mut bare, &mut Bare);
+    let _ = walk::change(&mut bare, &mut Bare::default());
     match &bare {
         Expr::CompoundIdentifier(parts) => parts.last().map(folded).unwrap_or_default(),
         Expr::Identifier(name) => folded(name),
@@ -197,9 +200,36 @@ impl VisitorMut for Keys {
 
 #[derive(Default)]
 struct Twins {
-    /// By the name that DataFusion gives them, the aggregates as they are written.
-    named: HashMap<String, Vec<String>>,
+    /// By the name that DataFusion gives them, those that have been met.
+    named: HashMap<String, Namesakes>,
     subqueries: usize,
+}
+
+/// Calls of one name.
+#[derive(Default)]
+struct Namesakes {
+    /// As they are written, and how often each is told apart.
+    calls: Vec<(String, usize)>,
+    /// Whether one has what does not show in its name. If none has, what differs otherwise, such as
+    /// `max(a.x)` and `max(b.x)`, has names of its own.
+    hides: bool,
+}
+
+impl Namesakes {
+    /// How often a call is to be told apart.
+    fn times(&mut self, written: String, hides: bool) -> usize {
+        if let Some((_, times)) = self.calls.iter().find(|(other, _)| *other == written) {
+            return *times;
+        }
+        self.hides |= hides;
+        let most = self.calls.iter().map(|(_, times)| *times).max();
+        let times = match most {
+            Some(most) if self.hides => most + 1,
+            _ => 0,
+        };
+        self.calls.push((written, times));
+        times
+    }
 }
 
 impl VisitorMut for Twins {
@@ -218,18 +248,17 @@ impl VisitorMut for Twins {
     fn post_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<()> {
         if let Expr::Function(function) = expression
             && self.subqueries == 0
-            && is_aggregate(function)
+            && (is_aggregate(function) || function.over.is_some())
         {
             count_rows(function);
-            let written = function.to_string();
-            let name = without_casts(function);
-            let known = self.named.entry(name).or_default();
-            let at = known.iter().position(|other| *other == written);
-            let at = at.unwrap_or_else(|| {
-                known.push(written);
-                known.len() - 1
-            });
-            (0..at).for_each(|_| filter_by_nothing(function));
+            let (name, hides) = name_of_call(function);
+            let namesakes = self.named.entry(name).or_default();
+            let times = namesakes.times(function.to_string(), hides);
+            let rename: fn(&mut Function) = match is_aggregate(function) {
+                true => filter_by_nothing,
+                false => name_anew,
+            };
+            (0..times).for_each(|_| rename(function));
         }
         ControlFlow::Continue(())
     }
@@ -262,25 +291,79 @@ fn without_cast(mut expression: &Expr) -> &Expr {
     expression
 }
 
-/// Leaves out casts.
-struct Bare;
+/// Leaves out what does not show in a name: casts, and what subqueries are about.
+#[derive(Default)]
+struct Bare {
+    /// Whether columns lose their tables, and functions are called by one of their names.
+    is_loose: bool,
+    /// Whether there was something to leave out.
+    found: bool,
+}
 
 impl VisitorMut for Bare {
     type Break = ();
 
     fn post_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<()> {
-        while let Expr::Cast { expr, .. } | Expr::Nested(expr) = expression {
-            *expression = (**expr).clone();
+        while let Expr::Nested(inner) = expression {
+            *expression = (**inner).clone();
         }
+        let bare = match expression {
+            Expr::Cast { expr, .. } | Expr::InSubquery { expr, .. } => (**expr).clone(),
+            Expr::Interval(interval) => (*interval.value).clone(),
+            Expr::TypedString(typed) => Expr::Value(typed.value.clone()),
+            Expr::Subquery(_) | Expr::Exists { .. } => Expr::value(Value::Null),
+            _ => {
+                if self.is_loose {
+                    loosen(expression);
+                }
+                return ControlFlow::Continue(());
+            }
+        };
+        self.found = true;
+        *expression = bare;
         ControlFlow::Continue(())
     }
 }
 
-fn without_casts(function: &Function) -> String {
-    let mut bare = Expr::Function(function.clone());
+/// A column without its table, and a function by the name that those of other names have, too.
+fn loosen(expression: &mut Expr) {
+    match expression {
+        Expr::Identifier(name) => *name = Ident::new(folded(name)),
+        Expr::CompoundIdentifier(parts) => {
+            if let Some(name) = parts.last().map(folded) {
+                *expression = Expr::Identifier(Ident::new(name));
+            }
+        }
+        Expr::Function(function) => {
+            let name = function.name.0.last().and_then(|part| part.as_ident());
+            if let Some(name) = name.map(folded) {
+                let name = match name.as_str() {
+                    "every" => "bool_and",
+                    "variance" => "var_samp",
+                    "stddev_samp" => "stddev",
+                    "char_length" | "character_length" => "length",
+                    "ceiling" => "ceil",
+                    "pow" => "power",
+                    own => own,
+                };
+                function.name = ObjectName::from(vec![Ident::new(name)]);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// A name that calls have in common which DataFusion calls alike, and whether something of this one
+/// does not show in it.
+fn name_of_call(function: &Function) -> (String, bool) {
+    let mut call = Expr::Function(function.clone());
+    let mut bare = Bare {
+        is_loose: true,
+        found: false,
+    };
     // It never breaks.
-    let _ = walk::change(&mut bare, &mut Bare);
-    bare.to_string().to_lowercase()
+    let _ = walk::change(&mut call, &mut bare);
+    (call.to_string().to_lowercase(), bare.found)
 }
 
 fn filter_by_nothing(function: &mut Function) {
@@ -293,4 +376,26 @@ fn filter_by_nothing(function: &mut Function) {
             right: Box::new(always),
         },
     }));
+}
+
+/// Gives a call of a window function another name by what it is called with, or by its window.
+fn name_anew(function: &mut Function) {
+    let argument = match &mut function.args {
+        FunctionArguments::List(list) => match list.args.first_mut() {
+            Some(FunctionArg::Unnamed(FunctionArgExpr::Expr(argument))) => Some(argument),
+            _ => None,
+        },
+        _ => None,
+    };
+    let of_window = match &mut function.over {
+        Some(WindowType::WindowSpec(window)) => {
+            let keys = window.order_by.iter_mut().map(|key| &mut key.expr);
+            keys.chain(&mut window.partition_by).next()
+        }
+        _ => None,
+    };
+    if let Some(named) = argument.or(of_window) {
+        let value = std::mem::replace(named, Expr::value(Value::Null));
+        *named = call_of(NAMED, vec![value]);
+    }
 }

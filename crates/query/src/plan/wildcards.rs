@@ -5,17 +5,25 @@
 //! |---|---|
 //! | `SELECT t.* FROM s.t` | `SELECT s.t.* FROM s.t` |
 //! | `SELECT * FROM t (a, b) JOIN u (b, c) USING (b)` | `SELECT t.b, t.a, u.c …`: what is merged comes first |
-//! | `SELECT b FROM t JOIN u USING (b)` | `SELECT t.b …`, of a RIGHT JOIN `u.b`, of a FULL JOIN `coalesce(t.b, u.b) AS b` |
+//! | `SELECT b FROM t JOIN u USING (b)` | `SELECT t.b …`, of a RIGHT JOIN `u.b`, of a FULL JOIN `coalesce(t.b, u.b) AS b`; where the types may differ `merged(t.b, u.b, true) AS b` |
 //! | `t FULL JOIN u USING (b) JOIN v USING (b)` | `… ON t.b = u.b JOIN v ON coalesce(t.b, u.b) = v.b` |
-//! | `(t JOIN u USING (b)) AS j` | `(SELECT * FROM t JOIN u USING (b)) AS j` |
+//! | `(t CROSS JOIN u) AS j` | `(SELECT * FROM t CROSS JOIN u) AS j` |
 //! | `FROM (SELECT * FROM t, u) AS q` | `FROM (SELECT t.a, …, u.a, …) AS q`, if two columns have one name |
 //!
+//! A name that a merged column has, and another, too, is ambiguous, which is told here: in a subquery the
+//! planner would look for it in the queries around. Of the columns of a join with a name, or of a
+//! subquery, that are called alike, it would take the first: [`super::names`] gives them other names, by
+//! which none of them is found.
+//!
 //! What the relations in FROM have is found without planning them: from the catalogue, and
-//! from the SELECT lists of subqueries. Where that does not tell, the query stays as it is.
+//! from the SELECT lists of subqueries. Where that does not tell, the query stays as it is. The types
+//! of columns are found where they are plain, and else looked at when they are resolved.
 
-use std::ops::ControlFlow;
+use std::{cell::RefCell, ops::ControlFlow};
 
 use aerostat_semantics::walk;
+use aerostat_types::{ErrorKind, SqlError, SqlType};
+use datafusion::arrow::datatypes::FieldRef;
 use datafusion::sql::sqlparser::{
     ast::{
         Cte, Expr, Ident, JoinConstraint, JoinOperator, ObjectName, Query, Select, SelectItem,
@@ -26,27 +34,41 @@ use datafusion::sql::sqlparser::{
     parser::Parser,
 };
 
+mod aliased;
+mod ambiguous;
 mod joined;
+mod replacing;
 
-use joined::Joined;
+use aliased::derive_aliased;
+use joined::{Joined, type_of};
+use replacing::{Replacing, name_as_before, unnamed};
 
 use super::{StatementContext, names::output_name, target::table_reference};
 use crate::ddl::names::folded;
 
 /// Rewrites the queries in a tree as the module says.
-pub(super) fn rewrite<N: Visit + VisitMut>(context: &StatementContext, node: &mut N) {
+///
+/// # Errors
+/// `AmbiguousColumn`; `FeatureNotSupported` for a lock of a join.
+pub(super) fn rewrite<N: Visit + VisitMut>(
+    context: &StatementContext,
+    node: &mut N,
+) -> Result<(), SqlError> {
     if walk::look(node, &mut Search).is_continue() {
-        return;
+        return Ok(());
     }
+    let mut wildcards = Wildcards {
+        context,
+        known: Vec::new(),
+        withs: Vec::new(),
+        refused: RefCell::default(),
+    };
     // It never breaks.
-    let _ = walk::change(
-        node,
-        &mut Wildcards {
-            context,
-            known: Vec::new(),
-            withs: Vec::new(),
-        },
-    );
+    let _ = walk::change(node, &mut wildcards);
+    match wildcards.refused.into_inner() {
+        Some(error) => Err(error),
+        None => Ok(()),
+    }
 }
 
 /// Looks for a SELECT that may have to be rewritten.
@@ -63,6 +85,13 @@ impl Visitor for Search {
         ControlFlow::Continue(())
     }
 
+    fn pre_visit_expr(&mut self, expression: &Expr) -> ControlFlow<()> {
+        match ambiguous::joins_inside(expression) {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        }
+    }
+
     fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
         let ctes = query.with.iter().flat_map(|with| &with.cte_tables);
         match ctes.into_iter().any(|cte| has_joined_wildcard(&cte.query)) {
@@ -76,6 +105,7 @@ impl Visitor for Search {
             TableFactor::Derived { subquery, .. } if has_joined_wildcard(subquery) => {
                 ControlFlow::Break(())
             }
+            TableFactor::NestedJoin { alias: Some(_), .. } => ControlFlow::Break(()),
             _ => ControlFlow::Continue(()),
         }
     }
@@ -118,18 +148,19 @@ fn merges(table: &TableWithJoins) -> bool {
 /// Which side has the values of a merged column.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Side {
+    /// Each.
+    Both,
     Left,
     Right,
+    /// One of them, perhaps.
     Either,
 }
 
 fn parts(operator: &JoinOperator) -> (Option<&JoinConstraint>, Side) {
     use JoinOperator as J;
     match operator {
-        J::Join(constraint)
-        | J::Inner(constraint)
-        | J::Left(constraint)
-        | J::LeftOuter(constraint) => (Some(constraint), Side::Left),
+        J::Join(constraint) | J::Inner(constraint) => (Some(constraint), Side::Both),
+        J::Left(constraint) | J::LeftOuter(constraint) => (Some(constraint), Side::Left),
         J::Right(constraint) | J::RightOuter(constraint) => (Some(constraint), Side::Right),
         J::FullOuter(constraint) => (Some(constraint), Side::Either),
         _ => (None, Side::Left),
@@ -144,15 +175,24 @@ struct Output {
     /// Whether it is merged: the planner would look for it among all relations, also those of
     /// the queries around, or take another side's.
     is_merged: bool,
+    /// Whether it is merged, and others are called like it.
+    is_ambiguous: bool,
+    /// Its type, where that is known.
+    ty: Option<SqlType>,
 }
+
+/// The name of a column, and its type where that is known.
+type Named = (String, Option<SqlType>);
 
 struct Wildcards<'a> {
     context: &'a StatementContext,
     /// WITH queries in scope, and their columns where those are known.
-    known: Vec<(String, Option<Vec<String>>)>,
+    known: Vec<(String, Option<Vec<Named>>)>,
     /// WITH clauses of the queries that the walk is in, taken out until they are left, and how
     /// many were in scope before.
     withs: Vec<(Option<With>, usize)>,
+    /// The first error.
+    refused: RefCell<Option<SqlError>>,
 }
 
 impl VisitorMut for Wildcards<'_> {
@@ -160,6 +200,9 @@ impl VisitorMut for Wildcards<'_> {
 
     /// Takes the WITH queries out and does them here, each with those before it in scope.
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
+        if let Some(error) = aliased::locked(query) {
+            self.refuse(|| error);
+        }
         let before = self.known.len();
         let mut with = query.with.take();
         if let Some(with) = &mut with {
@@ -189,8 +232,16 @@ impl VisitorMut for Wildcards<'_> {
 
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<()> {
         qualify(select);
-        if select.from.iter().any(merges) {
-            select.from.iter_mut().for_each(derive_aliased);
+        let is_merged = select.from.iter().any(merges);
+        select.from.iter_mut().for_each(derive_aliased);
+        if self.withs.len() > 1
+            && ambiguous::joins(select)
+            && let Some(columns) = self.columns(&select.from)
+            && let Some(name) = ambiguous::name_in(select, &columns)
+        {
+            self.refuse(|| is_ambiguous(&name));
+        }
+        if is_merged {
             self.merged(select);
         }
         ControlFlow::Continue(())
@@ -202,38 +253,6 @@ impl VisitorMut for Wildcards<'_> {
             self.write_out(subquery);
         }
         ControlFlow::Continue(())
-    }
-}
-
-/// Makes subqueries of the joins in parentheses that have a name: their columns are known by
-/// that name alone.
-fn derive_aliased(table: &mut TableWithJoins) {
-    let joined = table.joins.iter_mut().map(|join| &mut join.relation);
-    for factor in std::iter::once(&mut table.relation).chain(joined) {
-        let TableFactor::NestedJoin {
-            table_with_joins,
-            alias,
-        } = factor
-        else {
-            continue;
-        };
-        if alias.is_none() {
-            derive_aliased(table_with_joins);
-            continue;
-        }
-        let parser = Parser::new(&PostgreSqlDialect {}).try_with_sql("SELECT * FROM x");
-        let Ok(mut subquery) = parser.and_then(|mut parser| parser.parse_query()) else {
-            continue;
-        };
-        if let SetExpr::Select(select) = &mut *subquery.body {
-            select.from = vec![(**table_with_joins).clone()];
-        }
-        *factor = TableFactor::Derived {
-            lateral: false,
-            subquery,
-            alias: alias.take(),
-            sample: None,
-        };
     }
 }
 
@@ -292,13 +311,15 @@ impl Wildcards<'_> {
                 }
                 SelectItem::UnnamedExpr(Expr::Identifier(name)) => {
                     let other = others.iter().find(|other| other.name == folded(&name));
-                    items.push(match other {
+                    items.push(match other.and_then(|other| self.meant(other)) {
                         Some(other) => item_of(other),
                         None => SelectItem::UnnamedExpr(Expr::Identifier(name)),
                     });
                 }
                 mut item => {
+                    let name = unnamed(&item);
                     self.replace(&mut item, &others);
+                    name_as_before(&mut item, name);
                     items.push(item);
                 }
             }
@@ -325,14 +346,12 @@ impl Wildcards<'_> {
         for join in &mut table.joins {
             let mut seen: Vec<Output> = before.clone();
             seen.extend(left.iter().cloned());
-            seen.retain(|column| column.is_merged);
             let Some(right) = self.unmerged(&mut join.relation, &mut seen) else {
                 return;
             };
             if let Some(JoinConstraint::On(condition)) = constraint_of(&mut join.join_operator) {
-                let all = left.iter().chain(&right);
-                let merged: Vec<Output> = all.filter(|c| c.is_merged).cloned().collect();
-                self.replace(condition, &merged);
+                let all: Vec<Output> = left.iter().chain(&right).cloned().collect();
+                self.replace(condition, &merged_of(&all));
             }
             let Some(joined) = Joined::of(left, right, &join.join_operator) else {
                 return;
@@ -347,7 +366,7 @@ impl Wildcards<'_> {
             }
             left = joined.columns;
         }
-        before.extend(left.into_iter().filter(|column| column.is_merged));
+        before.extend(left);
     }
 
     /// The columns of a relation, before joins in it are unmerged.
@@ -365,7 +384,7 @@ impl Wildcards<'_> {
                 lateral: true,
                 subquery,
                 ..
-            } => self.replace(&mut **subquery, before),
+            } => self.replace(&mut **subquery, &merged_of(before)),
             _ => {}
         }
         Some(columns)
@@ -386,7 +405,7 @@ impl Wildcards<'_> {
         let Some(names) = self.select_columns(select) else {
             return;
         };
-        let mut sorted: Vec<&String> = names.iter().collect();
+        let mut sorted: Vec<&String> = names.iter().map(|(name, _)| name).collect();
         sorted.sort();
         if sorted.windows(2).all(|pair| pair[0] != pair[1]) {
             return;
@@ -445,7 +464,7 @@ impl Wildcards<'_> {
             return;
         };
         let mut others = self.merged_columns(&select.from);
-        others.retain(|other| !names.contains(&other.name));
+        others.retain(|other| !names.iter().any(|(name, _)| *name == other.name));
         self.replace(&mut query.order_by, &others);
     }
 
@@ -469,9 +488,9 @@ impl Wildcards<'_> {
 
     /// The merged columns.
     fn merged_columns(&self, from: &[TableWithJoins]) -> Vec<Output> {
-        let merging = from.iter().filter(|table| merges(table));
-        let columns = merging.filter_map(|table| self.joined(table)).flatten();
-        columns.filter(|column| column.is_merged).collect()
+        let joined = from.iter().filter_map(|table| self.joined(table));
+        let columns: Vec<Output> = joined.flatten().collect();
+        merged_of(&columns)
     }
 
     /// The columns of relations that are joined.
@@ -512,19 +531,21 @@ impl Wildcards<'_> {
         if columns.is_empty() {
             return None;
         }
-        let output = |name: String| {
+        let output = |(name, ty): Named| {
             let mut parts = qualifier.clone();
             parts.push(quoted(&name));
             Output {
                 name,
                 value: Expr::CompoundIdentifier(parts),
                 is_merged: false,
+                is_ambiguous: false,
+                ty,
             }
         };
         Some(columns.into_iter().map(output).collect())
     }
 
-    fn table_columns(&self, name: &ObjectName) -> Option<Vec<String>> {
+    fn table_columns(&self, name: &ObjectName) -> Option<Vec<Named>> {
         if let [only] = &name.0[..]
             && let Some(only) = only.as_ident().map(folded)
             && let Some((_, columns)) = self.known.iter().rev().find(|(name, _)| *name == only)
@@ -535,50 +556,86 @@ impl Wildcards<'_> {
         if let Some(system) = self.context.system_table(&reference) {
             let schema = system.schema();
             let fields = schema.fields().iter();
-            return Some(fields.map(|field| field.name().clone()).collect());
+            let named = |field: &FieldRef| (field.name().clone(), SqlType::of_field(field));
+            return Some(fields.map(named).collect());
         }
         let (_, relation) = self.context.resolve(&reference).ok()?;
         let columns = relation.columns().iter();
-        Some(columns.map(|column| column.name.clone()).collect())
+        let columns = columns.map(|column| (column.name.clone(), Some(column.ty)));
+        Some(columns.collect())
     }
 
-    /// The names of a query's columns.
-    fn query_columns(&self, query: &Query) -> Option<Vec<String>> {
-        // Those in its own WITH are not known here.
-        if query.with.is_some() {
-            return None;
+    /// A query's columns.
+    fn query_columns(&self, query: &Query) -> Option<Vec<Named>> {
+        match &query.with {
+            Some(with) => self.within(with).body_columns(&query.body),
+            None => self.body_columns(&query.body),
         }
-        let mut body = &query.body;
-        loop {
-            match &**body {
-                SetExpr::Select(select) => return self.select_columns(select),
-                SetExpr::Query(inner) => return self.query_columns(inner),
-                SetExpr::SetOperation { left, .. } => body = left,
+    }
+
+    /// The same with the WITH queries of a subquery in scope.
+    fn within(&self, with: &With) -> Wildcards<'_> {
+        let mut inner = Wildcards {
+            context: self.context,
+            known: self.known.clone(),
+            withs: Vec::new(),
+            refused: RefCell::default(),
+        };
+        if with.recursive {
+            let unknown = |cte: &Cte| (folded(&cte.alias.name), aliased(&cte.alias, None));
+            inner.known.extend(with.cte_tables.iter().map(unknown));
+        }
+        for cte in &with.cte_tables {
+            let columns = aliased(&cte.alias, inner.query_columns(&cte.query));
+            inner.known.push((folded(&cte.alias.name), columns));
+        }
+        inner
+    }
+
+    fn body_columns(&self, body: &SetExpr) -> Option<Vec<Named>> {
+        let (mut body, mut is_mixed) = (body, false);
+        let mut columns = loop {
+            match body {
+                SetExpr::Select(select) => break self.select_columns(select)?,
+                SetExpr::Query(inner) => break self.query_columns(inner)?,
+                SetExpr::SetOperation { left, .. } => (body, is_mixed) = (left, true),
                 SetExpr::Values(values) => {
                     let width = values.rows.first().map_or(0, |row| row.len());
-                    return Some((1..=width).map(|nth| format!("column{nth}")).collect());
+                    break (1..=width)
+                        .map(|nth| (format!("column{nth}"), None))
+                        .collect();
                 }
                 _ => return None,
             }
+        };
+        if is_mixed {
+            columns.iter_mut().for_each(|(_, ty)| *ty = None);
         }
+        Some(columns)
     }
 
-    fn select_columns(&self, select: &Select) -> Option<Vec<String>> {
+    fn select_columns(&self, select: &Select) -> Option<Vec<Named>> {
         let mut names = Vec::with_capacity(select.projection.len());
+        let all = self.columns(&select.from);
+        let ty = |expression: &Expr| type_of(expression, all.as_deref().unwrap_or_default());
         for item in &select.projection {
             match item {
-                SelectItem::UnnamedExpr(expression) => names.push(output_name(expression)),
-                SelectItem::ExprWithAlias { alias, .. } => names.push(folded(alias)),
+                SelectItem::UnnamedExpr(expression) => {
+                    names.push((output_name(expression), ty(expression)));
+                }
+                SelectItem::ExprWithAlias { expr, alias } => {
+                    names.push((folded(alias), ty(expr)));
+                }
                 SelectItem::Wildcard(_) => {
-                    let columns = self.columns(&select.from)?.into_iter();
-                    names.extend(columns.map(|column| column.name));
+                    let columns = all.as_ref()?.iter();
+                    names.extend(columns.map(|column| (column.name.clone(), column.ty)));
                 }
                 SelectItem::QualifiedWildcard(
                     SelectItemQualifiedWildcardKind::ObjectName(name),
                     _,
                 ) => {
                     let columns = self.columns_of(&select.from, name)?.into_iter();
-                    names.extend(columns.map(|column| column.name));
+                    names.extend(columns.map(|column| (column.name, column.ty)));
                 }
                 _ => return None,
             }
@@ -593,10 +650,25 @@ impl Output {
     }
 }
 
+fn is_ambiguous(name: &str) -> SqlError {
+    let message = format!("column reference \"{name}\" is ambiguous");
+    SqlError::new(ErrorKind::AmbiguousColumn, message)
+}
+
 /// The column of this name, if there is just one.
 fn only<'a>(columns: &'a [Output], name: &str) -> Option<&'a Output> {
     let mut named = columns.iter().filter(|column| column.name == name);
     named.next().filter(|_| named.next().is_none())
+}
+
+/// The merged columns among these.
+fn merged_of(columns: &[Output]) -> Vec<Output> {
+    let merged = columns.iter().filter(|column| column.is_merged);
+    let output = |column: &Output| Output {
+        is_ambiguous: only(columns, &column.name).is_none(),
+        ..column.clone()
+    };
+    merged.map(output).collect()
 }
 
 /// What a relation in FROM is called.
@@ -624,13 +696,16 @@ fn qualifier(factor: &TableFactor) -> Option<Vec<Ident>> {
 }
 
 /// The columns under the names that an alias gives the first of them.
-fn aliased(alias: &TableAlias, columns: Option<Vec<String>>) -> Option<Vec<String>> {
+fn aliased(alias: &TableAlias, columns: Option<Vec<Named>>) -> Option<Vec<Named>> {
     if alias.columns.is_empty() {
         return columns;
     }
-    let given = alias.columns.iter().map(|column| folded(&column.name));
-    let behind = columns.unwrap_or_default().into_iter();
-    Some(given.chain(behind.skip(alias.columns.len())).collect())
+    let mut columns = columns.unwrap_or_default();
+    columns.resize_with(columns.len().max(alias.columns.len()), Default::default);
+    for (column, given) in columns.iter_mut().zip(&alias.columns) {
+        column.0 = folded(&given.name);
+    }
+    Some(columns)
 }
 
 fn quoted(name: &str) -> Ident {
@@ -678,13 +753,22 @@ impl Wildcards<'_> {
         if others.is_empty() {
             return;
         }
-        let mut replacing = Replacing {
-            wildcards: self,
-            others,
-            hidden: Vec::new(),
-        };
+        let mut replacing = Replacing::new(self, others);
         // It never breaks.
         let _ = walk::change(node, &mut replacing);
+    }
+
+    fn refuse(&self, error: impl FnOnce() -> SqlError) {
+        self.refused.borrow_mut().get_or_insert_with(error);
+    }
+
+    /// A merged column that is called by its name, unless that is ambiguous.
+    fn meant<'a>(&self, column: &'a Output) -> Option<&'a Output> {
+        if !column.is_ambiguous {
+            return Some(column);
+        }
+        self.refuse(|| is_ambiguous(&column.name));
+        None
     }
 
     /// The names that mean something else in a subquery; `None` if that is not known.
@@ -692,10 +776,10 @@ impl Wildcards<'_> {
         let SetExpr::Select(select) = &*query.body else {
             return None;
         };
-        if query.with.is_some() {
-            return None;
-        }
-        let columns = self.columns(&select.from)?;
+        let columns = match &query.with {
+            Some(with) => self.within(with).columns(&select.from)?,
+            None => self.columns(&select.from)?,
+        };
         let mut names: Vec<String> = columns.into_iter().map(|column| column.name).collect();
         for item in &select.projection {
             if let SelectItem::ExprWithAlias { alias, .. } = item {
@@ -703,43 +787,5 @@ impl Wildcards<'_> {
             }
         }
         Some(names)
-    }
-}
-
-struct Replacing<'a> {
-    wildcards: &'a Wildcards<'a>,
-    others: &'a [Output],
-    /// What the subqueries that the walk is in hide.
-    hidden: Vec<Option<Vec<String>>>,
-}
-
-impl VisitorMut for Replacing<'_> {
-    type Break = ();
-
-    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
-        self.hidden.push(self.wildcards.names_in(query));
-        ControlFlow::Continue(())
-    }
-
-    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
-        self.hidden.pop();
-        ControlFlow::Continue(())
-    }
-
-    fn pre_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<()> {
-        let Expr::Identifier(name) = expression else {
-            return ControlFlow::Continue(());
-        };
-        let name = folded(name);
-        let hides = |hidden: &Option<Vec<String>>| match hidden {
-            Some(names) => names.contains(&name),
-            None => true,
-        };
-        if !self.hidden.iter().any(hides)
-            && let Some(other) = self.others.iter().find(|other| other.name == name)
-        {
-            *expression = other.value.clone();
-        }
-        ControlFlow::Continue(())
     }
 }

@@ -150,13 +150,33 @@ impl Counter {
         Ok(next)
     }
 
-    /// Takes a number if that needs neither the disk nor a wait.
-    pub(crate) fn next_at_hand(&self, definition: &Definition) -> Option<i64> {
+    /// Takes a number if that needs neither the disk nor a wait, and says where the sequence stood
+    /// before it.
+    pub(crate) fn next_at_hand(&self, definition: &Definition) -> Option<(i64, Position)> {
         let mut running = self.running.try_lock()?;
         let running = running.as_mut().filter(|running| running.left > 0)?;
         let next = definition.after(running.position)?;
+        let before = running.position;
         running.give(next);
-        Some(next)
+        Some((next, before))
+    }
+
+    /// Gives back a number that was at hand and that nobody has seen. Where somebody has taken another
+    /// since, or is about to, it is a gap.
+    pub(crate) fn give_back(&self, number: i64, before: Position) {
+        let Some(mut running) = self.running.try_lock() else {
+            return;
+        };
+        let given = Position {
+            last_value: number,
+            is_called: true,
+        };
+        if let Some(running) = running.as_mut()
+            && running.position == given
+        {
+            running.position = before;
+            running.left += 1;
+        }
     }
 
     /// Goes to a position. Waits for the disk.
@@ -272,6 +292,25 @@ impl Taken {
         self.numbers.insert(sequence, number);
     }
 
+    /// What is known of a sequence, and which was the last, before a number is noted.
+    pub(crate) fn before(&self, sequence: u32) -> Before {
+        Before {
+            number: self.of(sequence),
+            last: self.last,
+        }
+    }
+
+    /// Undoes the last note, whose number was given back.
+    pub(crate) fn undo(&mut self, sequence: u32, before: Before) {
+        match before.number {
+            Some(number) => self.note_set(sequence, number),
+            None => {
+                self.numbers.remove(&sequence);
+            }
+        }
+        self.last = before.last;
+    }
+
     /// The last number of a sequence.
     pub(crate) fn of(&self, sequence: u32) -> Option<i64> {
         self.numbers.get(&sequence).copied()
@@ -286,6 +325,13 @@ impl Taken {
     pub(crate) fn forget(&mut self) {
         *self = Self::default();
     }
+}
+
+/// What a session knew of a sequence before it took a number.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Before {
+    number: Option<i64>,
+    last: Option<u32>,
 }
 
 /// The error for what is no sequence.
@@ -382,7 +428,12 @@ mod tests {
             assert_eq!(counter.next_at_hand(&definition), None);
             let next = counter.next(&definition, "s").unwrap();
             assert_eq!(next, 41 + i64::from(is_called));
-            assert_eq!(counter.next_at_hand(&definition), Some(next + 1));
+            let (number, before) = counter.next_at_hand(&definition).unwrap();
+            assert_eq!((number, before.last_value), (next + 1, next));
+            counter.give_back(number, before);
+            counter.give_back(next + 9, before);
+            let again = counter.next_at_hand(&definition).unwrap();
+            assert_eq!(again, (next + 1, before));
         }
     }
 

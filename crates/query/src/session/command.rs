@@ -38,7 +38,7 @@ use crate::{
     dml,
     error::{external, from_datafusion},
     plan::{Gate, StatementContext, Target, describe, visible_name},
-    statement::{Source, Statement, StatementKind, modifying::modifies_in_with},
+    statement::{Source, Statement, StatementKind, is_without_data, modifying::modifies_in_with},
     utility::{
         BackupCommand, DiscardTarget, Fragment, PreparedCommand, SchemaCommand, SettingCommand,
         SettingScope, SettingValue, TransactionCommand, TransactionModes, Utility,
@@ -472,7 +472,10 @@ impl Session {
                     )
                 })?;
             let mut result = blocking(move || pending.publish(&draft)).await?;
-            result.tag = format!("SELECT {}", written.rows);
+            result.tag = match is_without_data(&source.text) {
+                true => "CREATE TABLE AS".to_owned(),
+                false => format!("SELECT {}", written.rows),
+            };
             Ok(result)
         };
         let result: CommandResult = self.on_query_runtime(work, cancellation).await??;

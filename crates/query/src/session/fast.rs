@@ -270,6 +270,11 @@ impl Session {
         if self.block.is_none() {
             self.mark_time();
         }
+        let drawing = runs.sequences.as_ref().map(|sequences| {
+            let sequences = Arc::clone(sequences);
+            let drawn = Mutex::default();
+            Arc::new(Drawing { sequences, drawn })
+        });
         let inputs = Inputs {
             parameters: Arc::clone(parameters),
             types: Arc::clone(&fast.types),
@@ -277,15 +282,16 @@ impl Session {
             now_micros: self.transaction_time.timestamp_micros(),
             zone: self.client_settings().zone,
             rows: fast.rows.clone(),
-            numbers: runs.sequences.as_ref().map(|sequences| {
-                let sequences = Arc::clone(sequences);
-                let drawn = Mutex::default();
-                Arc::new(Drawing { sequences, drawn }) as Arc<dyn Numbers>
-            }),
+            numbers: drawing.clone().map(|drawing| drawing as Arc<dyn Numbers>),
         };
         let (rows, outcome) = if writes {
             match self.write_fast(&gate, runs, inputs, fast).await {
-                Ok(None) => return Ok(None),
+                Ok(None) => {
+                    if let Some(drawing) = drawing {
+                        drawing.give_back();
+                    }
+                    return Ok(None);
+                }
                 Ok(Some(written)) => (written.rows, self.outcome_of(runs, written)),
                 Err(error) => {
                     self.fail();

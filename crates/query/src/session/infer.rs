@@ -7,7 +7,8 @@ use datafusion::{
     arrow::datatypes::{Field, FieldRef},
     logical_expr::LogicalPlan,
     sql::sqlparser::ast::{
-        self, AssignmentTarget, OnConflictAction, OnInsert, SetExpr, TableObject,
+        self, AssignmentTarget, Distinct, GroupByExpr, OnConflictAction, OnInsert, OrderByKind,
+        SelectItem, SetExpr, TableObject,
     },
 };
 
@@ -122,25 +123,28 @@ fn find_types(
         let works = plan_any(context, &without_locks(&written), &known(types))?;
         let plans: Vec<&LogicalPlan> = works.iter().flat_map(Work::plans).collect();
         let take = |types: &mut Vec<Option<ParameterType>>,
-                    plan: &LogicalPlan|
+                    plan: &LogicalPlan,
+                    told_by: fn(&Field) -> Option<SqlType>|
          -> datafusion::common::Result<()> {
             for (name, field) in plan.get_parameter_fields()? {
                 let number = name.strip_prefix('$').and_then(|n| n.parse().ok());
                 if let (Some(number), Some(field)) = (number, field)
-                    && let Some(ty) = type_beside(&field)
+                    && let Some(ty) = told_by(&field)
                 {
                     declare(types, number, inferred_type(number, ty));
                 }
             }
             Ok(())
         };
-        plans.iter().try_for_each(|plan| take(types, plan))?;
+        plans
+            .iter()
+            .try_for_each(|plan| take(types, plan, type_beside))?;
         // What stands beside others in CASE, COALESCE, UNION and the like is known once they are brought
         // to one type. A plan that cannot be made without all types is made below, or refused there.
         if types.iter().any(Option::is_none) {
             for plan in plans {
                 let analyzed = analyze(&context.state, plan.clone());
-                let _ = analyzed.and_then(|plan| take(types, &plan));
+                let _ = analyzed.and_then(|plan| take(types, &plan, type_among));
             }
         }
         for (at, ty) in types.iter_mut().enumerate() {
@@ -157,6 +161,14 @@ fn type_beside(field: &Field) -> Option<SqlType> {
         SqlType::Char(_) => Some(SqlType::BPCHAR),
         SqlType::Varchar(_) => Some(SqlType::Text),
         other => Some(other),
+    }
+}
+
+/// The type of a parameter that is one of several values, which has no length.
+fn type_among(field: &Field) -> Option<SqlType> {
+    match SqlType::of_field(field)? {
+        SqlType::Varchar(_) => Some(SqlType::Varchar(None)),
+        _ => type_beside(field),
     }
 }
 
@@ -206,11 +218,13 @@ fn declare_by_column(
                 declare_assigned(&update.assignments, &columns, types);
             }
             let Some(query) = &insert.source else { return };
-            let SetExpr::Values(values) = &*query.body else {
-                return;
-            };
-            for row in &values.rows {
-                declare_row(&row.content, &insert.columns, &columns, types);
+            match &*query.body {
+                SetExpr::Values(values) => {
+                    for row in &values.rows {
+                        declare_row(&row.content, &insert.columns, &columns, types);
+                    }
+                }
+                _ => declare_row(&selected(query), &insert.columns, &columns, types),
             }
         }
         ast::Statement::Update(update) => {
@@ -242,6 +256,42 @@ fn declare_by_column(
         }
         _ => {}
     });
+}
+
+/// What a query selects for the columns of a table, as far as it is known which these are, with NULL
+/// in the place of what is sorted, grouped or compared, and so has a type before it is inserted.
+fn selected(query: &ast::Query) -> Vec<ast::Expr> {
+    let select = match &*query.body {
+        SetExpr::Select(select) => select,
+        SetExpr::Query(inner) if query.order_by.is_none() => return selected(inner),
+        _ => return Vec::new(),
+    };
+    if !matches!(select.distinct, None | Some(Distinct::All)) {
+        return Vec::new();
+    }
+    let mut keys: Vec<String> = Vec::new();
+    if let GroupByExpr::Expressions(grouped, _) = &select.group_by {
+        keys.extend(grouped.iter().map(ToString::to_string));
+    }
+    if let Some(OrderByKind::Expressions(sorted)) = query.order_by.as_ref().map(|by| &by.kind) {
+        keys.extend(sorted.iter().map(|key| key.expr.to_string()));
+    }
+    let is_key = |name: &str| keys.iter().any(|key| key == name);
+    let mut cells = Vec::with_capacity(select.projection.len());
+    for (at, item) in select.projection.iter().enumerate() {
+        let (value, name) = match item {
+            SelectItem::UnnamedExpr(value) => (value, None),
+            SelectItem::ExprWithAlias { expr, alias } => (expr, Some(alias.to_string())),
+            // How many columns stand for it is not known here.
+            _ => break,
+        };
+        let has_type = is_key(&(at + 1).to_string()) || name.is_some_and(|name| is_key(&name));
+        cells.push(match has_type {
+            true => ast::Expr::value(ast::Value::Null),
+            false => value.clone(),
+        });
+    }
+    cells
 }
 
 /// Parameters that the columns listed, or all, are inserted as.

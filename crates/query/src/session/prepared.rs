@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Instant};
 
-use aerostat_types::{ErrorKind, SqlError, SqlType};
+use aerostat_types::{ErrorKind, SqlError, SqlType, text};
 use datafusion::{
     arrow::datatypes::DataType,
     common::{ParamValues, ScalarValue},
@@ -519,9 +519,8 @@ fn written_values(
     values: &[ScalarValue],
 ) -> Result<Vec<Option<Items>>, SqlError> {
     let written = |(ty, value): (&ParameterType, &ScalarValue)| {
-        let text = match value.cast_to(&DataType::Utf8).map_err(super::plain)? {
-            ScalarValue::Utf8(Some(text)) => text,
-            _ => return Ok(None),
+        let Some(text) = written_value(value)? else {
+            return Ok(None);
         };
         match ty.item() {
             Some(_) => read_items(&text).map(Some),
@@ -534,4 +533,21 @@ fn written_values(
         .zip(values)
         .map(written)
         .collect()
+}
+
+fn written_value(value: &ScalarValue) -> Result<Option<String>, SqlError> {
+    let mut written = String::new();
+    match value {
+        ScalarValue::FixedSizeBinary(_, Some(bytes)) if bytes.len() == 16 => {
+            let uuid = bytes.as_slice().try_into().unwrap_or_default();
+            text::format_uuid(&uuid, &mut written);
+        }
+        ScalarValue::BinaryView(Some(bytes)) => text::format_bytea(bytes, &mut written),
+        _ if value.is_null() => return Ok(None),
+        other => match other.cast_to(&DataType::Utf8).map_err(super::plain)? {
+            ScalarValue::Utf8(Some(text)) => written = text,
+            _ => return Ok(None),
+        },
+    }
+    Ok(Some(written))
 }

@@ -3,6 +3,8 @@
 //! Columns of what is joined are named anew, `s3.c1` for the second of the fourth relation,
 //! so that a table that is there twice is two.
 
+use std::collections::HashSet;
+
 use datafusion::{
     common::{
         Column, JoinType, NullEquality, Result, TableReference,
@@ -112,7 +114,7 @@ impl Joined {
         let Some(left) = self.take(&join.left)? else {
             return Ok(None);
         };
-        let keys = join.on.iter().map(|(_, key)| key.clone());
+        let keys = keys_apart(join.on.iter().map(|(_, key)| key));
         let keys = LogicalPlanBuilder::from(join.right.as_ref().clone()).project(keys)?;
         let mut keys = keys.build()?;
         if !is_unique(&keys, &(0..join.on.len()).collect::<Vec<_>>()) {
@@ -147,6 +149,20 @@ impl Joined {
             .project(columns.collect::<Vec<_>>())?
             .alias(relation_name(at))
     }
+}
+
+/// Keys of which no two have one name: a column and its cast are called alike, and one column may be
+/// the key of several others.
+fn keys_apart<'k>(keys: impl Iterator<Item = &'k Expr>) -> Vec<Expr> {
+    let mut names = HashSet::new();
+    let keys = keys.enumerate().map(|(nth, key)| {
+        let is_new = names.insert(key.schema_name().to_string());
+        match is_new {
+            true => key.clone(),
+            false => key.clone().alias(format!("\u{1}key {nth}")),
+        }
+    });
+    keys.collect()
 }
 
 /// An expression over the columns of a plan in terms of what these are; `None` if it is not

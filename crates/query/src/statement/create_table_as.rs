@@ -12,7 +12,8 @@
 
 use datafusion::sql::sqlparser::{
     ast::{ColumnDef, DataType, Expr, Ident, LimitClause, Query, Statement, Value},
-    tokenizer::{Span, Token, TokenWithSpan},
+    dialect::PostgreSqlDialect,
+    tokenizer::{Span, Token, TokenWithSpan, Tokenizer},
 };
 
 /// What was taken out of a CREATE TABLE AS.
@@ -45,6 +46,13 @@ pub(super) fn remove(tokens: &mut Vec<TokenWithSpan>) -> Removed {
         tokens.drain(range);
     }
     removed
+}
+
+/// Whether this is the text of a CREATE TABLE AS that ends with WITH NO DATA, for which the parsed
+/// statement has no place.
+pub(crate) fn is_without_data(text: &str) -> bool {
+    let tokens = Tokenizer::new(&PostgreSqlDialect {}, text).tokenize_with_location();
+    tokens.is_ok_and(|mut tokens| remove(&mut tokens).no_data)
 }
 
 impl Removed {
@@ -203,6 +211,17 @@ mod tests {
             ("CREATE TABLE t (a integer)", "CREATE TABLE t (a INTEGER)"),
         ] {
             assert_eq!(parsed(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn without_data_is_told_by_the_text() {
+        for (text, expected) in [
+            ("CREATE TABLE t AS SELECT 1 WITH NO DATA -- none", true),
+            ("CREATE TABLE t (a) AS SELECT 1 LIMIT 0", false),
+            ("CREATE TABLE t AS SELECT 'WITH NO DATA'", false),
+        ] {
+            assert_eq!(super::is_without_data(text), expected, "{text}");
         }
     }
 

@@ -8,8 +8,10 @@
 //! | `BETWEEN SYMMETRIC a AND b` | `BETWEEN !! a AND b`, which [`crate::plan`] writes as two BETWEENs |
 //! | `IN ((SELECT 1), 2)` | `IN (!! (SELECT 1), 2)`, which [`crate::plan`] takes the `!!` from |
 //! | `x ~ ANY (a)`, `x LIKE ALL (a)` | `x ~ "any"(a)`, `x LIKE "all"(a)`, which `type_literals` knows |
+//! | `ROLLUP ((a + 1) * 2, b)` | `ROLLUP (((a + 1) * 2), b)` |
 //! | `trim(BOTH FROM x)` | `trim(BOTH ' ' FROM x)` |
 //! | `x ISNULL` | `x IS NULL` |
+//! | `interval(2) 'a'` | `CAST('a' AS interval(2))`, as the parser leaves such digits out |
 //! | a name longer than PostgreSQL's | cut |
 //! | a string with [`RESERVED`] in it | the same with `E` before it, which no name is read from |
 //!
@@ -22,6 +24,8 @@ use datafusion::sql::sqlparser::{
     tokenizer::{Location, Token, TokenWithSpan, Whitespace, Word},
 };
 
+mod sets;
+
 use crate::{catalog::NAME_BYTES_MAX, ddl::names, lines::Lines};
 
 /// The tokens of a statement as `sqlparser` understands them.
@@ -32,26 +36,30 @@ pub(super) fn respelled(
     piece: &[TokenWithSpan],
     lines: &Lines<'_>,
 ) -> Result<Vec<TokenWithSpan>, SqlError> {
+    let enclosed = sets::enclosed(piece);
+    let piece = &*enclosed;
     // CREATE does its own cutting, with a notice.
     let cuts = !piece
         .iter()
         .find_map(|token| unquoted(&token.token))
         .is_some_and(|word| word.value.eq_ignore_ascii_case("create"));
     let mut tokens: Vec<TokenWithSpan> = Vec::with_capacity(piece.len());
-    // The last token that is no white space, and whether a line ended after it.
-    let (mut before, mut line_ended) = (None::<usize>, false);
+    // The last token that is no white space, whether a line ended after it, and whether a comment did that
+    // strings do not go on behind.
+    let (mut before, mut line_ended, mut commented) = (None::<usize>, false, false);
     for (at, token) in piece.iter().enumerate() {
         if let Token::Whitespace(space) = &token.token {
             line_ended |= matches!(
                 space,
                 Whitespace::Newline | Whitespace::SingleLineComment { .. }
             );
+            commented |= matches!(space, Whitespace::MultiLineComment(_));
             tokens.push(token.clone());
             continue;
         }
         check_number(token, before.map(|at| &tokens[at]), lines)?;
         if let (Token::SingleQuotedString(text), true, Some(at)) =
-            (&token.token, line_ended, before)
+            (&token.token, line_ended && !commented, before)
             && let Token::SingleQuotedString(so_far) = &mut tokens[at].token
         {
             so_far.push_str(text);
@@ -96,12 +104,103 @@ pub(super) fn respelled(
             }
             _ => tokens.push(cut(token, cuts)),
         }
-        (before, line_ended) = (Some(tokens.len() - 1), false);
+        (before, line_ended, commented) = (Some(tokens.len() - 1), false, false);
     }
+    let mut tokens = cast_intervals(tokens, lines)?;
     tokens
         .iter_mut()
         .for_each(|token| keep_string(&mut token.token));
     Ok(tokens)
+}
+
+/// Writes intervals with digits before their strings as casts.
+///
+/// # Errors
+/// `SyntaxError` for fields there, which PostgreSQL has behind the string, and without digits.
+fn cast_intervals(
+    tokens: Vec<TokenWithSpan>,
+    lines: &Lines<'_>,
+) -> Result<Vec<TokenWithSpan>, SqlError> {
+    let mut literals = Vec::new();
+    for (at, token) in tokens.iter().enumerate() {
+        if is_word(&token.token, "interval")
+            && let Some(length) = digits_and_string(&tokens[at + 1..], lines)?
+        {
+            literals.push((at, at + length));
+        }
+    }
+    if literals.is_empty() {
+        return Ok(tokens);
+    }
+    let mut spelled = Vec::with_capacity(tokens.len() + 4 * literals.len());
+    let mut done = 0;
+    for (first, string) in literals {
+        let like_first = |token| TokenWithSpan::new(token, tokens[first].span);
+        spelled.extend_from_slice(&tokens[done..first]);
+        spelled.push(like_first(keyword("CAST", Keyword::CAST)));
+        spelled.push(like_first(Token::LParen));
+        spelled.push(tokens[string].clone());
+        spelled.push(like_first(keyword("AS", Keyword::AS)));
+        spelled.extend_from_slice(&tokens[first..string]);
+        spelled.push(like_first(Token::RParen));
+        done = string + 1;
+    }
+    spelled.extend_from_slice(&tokens[done..]);
+    Ok(spelled)
+}
+
+/// How many tokens `(2) '…'` has, if that stands here.
+fn digits_and_string(
+    tokens: &[TokenWithSpan],
+    lines: &Lines<'_>,
+) -> Result<Option<usize>, SqlError> {
+    let is_space = |token: &TokenWithSpan| matches!(token.token, Token::Whitespace(_));
+    let rest = tokens.iter().enumerate();
+    let mut rest = rest.filter(|(_, token)| !is_space(token)).peekable();
+    let near = |token: &TokenWithSpan| {
+        let message = format!("syntax error at or near \"{}\"", token.token);
+        let position = lines.position(token.span.start);
+        Err(SqlError::new(ErrorKind::SyntaxError, message).with_position(position))
+    };
+    let mut fields = None;
+    while let Some((_, field)) = rest.next_if(|(_, token)| is_field(&token.token)) {
+        fields = fields.or(Some(field));
+    }
+    let has_digits = rest
+        .next_if(|(_, token)| token.token == Token::LParen)
+        .is_some();
+    if has_digits {
+        let digits = rest.next_if(|(_, token)| matches!(token.token, Token::Number(..)));
+        let close = rest.next_if(|(_, token)| token.token == Token::RParen);
+        if digits.is_none() || close.is_none() {
+            return Ok(None);
+        }
+    }
+    let Some((string, _)) = rest.next_if(|(_, token)| is_string(&token.token)) else {
+        return Ok(None);
+    };
+    match (fields, rest.peek()) {
+        (Some(field), _) => near(field),
+        (None, Some((_, field))) if has_digits && is_field(&field.token) => near(field),
+        _ => Ok(has_digits.then_some(string + 1)),
+    }
+}
+
+/// Whether this is a part of what an interval's fields are written with.
+fn is_field(token: &Token) -> bool {
+    ["year", "month", "day", "hour", "minute", "second", "to"]
+        .iter()
+        .any(|word| is_word(token, word))
+}
+
+fn is_string(token: &Token) -> bool {
+    matches!(
+        token,
+        Token::SingleQuotedString(_)
+            | Token::EscapedStringLiteral(_)
+            | Token::UnicodeStringLiteral(_)
+            | Token::DollarQuotedString(_)
+    )
 }
 
 /// `sqlparser` reads a plain string where a name stands, but none with escapes.
@@ -280,6 +379,16 @@ fn check_number(
                 _ => Ok(()),
             }
         }
+        // `0x1f`, which is no number before PostgreSQL 16, or `x'1f'`, which is a bit string.
+        (Token::HexStringLiteral(digits), _) => match spells_number(token, digits) {
+            true => junk(&format!("0x{digits}"), token.span.start),
+            false => {
+                let message = "type bit is not supported";
+                let position = lines.position(token.span.start);
+                let error = SqlError::new(ErrorKind::FeatureNotSupported, message);
+                Err(error.with_position(position))
+            }
+        },
         (Token::DoubleExclamationMark, _) => {
             let message = "operator does not exist: !!";
             let position = lines.position(token.span.start);
@@ -287,6 +396,13 @@ fn check_number(
         }
         _ => Ok(()),
     }
+}
+
+/// Whether a literal of these digits is spelled `0x…`, with no quotes around them.
+fn spells_number(token: &TokenWithSpan, digits: &str) -> bool {
+    let (start, end) = (token.span.start, token.span.end);
+    let length = u64::try_from(digits.len()).unwrap_or(u64::MAX);
+    start.line == end.line && end.column - start.column == length.saturating_add(2)
 }
 
 /// Names beyond PostgreSQL's length are cut, so that a table is found by the name it was made with.
@@ -339,6 +455,14 @@ mod tests {
                 "SELECT 1 BETWEEN asymmetric 3 AND 0",
                 "SELECT 1 BETWEEN 3 AND 0",
             ),
+            (
+                "SELECT 1 FROM t GROUP BY ROLLUP ((a + 1) * 2, (b, c), (d))",
+                "SELECT 1 FROM t GROUP BY ROLLUP ((a + 1) * 2, (b, c), d)",
+            ),
+            (
+                "SELECT interval(0) '1.5', interval '1', x::interval(1)",
+                "SELECT CAST('1.5' AS INTERVAL(0)), INTERVAL '1', x::INTERVAL(1)",
+            ),
         ] {
             assert_eq!(parsed(written), read);
         }
@@ -358,6 +482,27 @@ mod tests {
                 8,
             ),
             ("SELECT !! 5", "operator does not exist: !!", 8),
+            (
+                "SELECT 0x1f",
+                "trailing junk after numeric literal at or near \"0x1f\"",
+                8,
+            ),
+            ("SELECT x'1f'", "type bit is not supported", 8),
+            (
+                "SELECT 'a'\n/* no */\n'b'",
+                "syntax error at or near \"'b'\"",
+                21,
+            ),
+            (
+                "SELECT interval day to second(2) '1'",
+                "syntax error at or near \"day\"",
+                17,
+            ),
+            (
+                "SELECT interval(2) '1' second",
+                "syntax error at or near \"second\"",
+                24,
+            ),
         ] {
             let error = Statement::single(text).err().unwrap();
             assert_eq!(

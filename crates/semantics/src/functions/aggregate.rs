@@ -9,7 +9,10 @@
 //! | double precision | double precision | double precision | double sum |
 //! | interval | interval | interval | sum by fields |
 
+pub(crate) mod array_types;
+mod arrays;
 mod distinct;
+pub(crate) mod distinct_intervals;
 pub(crate) mod extreme;
 pub(crate) mod gathered;
 mod groups;
@@ -267,7 +270,7 @@ impl AggregateUDFImpl for Total {
         if is_interval(args.expr_fields[0].data_type()) {
             return match self.finish {
                 Finish::Sum => self.intervals.accumulator(args),
-                Finish::Average => intervals::average(args.is_distinct),
+                Finish::Average => Ok(intervals::average()),
             };
         }
         if args.is_distinct {

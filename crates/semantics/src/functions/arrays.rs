@@ -12,11 +12,11 @@ use arrow::array::{
     StringViewBuilder, UInt32Array,
 };
 use arrow::buffer::{NullBuffer, OffsetBuffer};
-use arrow::datatypes::{DataType, Field, Int32Type};
+use arrow::datatypes::{DataType, Field, FieldRef, Int32Type};
 use datafusion::common::{DFSchema, DataFusionError, Result, ScalarValue};
 use datafusion::logical_expr::{
-    ColumnarValue, Expr, ExprSchemable, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
-    Volatility, expr::ScalarFunction,
+    ColumnarValue, Expr, ExprSchemable, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF,
+    ScalarUDFImpl, Signature, Volatility, expr::ScalarFunction,
 };
 
 use super::cast::{self, Zone};
@@ -339,6 +339,24 @@ impl ScalarUDFImpl for Function {
             return Err(several_dimensions());
         }
         Ok(self.kind.returns(&item))
+    }
+
+    /// What is taken of an array of `char(n)` is one, or an array of them.
+    fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
+        let types = args.arg_fields.iter().map(|field| field.data_type());
+        let result = self.return_type(&types.cloned().collect::<Vec<_>>())?;
+        let plain = Field::new(self.name(), result, true);
+        let item = args.arg_fields.first().and_then(|of| SqlType::item_of(of));
+        Ok(Arc::new(
+            match item.and_then(|item| SqlType::of_field(&item)) {
+                Some(ty @ SqlType::Char(_)) => match self.kind {
+                    Kind::At if ty.arrow() == *plain.data_type() => ty.field(self.name(), true),
+                    Kind::Remove | Kind::Trim => ty.of_items(plain),
+                    _ => plain,
+                },
+                _ => plain,
+            },
+        ))
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {

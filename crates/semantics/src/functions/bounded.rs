@@ -11,7 +11,7 @@ use aerostat_types::{ErrorKind, VALUE_BYTES_MAX};
 use arrow::{
     array::{Array, ArrayRef, AsArray, StringViewArray},
     compute::cast,
-    datatypes::DataType,
+    datatypes::{DataType, Field},
 };
 use datafusion::{
     common::{Result, ScalarValue},
@@ -242,14 +242,19 @@ impl ScalarUDFImpl for Bounded {
     }
 
     fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
-        self.inner.return_type(arguments)
+        self.inner.return_type(arguments).map(as_views)
     }
 
     fn return_field_from_args(
         &self,
         arguments: ReturnFieldArgs<'_>,
     ) -> Result<arrow::datatypes::FieldRef> {
-        self.inner.return_field_from_args(arguments)
+        let field = self.inner.return_field_from_args(arguments)?;
+        let ty = as_views(field.data_type().clone());
+        Ok(match ty == *field.data_type() {
+            true => field,
+            false => Arc::new(Field::clone(&field).with_data_type(ty)),
+        })
     }
 
     fn coerce_types(&self, arguments: &[DataType]) -> Result<Vec<DataType>> {
@@ -269,7 +274,7 @@ impl ScalarUDFImpl for Bounded {
             }
             reserve(*law, &arguments, &mut growth)?;
         }
-        match self.inner.invoke_with_args(arguments)? {
+        match self.made(arguments)? {
             ColumnarValue::Array(array) => {
                 check_lengths(&array)?;
                 growth.keep(array).map(ColumnarValue::Array)
@@ -287,7 +292,34 @@ impl ScalarUDFImpl for Bounded {
 /// Bytes of texts that are worked on between two looks at whether to stop.
 const PIECE_BYTES: usize = 4 << 20;
 
+/// The type of texts everywhere but of literals, which have none yet: of these some functions would make
+/// others.
+fn as_views(ty: DataType) -> DataType {
+    match ty {
+        DataType::Utf8 | DataType::LargeUtf8 => DataType::Utf8View,
+        other => other,
+    }
+}
+
 impl Bounded {
+    /// What the function makes, in the form that it has here.
+    fn made(&self, mut call: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let wanted = call.return_field.data_type().clone();
+        if wanted != DataType::Utf8View {
+            return self.inner.invoke_with_args(call);
+        }
+        let given: Vec<DataType> = call.args.iter().map(ColumnarValue::data_type).collect();
+        let own = self.inner.return_type(&given).unwrap_or(wanted);
+        if own != DataType::Utf8View && as_views(own.clone()) == DataType::Utf8View {
+            call.return_field = Arc::new(Field::clone(&call.return_field).with_data_type(own));
+        }
+        let made = self.inner.invoke_with_args(call)?;
+        match as_views(made.data_type()) == made.data_type() {
+            true => Ok(made),
+            false => made.cast_to(&DataType::Utf8View, None),
+        }
+    }
+
     /// The texts that it makes of long ones, a few rows at once; nothing where all can be had at once.
     fn in_pieces(
         &self,

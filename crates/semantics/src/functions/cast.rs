@@ -18,14 +18,14 @@ use aerostat_types::{ErrorKind, SQL_TYPE_KEY, SqlType};
 use arrow::array::{Array, ArrayRef, StringViewArray};
 use arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion::common::tree_node::TreeNode;
-use datafusion::common::{Result, ScalarValue};
+use datafusion::common::{DFSchema, Result, ScalarValue};
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::interval_arithmetic::Interval;
 use datafusion::logical_expr::preimage::PreimageResult;
 use datafusion::logical_expr::simplify::SimplifyContext;
 use datafusion::logical_expr::{
-    Cast, ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
-    Signature, Volatility,
+    Cast, ColumnarValue, Expr, ExprSchemable, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF,
+    ScalarUDFImpl, Signature, Volatility,
 };
 
 use super::arrays;
@@ -154,12 +154,12 @@ impl ScalarUDFImpl for PostgresCast {
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let zone = Zone::of(&args.config_options);
-        if let Some(DataType::List(item)) = args.arg_fields.first().map(|field| field.data_type()) {
+        if let Some(item) = args.arg_fields.first().and_then(|of| SqlType::item_of(of)) {
             let (lists, is_constant) = match &args.args[0] {
                 ColumnarValue::Array(lists) => (Arc::clone(lists), false),
                 ColumnarValue::Scalar(list) => (list.to_array()?, true),
             };
-            let texts = list::to_text(&lists, item, &zone)?;
+            let texts = list::to_text(&lists, &item, &zone)?;
             let texts = text::from_text(&texts, self.to, self.coercion, &zone)?;
             return match is_constant {
                 true => ScalarValue::try_from_array(&texts, 0).map(ColumnarValue::Scalar),
@@ -411,8 +411,9 @@ pub(crate) fn resolve(expr: Expr, from: &Field, target: &FieldRef, zone: &Zone) 
     if let (DataType::List(_), Expr::Literal(ScalarValue::Utf8(Some(text)), _)) =
         (target.data_type(), &expr)
     {
-        let list = arrays::literal(text, target.data_type(), zone)?;
-        return Ok(Expr::Literal(list, None));
+        let list = Expr::Literal(arrays::literal(text, target.data_type(), zone)?, None);
+        let (_, from) = list.to_field(&DFSchema::empty())?;
+        return Ok(list::resolve(&list, &from, target)?.unwrap_or(list));
     }
     if let Some(cast) = list::resolve(&expr, from, target)? {
         return Ok(cast);

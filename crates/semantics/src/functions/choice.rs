@@ -1,8 +1,11 @@
 //! `coalesce`, `greatest`, `least` and `nullif`: DataFusion's, which wants to know a common type
-//! before a string literal among the arguments has one.
+//! before a string literal among the arguments has one. Which of arrays is the greatest, by PostgreSQL's
+//! order of their items, is told by their sort keys.
 
 use std::sync::Arc;
 
+use arrow::array::{Array, ArrayRef};
+use arrow::compute::interleave;
 use arrow::datatypes::{DataType, FieldRef};
 use datafusion::common::Result;
 use datafusion::execution::FunctionRegistry;
@@ -12,6 +15,9 @@ use datafusion::logical_expr::{
     ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
     Volatility,
 };
+
+use super::array_order;
+use crate::growth::{Growth, for_each_row, size_of_argument};
 
 /// Puts them over DataFusion's.
 ///
@@ -88,7 +94,8 @@ impl ScalarUDFImpl for Choice {
         })
     }
 
-    /// Literals stay as they are until expressions are resolved, which types them by the others.
+    /// Literals stay as they are until expressions are resolved, which types them by the others; so do
+    /// parameters, whose type is that of NULL until then.
     fn coerce_types(&self, arguments: &[DataType]) -> Result<Vec<DataType>> {
         let is_literal = |data_type: &DataType| *data_type == DataType::Utf8;
         let Some(typed) = arguments.iter().find(|data_type| !is_untyped(data_type)) else {
@@ -96,6 +103,8 @@ impl ScalarUDFImpl for Choice {
         };
         let as_if = |data_type: &DataType| match data_type {
             literal if is_literal(literal) => typed.clone(),
+            // DataFusion knows of no type in common with a `uuid`.
+            DataType::Null if matches!(typed, DataType::FixedSizeBinary(_)) => typed.clone(),
             other => other.clone(),
         };
         let mut coerced: Vec<DataType> = arguments.iter().map(as_if).collect();
@@ -129,7 +138,61 @@ impl ScalarUDFImpl for Choice {
         self.inner.conditional_arguments(args)
     }
 
-    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        self.inner.invoke_with_args(args)
+    fn invoke_with_args(&self, mut args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        // DataFusion's functions of texts give some of another form, which it cannot compare.
+        let (ty, name) = (args.return_field.data_type().clone(), self.name());
+        if ty == DataType::Utf8View && name != "nullif" {
+            for argument in &mut args.args {
+                if matches!(argument.data_type(), DataType::Utf8 | DataType::LargeUtf8) {
+                    *argument = argument.cast_to(&ty, None)?;
+                }
+            }
+        }
+        let is_list = |argument: &ColumnarValue| argument.data_type().is_list();
+        match self.name() {
+            "greatest" | "least" if args.args.iter().any(is_list) => {
+                extreme_list(&args, self.name() == "greatest")
+            }
+            _ => self.inner.invoke_with_args(args),
+        }
     }
+}
+
+/// The greatest or the least array of each row; of several that are equal the first. NULLs do not
+/// count.
+fn extreme_list(args: &ScalarFunctionArgs, is_greatest: bool) -> Result<ColumnarValue> {
+    let constant = |value: &ColumnarValue| matches!(value, ColumnarValue::Scalar(_));
+    let all_constant = args.args.iter().all(constant);
+    let rows = if all_constant { 1 } else { args.number_rows };
+    let mut growth = Growth::new();
+    let list = args.return_field.data_type();
+    let mut lists: Vec<ArrayRef> = Vec::with_capacity(args.args.len());
+    let mut keys = Vec::with_capacity(args.args.len());
+    for argument in &args.args {
+        let array = for_each_row(argument, rows, &mut growth)?;
+        let array = match array.data_type() == list {
+            true => array,
+            false => arrow::compute::cast(&array, list)?,
+        };
+        keys.push(array_order::sort_keys(&array, &mut growth)?);
+        lists.push(array);
+    }
+    let picked = (0..rows).map(|row| {
+        let given = (0..keys.len()).filter(|at| keys[*at].is_valid(row));
+        let found = given.reduce(|found, at| {
+            let (before, key) = (keys[found].value(row), keys[at].value(row));
+            let wins = match is_greatest {
+                true => key > before,
+                false => key < before,
+            };
+            if wins { at } else { found }
+        });
+        // Where there is none, the first is NULL as all others are.
+        (found.unwrap_or(0), row)
+    });
+    let picked: Vec<(usize, usize)> = picked.collect();
+    let sources: Vec<&dyn Array> = lists.iter().map(AsRef::as_ref).collect();
+    let given = sources.iter().map(|array| size_of_argument(*array));
+    growth.make(given.sum::<usize>())?;
+    growth.finish(interleave(&sources, &picked)?, all_constant)
 }

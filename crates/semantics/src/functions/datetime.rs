@@ -4,6 +4,7 @@ mod fields;
 mod making;
 mod now;
 
+pub(super) use making::rounded_moment;
 pub(crate) use making::{KEEP_FIELDS, ROUND_TIME, code_of, interval_larger, interval_smaller};
 pub use now::Times;
 

@@ -16,7 +16,7 @@ use datafusion::common::Result;
 use datafusion::logical_expr::{ScalarUDF, Volatility};
 
 use super::cast::out_of_range;
-use super::datetime::time_as_interval;
+use super::datetime::{rounded_moment, time_as_interval};
 use super::overload::{Call, NUMERIC, Overload, Returns, function};
 use super::temporal::DAY_MICROS;
 use super::texts::Texts;
@@ -166,10 +166,14 @@ pub(super) fn to_timestamp(call: &Call) -> Result<ArrayRef> {
                 .days
                 .checked_mul(DAY_MICROS)?
                 .checked_add(read.micros)?;
-            match read.offset_seconds {
-                Some(seconds) => ZoneName::Fixed(seconds).to_instant(local),
-                None => zone.get().to_instant(local),
-            }
+            let instant = match read.offset_seconds {
+                Some(seconds) => ZoneName::Fixed(seconds).to_instant(local)?,
+                None => zone.get().to_instant(local)?,
+            };
+            Some(match read.digits {
+                Some(digits) => rounded_moment(instant, digits),
+                None => instant,
+            })
         };
         match read? {
             Some(read) => instant(read).map(Some).ok_or_else(out_of_range),

@@ -99,7 +99,8 @@ fn power_of(base: f64, exponent: f64) -> Result<f64> {
             "zero raised to a negative power is undefined",
         ));
     }
-    if base < 0.0 && exponent.fract() != 0.0 {
+    // Infinity is a whole number here, and NaN makes NaN.
+    if base < 0.0 && exponent.is_finite() && exponent.fract() != 0.0 {
         let message = "a negative number raised to a non-integer power yields a complex result";
         return Err(raise(ErrorKind::InvalidArgumentForPower, message));
     }

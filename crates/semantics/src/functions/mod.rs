@@ -18,9 +18,11 @@ pub(crate) mod datetime;
 mod domains;
 pub(crate) mod float_order;
 mod format;
+pub mod joinable;
 mod letters;
 mod making;
 pub(crate) mod math;
+pub mod merged;
 pub mod named;
 pub mod ordered_sets;
 pub(crate) mod overload;
@@ -76,7 +78,10 @@ fn register_all(registry: &mut dyn FunctionRegistry) -> Result<()> {
         .chain([
             bucket::width_bucket(),
             float_order::function(),
+            joinable::function(),
+            merged::function(),
             named::function(),
+            named::each(),
         ])
         .chain(ordered_sets::all())
         .chain(series::list::all())
@@ -94,6 +99,7 @@ fn register_all(registry: &mut dyn FunctionRegistry) -> Result<()> {
     }
     aggregate::extreme::register(registry)?;
     aggregate::gathered::register(registry)?;
+    aggregate::array_types::register(registry)?;
     aggregate::spread::register(registry)?;
     if let Ok(function) = registry.udaf("bool_and") {
         let named = AggregateUDF::clone(&function).with_aliases(["every"]);

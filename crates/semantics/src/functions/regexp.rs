@@ -21,7 +21,6 @@ use arrow::datatypes::{DataType, Int32Type};
 use datafusion::common::{Result, ScalarValue};
 use datafusion::logical_expr::expr::ScalarFunction as ScalarFunctionCall;
 use datafusion::logical_expr::{BinaryExpr, Expr, Operator, ScalarUDF, Volatility};
-use regex::{Captures, Regex};
 
 use super::arrays::list_of;
 use super::overload::{Call, Overload, Returns, each, function};
@@ -29,9 +28,12 @@ use super::texts::{Texts, extend};
 use crate::growth::Growth;
 use crate::raise;
 
+mod parts;
 mod pattern;
+mod posix;
 
-pub(crate) use pattern::{Patterns, check, translate};
+pub(crate) use pattern::{Pattern, Patterns, check, translate};
+use posix::Place;
 
 const TEXT: Returns = Returns::Type(SqlType::Text);
 const BOOLEAN: Returns = Returns::Type(SqlType::Boolean);
@@ -125,8 +127,8 @@ fn operator_function((name, overloads): &(&'static str, &'static [Overload])) ->
 fn found(call: &Call, options: &str, wanted: bool) -> Result<ArrayRef> {
     let mut patterns = Patterns::default();
     booleans(call, |row| {
-        let regex = patterns.get(text(call, 1, row), options)?;
-        Ok(regex.is_match(text(call, 0, row)) == wanted)
+        let pattern = patterns.get(text(call, 1, row), options)?;
+        Ok(pattern.is_match(text(call, 0, row)) == wanted)
     })
 }
 
@@ -203,14 +205,21 @@ fn lists(call: &Call, mut each: impl FnMut(usize, &mut Lists) -> Result<bool>) -
 /// `\1`, `\&` and `\\` in a replacement.
 fn replacement(
     written: &str,
-    groups: &Captures,
+    whole: &str,
+    groups: &[Place],
     out: &mut String,
     growth: &mut Growth,
 ) -> Result<()> {
     let mut rest = written;
     while let Some(at) = rest.find('\\') {
         extend(out, &rest[..at], growth)?;
-        let group = |n: usize| groups.get(n).map_or("", |found| found.as_str());
+        let group = |n: usize| {
+            groups
+                .get(n)
+                .copied()
+                .flatten()
+                .map_or("", |(from, to)| &whole[from..to])
+        };
         let mut behind = rest[at + 1..].chars();
         match behind.next() {
             Some(digit @ '1'..='9') => {
@@ -229,30 +238,57 @@ fn replacement(
 }
 
 /// Replaces the `nth` match behind `start` characters, or all of them for 0.
-fn replace(regex: &Regex, text: &str, written: &str, start: usize, nth: usize) -> Result<String> {
+fn replace(
+    pattern: &Pattern,
+    text: &str,
+    written: &str,
+    start: usize,
+    nth: usize,
+) -> Result<String> {
     let mut growth = Growth::new();
-    let begin = text
+    // A group is told only to those who name one.
+    let names_groups = written.contains('\\');
+    let mut from = text
         .char_indices()
+        .map(|(at, _)| at)
         .nth(start)
-        .map_or(text.len(), |(at, _)| at);
-    let mut out = text[..begin].to_owned();
-    let mut last = begin;
-    let rest = &text[begin..];
-    for (count, groups) in regex.captures_iter(rest).enumerate() {
-        let Some(whole) = groups.get(0) else { continue };
+        .or_else(|| end_of(text, start));
+    let mut out = String::new();
+    let (mut last, mut count) = (0, 0);
+    while let Some(begin) = from {
         growth.work(MATCH_WORK)?;
-        if nth != 0 && count + 1 != nth {
+        let groups = match names_groups {
+            true => pattern.groups(text, begin, &mut growth)?,
+            false => pattern.find(text, begin)?.map(|place| vec![Some(place)]),
+        };
+        let Some(place) = groups.as_ref().and_then(|groups| *groups.first()?) else {
+            break;
+        };
+        count += 1;
+        from = Pattern::behind(place, text);
+        if nth != 0 && count != nth {
             continue;
         }
-        extend(&mut out, &text[last..begin + whole.start()], &mut growth)?;
-        replacement(written, &groups, &mut out, &mut growth)?;
-        last = begin + whole.end();
+        extend(&mut out, &text[last..place.0], &mut growth)?;
+        replacement(
+            written,
+            text,
+            &groups.unwrap_or_default(),
+            &mut out,
+            &mut growth,
+        )?;
+        last = place.1;
         if nth != 0 {
             break;
         }
     }
     extend(&mut out, &text[last..], &mut growth)?;
     Ok(out)
+}
+
+/// The end of a text that has just so many characters.
+fn end_of(text: &str, characters: usize) -> Option<usize> {
+    (text.chars().count() == characters).then_some(text.len())
 }
 
 /// What a match costs, in bytes that are written in the time.
@@ -278,14 +314,14 @@ fn replaced(
     let mut patterns = Patterns::default();
     texts(call, |row| {
         let options = options.map_or("", |at| text(call, at, row));
-        let regex = patterns.get(text(call, 1, row), options)?;
+        let pattern = patterns.get(text(call, 1, row), options)?;
         let start = start.map_or(Ok(1), |at| checked(number(call, at, row), 1, "start"))?;
         let nth = match nth {
             Some(at) => checked(number(call, at, row), 0, "n")?,
             None => usize::from(!options.contains('g')),
         };
         let (text, written) = (text(call, 0, row), text(call, 2, row));
-        replace(regex, text, written, start - 1, nth).map(Some)
+        replace(pattern, text, written, start - 1, nth).map(Some)
     })
 }
 
@@ -334,13 +370,14 @@ fn matched(call: &Call, options: Option<usize>) -> Result<ArrayRef> {
     lists(call, |row, lists| {
         let options = options.map_or("", |at| text(call, at, row));
         refuse_global(options, "regexp_match")?;
-        let regex = patterns.get(text(call, 1, row), options)?;
-        let Some(groups) = regex.captures(text(call, 0, row)) else {
+        let pattern = patterns.get(text(call, 1, row), options)?;
+        let whole = text(call, 0, row);
+        let Some(groups) = pattern.groups(whole, 0, &mut lists.growth)? else {
             return Ok(false);
         };
         let first = usize::from(groups.len() > 1);
         for group in groups.iter().skip(first) {
-            lists.push(group.map(|group| group.as_str()))?;
+            lists.push(group.map(|(from, to)| &whole[from..to]))?;
         }
         Ok(true)
     })
@@ -364,19 +401,21 @@ fn split(call: &Call, options: Option<usize>) -> Result<ArrayRef> {
     lists(call, |row, lists| {
         let options = options.map_or("", |at| text(call, at, row));
         refuse_global(options, "regexp_split_to_array")?;
-        let regex = patterns.get(text(call, 1, row), options)?;
+        let pattern = patterns.get(text(call, 1, row), options)?;
         let whole = text(call, 0, row);
-        let mut last = 0;
-        for found in regex.find_iter(whole) {
+        let (mut last, mut previous, mut from) = (0, 0, Some(0));
+        while let Some(begin) = from {
             lists.growth.work(MATCH_WORK)?;
+            let Some((start, end)) = pattern.find(whole, begin)? else {
+                break;
+            };
+            from = Pattern::behind((start, end), whole);
             // A match of nothing at an end of the text, or behind the last match, splits nothing.
-            let is_idle =
-                found.is_empty() && (found.start() == last || found.start() == whole.len());
-            if is_idle {
-                continue;
+            if start < whole.len() && end > previous {
+                lists.push(Some(&whole[last..start]))?;
+                last = end;
             }
-            lists.push(Some(&whole[last..found.start()]))?;
-            last = found.end();
+            previous = end;
         }
         lists.push(Some(&whole[last..]))?;
         Ok(true)
@@ -398,8 +437,8 @@ const SPLIT: &[Overload] = &[
 
 /// Where a function begins to look, which match it means and which group of it.
 struct Wanted {
-    /// The byte behind which it looks.
-    begin: usize,
+    /// The byte behind which it looks; nothing behind the end.
+    begin: Option<usize>,
     nth: usize,
     group: usize,
 }
@@ -417,15 +456,33 @@ impl Wanted {
         let whole = text(call, 0, row);
         let mut places = whole.char_indices().map(|(at, _)| at);
         Ok(Self {
-            begin: places.nth(start - 1).unwrap_or(whole.len()),
+            begin: places.nth(start - 1).or_else(|| end_of(whole, start - 1)),
             nth: position(nth, 1, "n", 1)?,
             group: position(group, 0, "subexpr", 0)?,
         })
     }
 
-    fn find<'a>(&self, regex: &Regex, whole: &'a str) -> Option<regex::Match<'a>> {
-        let mut all = regex.captures_iter(&whole[self.begin..]);
-        all.nth(self.nth - 1)?.get(self.group)
+    fn find(&self, pattern: &Pattern, whole: &str) -> Result<Place> {
+        let mut growth = Growth::new();
+        let (mut count, mut from) = (0, self.begin);
+        while let Some(begin) = from {
+            growth.work(MATCH_WORK)?;
+            let Some(place) = pattern.find(whole, begin)? else {
+                break;
+            };
+            count += 1;
+            if count == self.nth {
+                return match self.group {
+                    0 => Ok(Some(place)),
+                    group => {
+                        let groups = pattern.groups(whole, place.0, &mut growth)?;
+                        Ok(groups.and_then(|groups| *groups.get(group)?))
+                    }
+                };
+            }
+            from = Pattern::behind(place, whole);
+        }
+        Ok(None)
     }
 }
 
@@ -444,10 +501,11 @@ fn part(call: &Call) -> Result<ArrayRef> {
     let mut patterns = Patterns::default();
     texts(call, |row| {
         let options = options(call, 4, row, "regexp_substr")?;
-        let regex = patterns.get(text(call, 1, row), options)?;
+        let pattern = patterns.get(text(call, 1, row), options)?;
         let wanted = Wanted::of(call, row, Some(3), Some(5))?;
-        let found = wanted.find(regex, text(call, 0, row));
-        Ok(found.map(|found| found.as_str().to_owned()))
+        let whole = text(call, 0, row);
+        let found = wanted.find(pattern, whole)?;
+        Ok(found.map(|(from, to)| whole[from..to].to_owned()))
     })
 }
 
@@ -456,16 +514,16 @@ fn place(call: &Call) -> Result<ArrayRef> {
     let mut patterns = Patterns::default();
     integers(call, |row| {
         let options = options(call, 5, row, "regexp_instr")?;
-        let regex = patterns.get(text(call, 1, row), options)?;
+        let pattern = patterns.get(text(call, 1, row), options)?;
         let wanted = Wanted::of(call, row, Some(3), Some(6))?;
         let is_end = match call.args.len() > 4 {
             true => is_end(number(call, 4, row))?,
             false => false,
         };
         let whole = text(call, 0, row);
-        Ok(wanted.find(regex, whole).map_or(0, |found| {
-            let at = if is_end { found.end() } else { found.start() };
-            whole[..wanted.begin + at].chars().count() + 1
+        Ok(wanted.find(pattern, whole)?.map_or(0, |(from, to)| {
+            let at = if is_end { to } else { from };
+            whole[..at].chars().count() + 1
         }))
     })
 }
@@ -486,13 +544,18 @@ fn count(call: &Call) -> Result<ArrayRef> {
     let mut patterns = Patterns::default();
     integers(call, |row| {
         let options = options(call, 3, row, "regexp_count")?;
-        let regex = patterns.get(text(call, 1, row), options)?;
+        let pattern = patterns.get(text(call, 1, row), options)?;
         let wanted = Wanted::of(call, row, None, None)?;
         let mut growth = Growth::new();
-        let mut count = 0;
-        for _ in regex.find_iter(&text(call, 0, row)[wanted.begin..]) {
+        let whole = text(call, 0, row);
+        let (mut count, mut from) = (0, wanted.begin);
+        while let Some(begin) = from {
             growth.work(MATCH_WORK)?;
+            let Some(place) = pattern.find(whole, begin)? else {
+                break;
+            };
             count += 1;
+            from = Pattern::behind(place, whole);
         }
         Ok(count)
     })
@@ -502,8 +565,8 @@ fn like(call: &Call) -> Result<ArrayRef> {
     let mut patterns = Patterns::default();
     booleans(call, |row| {
         let options = options(call, 2, row, "regexp_like")?;
-        let regex = patterns.get(text(call, 1, row), options)?;
-        Ok(regex.is_match(text(call, 0, row)))
+        let pattern = patterns.get(text(call, 1, row), options)?;
+        Ok(pattern.is_match(text(call, 0, row)))
     })
 }
 
@@ -542,12 +605,44 @@ mod tests {
 
     #[test]
     fn replacements_know_groups_and_the_match() {
-        let regex = Regex::new("(b)(x)?").unwrap();
+        let mut patterns = Patterns::default();
+        let mut replaced = |pattern: &str, text: &str, written: &str, start, nth| {
+            replace(
+                patterns.get(pattern, "").unwrap(),
+                text,
+                written,
+                start,
+                nth,
+            )
+            .unwrap()
+        };
         for (written, expected) in [(r"[\&]", "a[b]c"), (r"\\", r"a\c"), (r"\1\2$1", "ab$1c")] {
-            let replaced = replace(&regex, "abc", written, 0, 1).unwrap();
-            assert_eq!(replaced, expected, "{written}");
+            assert_eq!(
+                replaced("(b)(x)?", "abc", written, 0, 1),
+                expected,
+                "{written}"
+            );
         }
-        assert_eq!(replace(&regex, "bbb", "x", 1, 0).unwrap(), "bxx");
-        assert_eq!(replace(&regex, "bbb", "x", 0, 2).unwrap(), "bxb");
+        assert_eq!(replaced("(b)(x)?", "bbb", "x", 1, 0), "bxx");
+        assert_eq!(replaced("(b)(x)?", "bbb", "x", 0, 2), "bxb");
+    }
+
+    /// Behind a match PostgreSQL looks for one of nothing, too, and `^` is the text's beginning only.
+    #[test]
+    fn all_matches_are_replaced_as_in_postgresql() {
+        let mut patterns = Patterns::default();
+        for (pattern, text, start, expected) in [
+            (".*", "hello world", 0, "xx"),
+            ("b*", "abc", 0, "xaxxcx"),
+            ("", "é", 0, "xéx"),
+            ("^a", "aa", 1, "aa"),
+            ("a|ab", "abab", 0, "xx"),
+            ("$", "ab", 2, "abx"),
+            ("$", "ab", 3, "ab"),
+        ] {
+            let pattern_of = patterns.get(pattern, "").unwrap();
+            let found = replace(pattern_of, text, "x", start, 0).unwrap();
+            assert_eq!(found, expected, "{pattern} in {text}");
+        }
     }
 }

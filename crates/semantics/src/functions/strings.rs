@@ -211,14 +211,16 @@ const SUBSTRING: &[Overload] = &[
         body: |call| {
             let mut patterns = Patterns::default();
             rows(call, |row| {
-                let regex = patterns.get(text(call, 1, row), "")?;
+                let pattern = patterns.get(text(call, 1, row), "")?;
+                let whole = text(call, 0, row);
                 // With parentheses the first group, else the whole match.
-                let captures = regex.captures(text(call, 0, row));
-                Ok(captures.and_then(|groups| {
-                    groups
-                        .get(usize::from(groups.len() > 1))
-                        .map(|m| m.as_str().to_owned())
-                }))
+                let found = match pattern.groups_len() {
+                    0 => pattern.find(whole, 0)?,
+                    _ => pattern
+                        .groups(whole, 0, &mut Growth::new())?
+                        .and_then(|groups| *groups.get(1)?),
+                };
+                Ok(found.map(|(from, to)| whole[from..to].to_owned()))
             })
         },
     },
@@ -627,7 +629,7 @@ const CONCATENATION: &[Overload] = &[
 ];
 
 /// Values as their types' output functions write them: a boolean is `t`, not `true`.
-fn output_text(array: &ArrayRef, field: &arrow::datatypes::Field) -> Result<ArrayRef> {
+pub(super) fn output_text(array: &ArrayRef, field: &arrow::datatypes::Field) -> Result<ArrayRef> {
     let ty = SqlType::of_field(field);
     if let Some(length) = ty.and_then(blank_padded) {
         let texts = arrow::compute::cast(array, &DataType::Utf8View)?;
@@ -647,9 +649,9 @@ fn output_text(array: &ArrayRef, field: &arrow::datatypes::Field) -> Result<Arra
             texts.finish()
         }
         Some(from) => convert(array, from, SqlType::Text, Coercion::Explicit, &Zone::UTC),
-        None => match array.data_type() {
-            DataType::List(item) => list_text(array, item, &Zone::UTC),
-            _ => Ok(arrow::compute::cast(array, &DataType::Utf8View)?),
+        None => match SqlType::item_of(field) {
+            Some(item) => list_text(array, &item, &Zone::UTC),
+            None => Ok(arrow::compute::cast(array, &DataType::Utf8View)?),
         },
     }
 }

@@ -6,12 +6,13 @@ use std::ops::ControlFlow;
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::sql::sqlparser::ast::{
     ArrayElemTypeDef, BinaryOperator, DataType, Expr, FunctionArg, FunctionArgExpr,
-    FunctionArguments, Value, ValueWithSpan, VisitMut, VisitorMut,
+    FunctionArguments, Ident, ObjectName, Value, ValueWithSpan, VisitMut, VisitorMut,
 };
 
 use super::tuples::{is_comparison, join};
 use super::{binary, call, cast_to, is_null, is_parameter, is_string, text_value, wrap};
 use crate::functions::QUANTIFIED;
+use crate::functions::named::EACH;
 use crate::walk;
 
 /// The items of a literal with one dimension, as string literals and NULLs, or those of a
@@ -105,7 +106,7 @@ pub(super) fn quantified(
     if let Some(items) = items(array) {
         match (op, all) {
             (BinaryOperator::Eq, false) | (BinaryOperator::NotEq, true) => {
-                return Ok(Some(in_list(left, items, all)));
+                return Ok(Some(any_of(left, items, all)));
             }
             _ if items.is_empty() => return Ok(Some(Expr::value(Value::Boolean(all)))),
             // The left side is written as often as there are items.
@@ -228,15 +229,52 @@ fn without_parentheses(expr: &Expr) -> &Expr {
     }
 }
 
-/// `left IN (…)` or its negation; of no items what PostgreSQL says of an empty array.
-fn in_list(left: &Expr, items: Vec<Expr>, negated: bool) -> Expr {
+/// `left = ANY (…)` of these items, or `left <> ALL (…)` if negated, as a list; of no items what
+/// PostgreSQL says of an empty array.
+///
+/// The items of an array have a type without what they are compared with, those of IN one that
+/// both have: where these might differ, the left side stands behind a function that says so.
+pub fn any_of(left: &Expr, items: Vec<Expr>, negated: bool) -> Expr {
     if items.is_empty() {
         return Expr::value(Value::Boolean(negated));
     }
+    let left = match items.len() == 1 || items.iter().all(is_same_in_list) {
+        true => left.clone(),
+        false => each(left.clone()),
+    };
     Expr::InList {
-        expr: Box::new(left.clone()),
+        expr: Box::new(left),
         list: items,
         negated,
+    }
+}
+
+fn each(left: Expr) -> Expr {
+    let mut call = call(EACH, vec![left]);
+    if let Expr::Function(function) = &mut call {
+        // Quoted it is read again where a rewrite writes it as text.
+        function.name = ObjectName::from(vec![Ident::with_quote('"', EACH)]);
+    }
+    call
+}
+
+/// Whether an item is compared as the same value in the list of IN, whatever is beside it.
+fn is_same_in_list(item: &Expr) -> bool {
+    match item {
+        Expr::Cast { data_type, .. } => matches!(
+            data_type,
+            DataType::Boolean
+                | DataType::Bytea
+                | DataType::Uuid
+                | DataType::SmallInt(_)
+                | DataType::Int2(_)
+                | DataType::Int(_)
+                | DataType::Integer(_)
+                | DataType::Int4(_)
+                | DataType::BigInt(_)
+                | DataType::Int8(_)
+        ),
+        other => is_string(other) || is_null(other),
     }
 }
 
@@ -293,11 +331,39 @@ fn bare_item(item: &str) -> Option<Option<String>> {
 
 #[cfg(test)]
 mod tests {
+    use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+    use datafusion::sql::sqlparser::parser::Parser;
+
     use super::*;
 
     fn written(text: &str) -> Option<String> {
         let items = items(&Expr::value(Value::SingleQuotedString(text.to_owned())))?;
         Some(items.iter().map(|item| format!("{item};")).collect())
+    }
+
+    #[test]
+    fn items_of_any_are_told_from_those_of_a_list() {
+        let cases = [
+            ("x = ANY (ARRAY[1, 2])", false),
+            ("x = ANY ('{a,b}')", false),
+            ("x = ANY (ARRAY['a', 'b'])", true),
+            ("x = ANY (ARRAY['a'])", false),
+            ("x <> ALL (ARRAY[0.1, y])", true),
+            ("x IN (0.1, y)", false),
+        ];
+        for (sql, expected) in cases {
+            let mut parser = Parser::new(&PostgreSqlDialect {})
+                .try_with_sql(sql)
+                .unwrap();
+            let mut expr = parser.parse_expr().unwrap();
+            for _ in 0..2 {
+                crate::type_literals(&mut expr).unwrap();
+                let Expr::InList { expr: left, .. } = &expr else {
+                    panic!("{expr}");
+                };
+                assert_eq!(matches!(**left, Expr::Function(_)), expected, "{sql}");
+            }
+        }
     }
 
     #[test]

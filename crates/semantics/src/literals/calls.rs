@@ -4,9 +4,9 @@
 use aerostat_types::text::{IntervalField, IntervalType, format_interval, parse_interval_as};
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, DataType, DateTimeField, Expr, Function, FunctionArg, FunctionArgExpr,
-    FunctionArgOperator, FunctionArguments, Interval, IntervalFields, ObjectName, Value,
-    ValueWithSpan,
+    ArrayElemTypeDef, BinaryOperator, DataType, DateTimeField, Expr, Function, FunctionArg,
+    FunctionArgExpr, FunctionArgOperator, FunctionArguments, Interval, IntervalFields, ObjectName,
+    Value, ValueWithSpan,
 };
 
 use super::{call, cast_to};
@@ -70,10 +70,74 @@ pub(super) fn interval_type(data_type: &DataType) -> Option<IntervalType> {
     })
 }
 
+/// Refuses digits of an interval's type whose last field is not the second.
+///
+/// # Errors
+/// `SyntaxError`.
+pub(super) fn check_digits(data_type: &DataType) -> Result<(), SqlError> {
+    use IntervalFields as F;
+    match data_type {
+        DataType::Interval {
+            fields:
+                Some(
+                    F::Year
+                    | F::Month
+                    | F::Day
+                    | F::Hour
+                    | F::Minute
+                    | F::YearToMonth
+                    | F::DayToHour
+                    | F::DayToMinute
+                    | F::HourToMinute,
+                ),
+            precision: Some(_),
+        } => Err(syntax_error("(")),
+        _ => Ok(()),
+    }
+}
+
+fn syntax_error(near: &str) -> SqlError {
+    let message = format!("syntax error at or near \"{near}\"");
+    SqlError::new(ErrorKind::SyntaxError, message)
+}
+
+/// Whether a type says what it keeps of its values, if that is not everything.
+fn keeps_part(data_type: &DataType) -> bool {
+    interval_type(data_type).is_some() || digits(data_type).is_some_and(|digits| digits < 6)
+}
+
+/// Whether the items of an array's type keep a part of their values.
+pub(crate) fn items_keep_part(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Array(
+            ArrayElemTypeDef::SquareBracket(item, _) | ArrayElemTypeDef::AngleBracket(item),
+        ) => keeps_part(item),
+        _ => false,
+    }
+}
+
+/// Takes out of an array's type what its items keep: their type, as it was.
+pub(super) fn take_item_type(data_type: &mut DataType) -> Option<DataType> {
+    let DataType::Array(ArrayElemTypeDef::SquareBracket(item, _)) = data_type else {
+        return None;
+    };
+    if !keeps_part(item) {
+        return None;
+    }
+    let own = (**item).clone();
+    match &mut **item {
+        DataType::Interval { fields, precision } => (*fields, *precision) = (None, None),
+        other => {
+            take_digits(other);
+        }
+    }
+    Some(own)
+}
+
 /// What `INTERVAL '…' DAY TO SECOND(2)` and its like keep.
 ///
 /// # Errors
-/// Fields that do not go together.
+/// Fields that do not go together, and digits of others than the second.
 pub(super) fn interval_literal_type(interval: &Interval) -> Result<Option<IntervalType>, SqlError> {
     use DateTimeField as F;
     if let (Some(first), Some(last)) = (&interval.leading_field, &interval.last_field) {
@@ -85,9 +149,17 @@ pub(super) fn interval_literal_type(interval: &Interval) -> Result<Option<Interv
                 | (F::Minute, F::Second)
         );
         if !go_together {
-            let message = format!("syntax error at or near \"{last}\"");
-            return Err(SqlError::new(ErrorKind::SyntaxError, message));
+            return Err(syntax_error(&last.to_string()));
         }
+    }
+    // Only of a single second the parser takes its digits for the width of the first field.
+    let is_second = interval.leading_field == Some(F::Second) && interval.last_field.is_none();
+    match interval.leading_precision {
+        Some(_) if !is_second => return Err(syntax_error("(")),
+        Some(_) if interval.fractional_seconds_precision.is_some() => {
+            return Err(syntax_error(","));
+        }
+        _ => {}
     }
     Ok(literal_type_of_fields(interval))
 }

@@ -1,20 +1,74 @@
 //! The rows of VALUES, whose columns have one type each.
 
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+
 use datafusion::sql::sqlparser::ast::{
     CaseWhen, DataType, ExactNumberInfo, Expr, Function, FunctionArg, FunctionArgExpr,
-    FunctionArguments, Parens, Value, helpers::attached_token::AttachedToken,
+    FunctionArguments, Parens, SetExpr, TimezoneInfo, Value, ValueWithSpan, VisitorMut,
+    helpers::attached_token::AttachedToken,
 };
 
 use super::{is_null, is_string};
+use crate::walk;
 
 type Row = Parens<Vec<Expr>>;
 
-/// So many cells say what type a column has.
+/// So many cells say what type the string literals beside them have.
 const OTHERS_MAX: usize = 8;
+
+/// So many computed cells of different shapes say what type a column has.
+const SHAPES_MAX: usize = 32;
+
+/// Gives the columns of VALUES one type each, also where they are inputs of UNION and its like.
+pub(super) fn type_values(body: &mut SetExpr) {
+    match body {
+        SetExpr::Values(values) => {
+            type_columns(&mut values.rows);
+            type_chosen(&mut values.rows);
+            type_by_others(&mut values.rows);
+        }
+        SetExpr::SetOperation { left, right, .. } => {
+            type_values(left);
+            type_values(right);
+        }
+        // A query within is visited by itself.
+        _ => {}
+    }
+}
+
+/// Whether the cells of a column are cast to one type, or none is.
+fn is_of_one_kind(rows: &[Row], column: usize) -> bool {
+    let mut kinds = cells(rows, column).map(named_type);
+    let first = kinds.next().flatten();
+    kinds.all(|kind| kind == first)
+}
+
+/// Rows that are inserted: each cell is assigned to its column by itself, but a cast to a text of some
+/// length must not be what tells it from the cells beside it.
+pub(super) fn type_inserted(body: &mut SetExpr) {
+    let SetExpr::Values(values) = body else {
+        return;
+    };
+    for column in 0..values.rows.first().map_or(0, |row| row.content.len()) {
+        let has_texts = || {
+            let mut types = cells(&values.rows, column).filter_map(named_type);
+            types.any(is_text)
+        };
+        if is_of_one_kind(&values.rows, column) || !has_texts() {
+            continue;
+        }
+        for cell in column_of(&mut values.rows, column) {
+            if is_string(cell) || named_type(cell).is_some_and(is_text) {
+                super::wrap(cell, DataType::Text);
+            }
+        }
+    }
+}
 
 /// A string literal or NULL takes the type that the casts of its column name, but no length or digits: those
 /// are of the value that is cast. Where a literal has none, the others have theirs no longer as a type.
-pub(super) fn type_columns(rows: &mut [Row]) {
+fn type_columns(rows: &mut [Row]) {
     for column in 0..rows.first().map_or(0, |row| row.content.len()) {
         let Some(named) = only_type(rows, column).cloned() else {
             continue;
@@ -75,29 +129,42 @@ fn named_type(cell: &Expr) -> Option<&DataType> {
     }
 }
 
-/// Numbers of several kinds take the type that they have in common. DataFusion would take a
-/// numeric for what a float and a numeric have in common, and cut the float.
-pub(super) fn type_numbers(rows: &mut [Row]) {
+/// Numbers of several kinds, and times, take the type that they have in common. DataFusion would
+/// take a numeric for what a float and a numeric have in common, and cut the float, and a time
+/// without zone for what one with and one without have in common.
+fn type_chosen(rows: &mut [Row]) {
     for column in 0..rows.first().map_or(0, |row| row.content.len()) {
         let kinds: Vec<Kind> = cells(rows, column).map(Kind::of).collect();
-        let has = |kind: Kind| kinds.contains(&kind);
-        let float = match (has(Kind::Double), has(Kind::Real)) {
-            (true, _) => Some(DataType::DoublePrecision),
-            (false, true) => Some(DataType::Real),
-            _ => None,
-        };
-        if !has(Kind::Computed) {
-            let Some(float) = float.filter(|_| has(Kind::Numeric)) else {
-                continue;
-            };
-            let cells = column_of(rows, column);
-            cells.for_each(|cell| super::wrap(cell, float.clone()));
-        } else if float.is_some() || has(Kind::Numeric) || are_several(rows, column) {
+        if !kinds.contains(&Kind::Computed) {
+            type_as_named(rows, column, &kinds);
+        } else if kinds.iter().any(|kind| kind.is_chosen_by_us()) || are_several(rows, column) {
             let others = representatives(rows, column);
             for cell in column_of(rows, column).filter(|cell| !is_null(cell)) {
                 *cell = last_branch(&others, cell.clone());
             }
         }
+    }
+}
+
+/// The same for a column of whose cells all types are named.
+fn type_as_named(rows: &mut [Row], column: usize, kinds: &[Kind]) {
+    let has = |kind: Kind| kinds.contains(&kind);
+    let float = match (has(Kind::Double), has(Kind::Real)) {
+        (true, _) => Some(DataType::DoublePrecision),
+        (false, true) => Some(DataType::Real),
+        _ => None,
+    };
+    let time = has(Kind::Date) || has(Kind::Timestamp);
+    if let Some(float) = float.filter(|_| has(Kind::Numeric)) {
+        let cells = column_of(rows, column);
+        cells.for_each(|cell| super::wrap(cell, float.clone()));
+    } else if time && has(Kind::TimestampTz) {
+        let with_zone = DataType::Timestamp(None, TimezoneInfo::WithTimeZone);
+        let are_read = |cell: &&mut Expr| {
+            is_string(cell) || matches!(Kind::of(cell), Kind::Date | Kind::Timestamp)
+        };
+        let cells = column_of(rows, column).filter(are_read);
+        cells.for_each(|cell| super::wrap(cell, with_zone.clone()));
     }
 }
 
@@ -107,6 +174,9 @@ enum Kind {
     Real,
     Double,
     Numeric,
+    Date,
+    Timestamp,
+    TimestampTz,
     /// Another type that is named, or none yet.
     Other,
     /// Only the planner knows.
@@ -123,20 +193,34 @@ impl Kind {
             // A number with a point has no cast around it.
             Expr::Value(value) if matches!(value.value, Value::Number(..)) => Self::Numeric,
             Expr::Value(_) => Self::Other,
-            _ => match named_type(cell) {
-                Some(DataType::Real | DataType::Float4) => Self::Real,
-                Some(DataType::Double(_) | DataType::DoublePrecision | DataType::Float8) => {
-                    Self::Double
-                }
-                Some(DataType::Float(_)) => Self::Double,
-                Some(DataType::Numeric(_) | DataType::Decimal(_) | DataType::Dec(_)) => {
-                    Self::Numeric
-                }
-                // Of a name that is spelled in another way.
-                Some(DataType::Custom(..)) | None => Self::Computed,
-                Some(_) => Self::Other,
-            },
+            _ => named_type(cell).map_or(Self::Computed, Self::named),
         }
+    }
+
+    fn named(ty: &DataType) -> Self {
+        match ty {
+            DataType::Real
+            | DataType::Float4
+            | DataType::Float(ExactNumberInfo::Precision(1..=24)) => Self::Real,
+            DataType::Double(_)
+            | DataType::DoublePrecision
+            | DataType::Float8
+            | DataType::Float(_) => Self::Double,
+            DataType::Numeric(_) | DataType::Decimal(_) | DataType::Dec(_) => Self::Numeric,
+            DataType::Date => Self::Date,
+            DataType::Timestamp(_, TimezoneInfo::None | TimezoneInfo::WithoutTimeZone) => {
+                Self::Timestamp
+            }
+            DataType::Timestamp(..) => Self::TimestampTz,
+            // Of a name that is spelled in another way.
+            DataType::Custom(..) => Self::Computed,
+            _ => Self::Other,
+        }
+    }
+
+    /// Whether DataFusion may choose another type for it and a computed cell than PostgreSQL.
+    fn is_chosen_by_us(self) -> bool {
+        !matches!(self, Self::Other | Self::Computed)
     }
 }
 
@@ -150,39 +234,55 @@ fn argument(call: &Function) -> Option<&Expr> {
     }
 }
 
-/// Rows up to which computed cells are compared with each other.
-const COMPARED_MAX: usize = 100;
+/// What a computed cell is but for the values of its literals: cells of one shape are of one type.
+fn shape(cell: &Expr) -> String {
+    struct Erase;
+    impl VisitorMut for Erase {
+        type Break = ();
 
-/// Whether a column's computed cells call different functions, which may give different types.
-fn are_several(rows: &[Row], column: usize) -> bool {
-    if rows.len() > COMPARED_MAX {
-        return false;
+        fn pre_visit_value(&mut self, value: &mut ValueWithSpan) -> ControlFlow<()> {
+            match &mut value.value {
+                // Integers are told apart by the casts around them.
+                Value::Number(digits, _) => {
+                    let is_whole = digits.bytes().all(|byte| byte.is_ascii_digit());
+                    *digits = if is_whole { "0" } else { "0.0" }.to_owned();
+                }
+                Value::SingleQuotedString(text) => text.clear(),
+                _ => {}
+            }
+            ControlFlow::Continue(())
+        }
     }
-    let shape = |cell: &Expr| match cell {
-        Expr::Function(call) => call.name.to_string(),
-        Expr::BinaryOp { .. } => "operator".to_owned(),
-        other => other.to_string(),
-    };
+    let mut cell = cell.clone();
+    // It never breaks.
+    let _ = walk::change(&mut cell, &mut Erase);
+    cell.to_string()
+}
+
+/// Whether a column's computed cells are of several shapes, which may give different types.
+fn are_several(rows: &[Row], column: usize) -> bool {
     let computed = cells(rows, column).filter(|cell| Kind::of(cell) == Kind::Computed);
     let mut shapes = computed.map(shape);
     let first = shapes.next();
     shapes.any(|shape| Some(shape) != first)
 }
 
-/// Cells that stand for all of a column: one of each kind that is named, and some of those
-/// that are computed.
+/// Cells that stand for all of a column: one of each kind that is named, and one of each shape of
+/// those that are computed.
 fn representatives(rows: &[Row], column: usize) -> Vec<Expr> {
     let mut kinds = Vec::new();
+    let mut shapes = HashSet::new();
     let mut others = Vec::new();
     let typed = cells(rows, column).filter(|cell| !is_string(cell) && !is_null(cell));
     for cell in typed {
         let kind = Kind::of(cell);
-        if kind == Kind::Computed || !kinds.contains(&kind) {
+        let is_new = match kind {
+            Kind::Computed => shapes.len() < SHAPES_MAX && shapes.insert(shape(cell)),
+            _ => !kinds.contains(&kind),
+        };
+        if is_new {
             kinds.push(kind);
             others.push(cell.clone());
-        }
-        if others.len() == OTHERS_MAX {
-            break;
         }
     }
     others
@@ -195,7 +295,7 @@ fn column_of(rows: &mut [Row], column: usize) -> impl Iterator<Item = &mut Expr>
 
 /// A string literal beside cells whose type only the planner knows takes the type that they
 /// have in common: it becomes the last branch of a CASE that never takes theirs.
-pub(super) fn type_by_others(rows: &mut [Row]) {
+fn type_by_others(rows: &mut [Row]) {
     for column in 0..rows.first().map_or(0, |row| row.content.len()) {
         let others = cells(rows, column).filter(|cell| !is_string(cell) && !is_null(cell));
         let others: Vec<Expr> = others.take(OTHERS_MAX).cloned().collect();

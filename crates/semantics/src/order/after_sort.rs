@@ -9,7 +9,16 @@
 //!                                           Projection a
 //! ```
 //!
-//! What is sorted by is computed before, of course, and so is what DISTINCT compares.
+//! What is sorted by is computed before, of course, and so is what DISTINCT compares. A key that is
+//! no output is one here, for a moment: a sort would compute it each time that it looks at a row, or
+//! take it for constant.
+//!
+//! ```text
+//!                        Projection a
+//!  Sort nextval('s')       Sort key
+//!    Projection a   ──▶      Projection a, nextval('s') AS key
+//!                              Projection a
+//! ```
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -18,19 +27,57 @@ use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Column, Result};
 use datafusion::logical_expr::{Expr, LogicalPlan, Projection, Sort};
 
-/// Brings volatile outputs above the sorts right over them.
+/// Brings volatile outputs above the sorts right over them, and volatile keys below.
 pub(super) fn compute_volatile(plan: LogicalPlan) -> Result<LogicalPlan> {
     let rewritten = plan.transform_up_with_subqueries(|node| match node {
-        LogicalPlan::Sort(sort) => Ok(match above(&sort)? {
-            Some(plan) => Transformed::yes(plan),
-            None => Transformed::no(LogicalPlan::Sort(sort)),
-        }),
+        LogicalPlan::Sort(sort) => computed_apart(sort),
         other => Ok(Transformed::no(other)),
     })?;
     Ok(rewritten.data)
 }
 
-fn above(sort: &Sort) -> Result<Option<LogicalPlan>> {
+fn computed_apart(sort: Sort) -> Result<Transformed<LogicalPlan>> {
+    let (late, sort) = match above(&sort)? {
+        Some((outputs, sorted)) => (Some(outputs), sorted),
+        None => (None, sort),
+    };
+    let is_keyed = sort.expr.iter().any(|key| key.expr.is_volatile());
+    if late.is_none() && !is_keyed {
+        return Ok(Transformed::no(LogicalPlan::Sort(sort)));
+    }
+    let sorted = match is_keyed {
+        true => keyed(sort)?,
+        false => LogicalPlan::Sort(sort),
+    };
+    Ok(Transformed::yes(match late {
+        Some(outputs) => projected(outputs, sorted)?,
+        None => sorted,
+    }))
+}
+
+fn projected(outputs: Vec<Expr>, input: LogicalPlan) -> Result<LogicalPlan> {
+    let projection = Projection::try_new(outputs, Arc::new(input))?;
+    Ok(LogicalPlan::Projection(projection))
+}
+
+/// The rows sorted by columns that have the values of volatile keys.
+fn keyed(mut sort: Sort) -> Result<LogicalPlan> {
+    let columns = sort.input.schema().columns();
+    let outputs: Vec<Expr> = columns.into_iter().map(Expr::Column).collect();
+    let mut below = outputs.clone();
+    for (at, key) in sort.expr.iter_mut().enumerate() {
+        if key.expr.is_volatile() {
+            let name = format!("\u{1}key{at}");
+            let column = Expr::Column(Column::new_unqualified(&name));
+            below.push(std::mem::replace(&mut key.expr, column).alias(name));
+        }
+    }
+    sort.input = Arc::new(projected(below, Arc::unwrap_or_clone(sort.input))?);
+    projected(outputs, LogicalPlan::Sort(sort))
+}
+
+/// What is computed above a sort, and the sort without it.
+fn above(sort: &Sort) -> Result<Option<(Vec<Expr>, Sort)>> {
     let LogicalPlan::Projection(projection) = &*sort.input else {
         return Ok(None);
     };
@@ -88,6 +135,5 @@ fn above(sort: &Sort) -> Result<Option<LogicalPlan>> {
         )?)),
         fetch: sort.fetch,
     };
-    let input = Arc::new(LogicalPlan::Sort(sorted));
-    Projection::try_new(all, input).map(|node| Some(LogicalPlan::Projection(node)))
+    Ok(Some((all, sorted)))
 }

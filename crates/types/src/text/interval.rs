@@ -220,11 +220,16 @@ fn unit(word: &str) -> Option<Unit> {
 struct Given(u16);
 
 impl Given {
-    const CLOCK: [Unit; 3] = [
+    /// A time of day gives what is below its seconds, too.
+    const CLOCK: [Unit; 5] = [
         Unit::Micros(HOUR_MICROS),
         Unit::Micros(MINUTE_MICROS),
         Unit::Micros(SECOND_MICROS),
+        Unit::Micros(1000),
+        Unit::Micros(1),
     ];
+    /// What seconds with digits after their point give beside themselves.
+    const BELOW_SECONDS: [Unit; 2] = [Unit::Micros(1000), Unit::Micros(1)];
     const YEAR_MONTH: [Unit; 2] = [Unit::Months(12), Unit::Months(1)];
 
     fn add(&mut self, units: &[Unit]) -> Result<(), Refused> {
@@ -450,8 +455,12 @@ fn parse_verbose(text: &str, last: IntervalField) -> Result<Interval, Refused> {
             }
             Token::Number(number) => {
                 let unit = pending.take().or(default.take()).ok_or(Syntax)?;
+                let amount = Amount::parse(number)?;
                 given.add(&[unit])?;
-                sum.add(Amount::parse(number)?, unit)?;
+                if unit == Unit::Micros(SECOND_MICROS) && amount.fraction != 0.0 {
+                    given.add(&Given::BELOW_SECONDS)?;
+                }
+                sum.add(amount, unit)?;
                 // Before hours stand days.
                 default = (unit == Unit::Micros(HOUR_MICROS)).then_some(Unit::Days(1));
                 any = true;

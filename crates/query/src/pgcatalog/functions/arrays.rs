@@ -255,7 +255,16 @@ fn format(call: &Call<'_>) -> Result<Cell, SqlError> {
         while let Some(part) = chars.next_if(is_part) {
             match part {
                 '-' => left = true,
-                '$' => at = std::mem::take(&mut digits).parse().unwrap_or(next),
+                '$' => {
+                    at = match std::mem::take(&mut digits).parse::<u32>() {
+                        Ok(position @ 1..) => position as usize,
+                        _ => {
+                            let message =
+                                "format specifies argument 0, but arguments are numbered from 1";
+                            return Err(invalid(message.to_owned()));
+                        }
+                    };
+                }
                 digit => digits.push(digit),
             }
         }
@@ -318,6 +327,11 @@ fn json_object(call: &Call<'_>) -> Result<Cell, SqlError> {
     }
     let (mut members, mut bytes) = (Vec::new(), 0);
     for pair in call.arguments.chunks(2) {
+        if matches!(pair[0], Cell::List(_)) {
+            return Err(invalid(
+                "key value must be scalar, not array, composite, or json",
+            ));
+        }
         let name = pair[0]
             .shown()
             .ok_or_else(|| invalid("null value not allowed for object key"))?;

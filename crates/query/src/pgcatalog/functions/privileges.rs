@@ -5,7 +5,7 @@ use aerostat_types::{ErrorKind, SqlError};
 use super::{
     super::{
         cell::Cell,
-        classes::Class,
+        classes::{Class, ClassKind},
         rights::{default_acl, is_granted, privileges_of},
     },
     Call, Definition, Reg, function,
@@ -24,14 +24,18 @@ pub(super) fn definitions() -> Vec<Definition> {
             "has_any_column_privilege",
             &["any", "any", "text?"],
             "bool",
-            |call| relation(call, 2),
+            |call| {
+                let (_, rest) = role_and_rest(call, 2)?;
+                check_words_of_columns(&rest[1])?;
+                relation(call, 2)
+            },
         ),
         // Rights are on whole relations: a column's are its relation's.
         function(
             "has_column_privilege",
             &["any", "any", "any", "text?"],
             "bool",
-            |call| relation(call, 3),
+            column,
         ),
         function(
             "has_sequence_privilege",
@@ -115,9 +119,80 @@ fn role_and_rest<'a>(call: &Call<'a>, most: usize) -> Result<(String, &'a [Cell]
     Ok((named, &call.arguments[1..]))
 }
 
-/// The privileges in a list such as `SELECT, UPDATE WITH GRANT OPTION`.
-fn words(text: &str) -> impl Iterator<Item = String> {
-    text.split(',').map(|word| word.trim().to_ascii_uppercase())
+/// The privileges in a list such as `SELECT, UPDATE WITH GRANT OPTION`, and as they are written.
+fn words(text: &str) -> impl Iterator<Item = (String, &str)> {
+    let words = text.split(',').map(str::trim);
+    words.map(|written| (written.to_ascii_uppercase(), written))
+}
+
+/// What may be granted on columns.
+const OF_COLUMNS: [&str; 4] = ["SELECT", "INSERT", "UPDATE", "REFERENCES"];
+
+fn check_words_of_columns(list: &Cell) -> Result<(), SqlError> {
+    for (word, written) in words(list.str().unwrap_or_default()) {
+        let privilege = word.strip_suffix(" WITH GRANT OPTION").unwrap_or(&word);
+        if !OF_COLUMNS.contains(&privilege) {
+            return Err(unknown(written));
+        }
+    }
+    Ok(())
+}
+
+/// The columns of each table by which PostgreSQL knows its rows, the first with the number -1.
+const OF_ROWS: [&str; 6] = ["ctid", "xmin", "cmin", "xmax", "cmax", "tableoid"];
+
+/// `has_column_privilege`: NULL for a number that no column has.
+fn column(call: &Call<'_>) -> Result<Cell, SqlError> {
+    let (_, rest) = role_and_rest(call, 3)?;
+    let oid = super::names::oid_of(call.view, Reg::Class, &rest[0])?;
+    let is_there = match (call.view.class(oid), &rest[1]) {
+        (None, _) => false,
+        (Some(class), Cell::Text(name)) => {
+            let is_known = names_of_columns(class).iter().any(|known| known == name)
+                || has_columns_of_rows(class) && OF_ROWS.contains(&name.as_ref());
+            if !is_known {
+                let message = format!(
+                    "column \"{name}\" of relation \"{}\" does not exist",
+                    class.name
+                );
+                return Err(SqlError::new(ErrorKind::UndefinedColumn, message));
+            }
+            true
+        }
+        (Some(class), number) => number.int().is_some_and(|number| {
+            let count = names_of_columns(class).len();
+            let of_rows = match has_columns_of_rows(class) {
+                true => OF_ROWS.len(),
+                false => 0,
+            };
+            number != 0 && number >= -(of_rows as i64) && number <= count as i64
+        }),
+    };
+    check_words_of_columns(&rest[2])?;
+    match is_there {
+        true => relation(call, 3),
+        false => Ok(Cell::Null),
+    }
+}
+
+fn has_columns_of_rows(class: &Class) -> bool {
+    matches!(class.relkind(), "r" | "S")
+}
+
+/// In the order of their numbers, from 1 on.
+fn names_of_columns(class: &Class) -> Vec<&str> {
+    match &class.kind {
+        ClassKind::System(relation) => relation.columns.iter().map(|column| column.name).collect(),
+        ClassKind::Index(table, entry) => {
+            let columns = &table.table.schema().columns;
+            let positions = entry.index.columns.iter();
+            positions.map(|at| columns[*at].name.as_str()).collect()
+        }
+        _ => {
+            let columns = class.columns().iter();
+            columns.map(|column| column.name.as_str()).collect()
+        }
+    }
 }
 
 fn unknown(word: &str) -> SqlError {
@@ -134,15 +209,21 @@ fn relation(call: &Call<'_>, arguments: usize) -> Result<Cell, SqlError> {
         return Ok(Cell::Null);
     };
     let list = rest[arguments - 1].str().unwrap_or_default();
-    for word in words(list) {
-        if relation_word(call, &role, class, &word)? {
+    for (word, written) in words(list) {
+        if relation_word(call, &role, class, (&word, written))? {
             return Ok(true.into());
         }
     }
     Ok(false.into())
 }
 
-fn relation_word(call: &Call<'_>, role: &str, class: &Class, word: &str) -> Result<bool, SqlError> {
+/// Whether a role has a privilege: the word for it, and as it is written.
+fn relation_word(
+    call: &Call<'_>,
+    role: &str,
+    class: &Class,
+    (word, written): (&str, &str),
+) -> Result<bool, SqlError> {
     let (word, grantable) = match word.strip_suffix(" WITH GRANT OPTION") {
         Some(word) => (word, true),
         None => (word, false),
@@ -154,7 +235,7 @@ fn relation_word(call: &Call<'_>, role: &str, class: &Class, word: &str) -> Resu
     match privileges_of(class).iter().find(|(.., name)| *name == word) {
         Some(&(privilege, ..)) => Ok(call.view.may(role, class, privilege)),
         None if matches!(word, "REFERENCES" | "TRIGGER" | "RULE" | "MAINTAIN") => Ok(owns),
-        None => Err(unknown(word)),
+        None => Err(unknown(written)),
     }
 }
 
@@ -179,14 +260,14 @@ fn database(call: &Call<'_>) -> Result<Cell, SqlError> {
     };
     let owns = call.view.is_superuser(&role) || record.owner == role;
     let mut allowed = false;
-    for word in words(rest[1].str().unwrap_or_default()) {
+    for (word, written) in words(rest[1].str().unwrap_or_default()) {
         allowed |= match word.as_str() {
             "CONNECT" => owns || is_granted(&record.connect, &role),
             "CREATE" => owns || is_granted(&record.create, &role),
             // Nobody is kept from it.
             "TEMP" | "TEMPORARY" => true,
             _ if word.ends_with(" WITH GRANT OPTION") => owns,
-            _ => return Err(unknown(&word)),
+            _ => return Err(unknown(written)),
         };
     }
     Ok(allowed.into())
@@ -212,7 +293,7 @@ fn schema(call: &Call<'_>) -> Result<Cell, SqlError> {
     };
     let owns = call.view.is_superuser(&role) || owner == role;
     let mut allowed = false;
-    for word in words(rest[1].str().unwrap_or_default()) {
+    for (word, written) in words(rest[1].str().unwrap_or_default()) {
         allowed |= match word.as_str() {
             "USAGE" => call
                 .view
@@ -223,7 +304,7 @@ fn schema(call: &Call<'_>) -> Result<Cell, SqlError> {
                 .may_with_schema(&role, name, SchemaPrivilege::Create)
                 .unwrap_or(false),
             _ if word.ends_with(" WITH GRANT OPTION") => owns,
-            _ => return Err(unknown(&word)),
+            _ => return Err(unknown(written)),
         };
     }
     Ok(allowed.into())

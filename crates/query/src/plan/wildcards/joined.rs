@@ -1,9 +1,58 @@
 //! What a join makes of the columns of its sides.
 
+use aerostat_semantics::functions::merged::MERGED;
+use aerostat_types::SqlType;
 use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr, JoinConstraint, JoinOperator, Value};
 
 use super::{Output, Side, coalesce, only, parts};
-use crate::ddl::names::folded;
+use crate::{
+    ddl::{self, names::folded},
+    plan::calls::call_of,
+};
+
+/// A column that has the values of the first, or of both, and the type that both have in common.
+fn of_common_type(first: &Output, second: &Output, is_either: bool) -> Expr {
+    // Where a type is not known, GROUP BY must still find the column that it names in it.
+    let differ = match (first.ty, second.ty) {
+        (Some(a), Some(b)) => a.oid() != b.oid() && !(a.is_text() && b.is_text()),
+        _ => false,
+    };
+    if !differ {
+        return first.value.clone();
+    }
+    let is_either = Expr::value(Value::Boolean(is_either));
+    let arguments = vec![first.value.clone(), second.value.clone(), is_either];
+    call_of(MERGED, arguments)
+}
+
+/// The type of a plain column, a cast or an integer; nothing for other expressions over these columns.
+pub(super) fn type_of(expression: &Expr, columns: &[Output]) -> Option<SqlType> {
+    match expression {
+        Expr::Nested(inner) => type_of(inner, columns),
+        Expr::Value(value) => match &value.value {
+            Value::Number(digits, _) => digits.parse::<i32>().ok().map(|_| SqlType::Integer),
+            _ => None,
+        },
+        Expr::Cast { data_type, .. } => ddl::sql_type(data_type).ok(),
+        Expr::Identifier(name) => only(columns, &folded(name))?.ty,
+        Expr::CompoundIdentifier(parts) => {
+            let [.., table, name] = &parts[..] else {
+                return None;
+            };
+            let (table, name) = (folded(table), folded(name));
+            let is_meant = |column: &&Output| match &column.value {
+                Expr::CompoundIdentifier(parts) => {
+                    let mut parts = parts.iter().rev();
+                    parts.next().is_some_and(|part| part.value == name)
+                        && parts.next().is_some_and(|part| part.value == table)
+                }
+                _ => false,
+            };
+            columns.iter().find(is_meant)?.ty
+        }
+        _ => None,
+    }
+}
 
 /// Two relations that are joined.
 pub(super) struct Joined {
@@ -35,14 +84,17 @@ impl Joined {
             let (left, right) = (only(&left, name)?, only(&right, name)?);
             pairs.push((left.value.clone(), right.value.clone()));
             let value = match side {
-                Side::Left => left.value.clone(),
-                Side::Right => right.value.clone(),
+                Side::Both => of_common_type(left, right, true),
+                Side::Left => of_common_type(left, right, false),
+                Side::Right => of_common_type(right, left, false),
                 Side::Either => coalesce(&left.value, &right.value)?,
             };
             Some(Output {
                 name: name.clone(),
                 value,
                 is_merged: true,
+                is_ambiguous: false,
+                ty: left.ty.filter(|_| left.ty == right.ty),
             })
         });
         let merged = merged.collect::<Option<Vec<_>>>()?;

@@ -5,7 +5,10 @@ use std::{fmt, sync::Arc};
 use aerostat_fast::Numbers;
 use parking_lot::Mutex;
 
-use crate::{catalog::SequenceEntry, sequence::Taken};
+use crate::{
+    catalog::SequenceEntry,
+    sequence::{Before, Position, Taken},
+};
 
 /// The sequences of a program, and where the session notes what it takes of them.
 pub(super) struct Sequences {
@@ -13,7 +16,8 @@ pub(super) struct Sequences {
     pub(super) taken: Arc<Mutex<Taken>>,
 }
 
-/// The numbers that a statement takes, whose attempts take the same.
+/// The numbers that a statement takes, whose attempts take the same. Those of one that turns out to be
+/// the planner's are given back, so that the planner's way takes them and no others.
 pub(super) struct Drawing {
     pub(super) sequences: Arc<Sequences>,
     pub(super) drawn: Mutex<Drawn>,
@@ -21,10 +25,34 @@ pub(super) struct Drawing {
 
 #[derive(Default)]
 pub(super) struct Drawn {
-    /// Sequences and their numbers, in the order of the program.
-    numbers: Vec<(u32, i64)>,
+    /// In the order of the program.
+    numbers: Vec<DrawnNumber>,
     /// How many of them the attempt at hand has had.
     used: usize,
+}
+
+/// A number, and what was there before it was taken.
+struct DrawnNumber {
+    sequence: u32,
+    number: i64,
+    stood: Position,
+    known: Before,
+}
+
+impl Drawing {
+    /// Gives all numbers back, the last one first.
+    pub(super) fn give_back(&self) {
+        let mut drawn = self.drawn.lock();
+        let mut taken = self.sequences.taken.lock();
+        for one in drawn.numbers.drain(..).rev() {
+            let mut entries = self.sequences.entries.iter();
+            if let Some(entry) = entries.find(|entry| entry.oid == one.sequence) {
+                entry.counter.give_back(one.number, one.stood);
+                taken.undo(one.sequence, one.known);
+            }
+        }
+        drawn.used = 0;
+    }
 }
 
 impl fmt::Debug for Drawing {
@@ -38,15 +66,22 @@ impl Numbers for Drawing {
     fn next(&self, sequence: u32) -> Option<i64> {
         let mut drawn = self.drawn.lock();
         let number = match drawn.numbers.get(drawn.used) {
-            Some(&(of, number)) if of == sequence => number,
+            Some(one) if one.sequence == sequence => one.number,
             _ => {
                 let mut entries = self.sequences.entries.iter();
                 let entry = entries.find(|entry| entry.oid == sequence)?;
-                let number = entry.counter.next_at_hand(&entry.definition)?;
-                self.sequences.taken.lock().note(sequence, number);
+                let (number, stood) = entry.counter.next_at_hand(&entry.definition)?;
+                let mut taken = self.sequences.taken.lock();
+                let known = taken.before(sequence);
+                taken.note(sequence, number);
                 let used = drawn.used;
                 drawn.numbers.truncate(used);
-                drawn.numbers.push((sequence, number));
+                drawn.numbers.push(DrawnNumber {
+                    sequence,
+                    number,
+                    stood,
+                    known,
+                });
                 number
             }
         };

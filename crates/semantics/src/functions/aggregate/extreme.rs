@@ -1,5 +1,6 @@
-//! `min` and `max`: DataFusion's, but that a `char(n)` stays one, and that floats and intervals are
-//! in PostgreSQL's order, where NaN is the greatest and an infinity a value as any other.
+//! `min` and `max`: DataFusion's, but that a `char(n)` stays one, and that floats, intervals and arrays
+//! are in PostgreSQL's order, where NaN is the greatest, an infinity a value as any other, and a NULL in an
+//! array greater than other items.
 
 use std::sync::Arc;
 
@@ -17,6 +18,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::physical_expr::NullState;
 
+use super::arrays::ExtremeArray;
 use super::longest::Longest;
 
 /// Puts both over DataFusion's.
@@ -71,6 +73,9 @@ impl AggregateUDFImpl for Extreme {
     fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
         match args.return_field.data_type() {
             DataType::Interval(_) => Ok(Box::new(Longest::new(self.is_max()))),
+            list @ DataType::List(_) => {
+                Ok(Box::new(ExtremeArray::new(self.is_max(), list.clone())))
+            }
             _ => self.inner.accumulator(args),
         }
     }
@@ -80,8 +85,7 @@ impl AggregateUDFImpl for Extreme {
     }
 
     fn groups_accumulator_supported(&self, args: AccumulatorArgs) -> bool {
-        let is_interval = matches!(args.return_field.data_type(), DataType::Interval(_));
-        !is_interval && self.inner.groups_accumulator_supported(args)
+        !is_own(args.return_field.data_type()) && self.inner.groups_accumulator_supported(args)
     }
 
     fn create_groups_accumulator(
@@ -97,7 +101,11 @@ impl AggregateUDFImpl for Extreme {
     }
 
     fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        self.inner.create_sliding_accumulator(args)
+        // One of ours that takes no rows back is filled anew for each frame.
+        match is_own(args.return_field.data_type()) {
+            true => self.accumulator(args),
+            false => self.inner.create_sliding_accumulator(args),
+        }
     }
 
     fn coerce_types(&self, arguments: &[DataType]) -> Result<Vec<DataType>> {
@@ -118,7 +126,7 @@ impl AggregateUDFImpl for Extreme {
 
     fn value_from_stats(&self, statistics: &StatisticsArgs) -> Option<ScalarValue> {
         match statistics.return_type {
-            DataType::Interval(_) => None,
+            own if is_own(own) => None,
             _ => self.inner.value_from_stats(statistics),
         }
     }
@@ -126,6 +134,11 @@ impl AggregateUDFImpl for Extreme {
     fn set_monotonicity(&self, data_type: &DataType) -> SetMonotonicity {
         self.inner.inner().set_monotonicity(data_type)
     }
+}
+
+/// Whether the accumulators of values of this type are ours, of one group each.
+fn is_own(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Interval(_) | DataType::List(_))
 }
 
 /// A float in PostgreSQL's order.

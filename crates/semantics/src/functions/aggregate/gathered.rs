@@ -48,7 +48,7 @@ struct StringAgg {
 
 /// Whether the values are bytes, by the types of values and separator; nothing where there is
 /// no such function.
-fn of_bytes(arguments: &[DataType]) -> Option<bool> {
+pub(in crate::functions) fn of_bytes(arguments: &[DataType]) -> Option<bool> {
     let is_literal = |ty: &DataType| matches!(ty, DataType::Utf8 | DataType::Null);
     let is_text =
         |ty: &DataType| is_literal(ty) || matches!(ty, DataType::LargeUtf8 | DataType::Utf8View);

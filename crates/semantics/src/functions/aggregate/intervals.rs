@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use aerostat_types::ErrorKind;
 use arrow::array::{ArrayRef, AsArray};
 use arrow::datatypes::{
     DataType, Field, FieldRef, Int64Type, IntervalMonthDayNano, IntervalMonthDayNanoType,
@@ -14,23 +13,15 @@ use datafusion::logical_expr::Accumulator;
 use datafusion::logical_expr::utils::format_state_name;
 
 use crate::functions::temporal;
-use crate::raise;
 
 const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
 
 /// An average of one group, or of a window.
-///
-/// # Errors
-/// `FeatureNotSupported` for distinct intervals.
-pub(super) fn average(is_distinct: bool) -> Result<Box<dyn Accumulator>> {
-    if is_distinct {
-        let message = "avg(DISTINCT interval) is not supported";
-        return Err(raise(ErrorKind::FeatureNotSupported, message));
-    }
-    Ok(Box::new(Average {
+pub(super) fn average() -> Box<dyn Accumulator> {
+    Box::new(Average {
         sum: IntervalMonthDayNano::ZERO,
         count: 0,
-    }))
+    })
 }
 
 /// A sum and a count.

@@ -8,7 +8,8 @@ use datafusion::logical_expr::Accumulator;
 
 use crate::functions::temporal::order;
 
-/// `min` or `max` of one group. Of several that are as long it is the first.
+/// `min` or `max` of one group. Of several that are as long it is the last, as PostgreSQL's
+/// `interval_larger` and `interval_smaller` have it.
 #[derive(Debug)]
 pub(super) struct Longest {
     is_max: bool,
@@ -25,8 +26,8 @@ impl Longest {
 
     fn add(&mut self, value: IntervalMonthDayNano) {
         let wins = self.found.is_none_or(|found| match self.is_max {
-            true => order(value) > order(found),
-            false => order(value) < order(found),
+            true => order(value) >= order(found),
+            false => order(value) <= order(found),
         });
         if wins {
             self.found = Some(value);

@@ -13,9 +13,11 @@ use datafusion::logical_expr::{
 };
 
 use super::super::arrays;
+use super::super::strings::output_text;
 use super::super::texts::{Texts, extend};
 use super::{CastClass, Coercion, Zone, arrow_agrees, cannot_cast, class, convert};
 use crate::growth::{Growth, too_long};
+use crate::types::blank_padded;
 use crate::{name_of_arrow, raise};
 
 /// The text of each list; an item is of `item`.
@@ -67,6 +69,7 @@ fn item_texts(items: &ArrayRef, item: &Field, zone: &Zone) -> Result<ArrayRef> {
             let texts = bits.map(|bit| bit.map(|bit| if bit { "t" } else { "f" }));
             Ok(Arc::new(texts.collect::<arrow::array::StringViewArray>()))
         }
+        Some(ty) if blank_padded(ty).is_some() => output_text(items, item),
         Some(from) => convert(items, from, SqlType::Text, Coercion::Explicit, zone),
         None => {
             let name = name_of_arrow(item.data_type());
@@ -127,14 +130,15 @@ impl ListCast {
         let DataType::List(item) = self.to.data_type() else {
             return Err(raise(ErrorKind::Internal, "a cast to an array of nothing"));
         };
-        let DataType::List(from_item) = from.data_type() else {
+        let Some(from_item) = SqlType::item_of(from) else {
             return read(values, item, zone);
         };
+        let of_items = SqlType::item_of(&self.to).and_then(|item| SqlType::of_field(&item));
         let lists = values.as_list::<i32>();
-        let items = match (self.is_written, SqlType::of_field(from_item)) {
-            (true, _) => item_texts(lists.values(), from_item, zone)?,
+        let items = match (self.is_written, SqlType::of_field(&from_item)) {
+            (true, _) => item_texts(lists.values(), &from_item, zone)?,
             (false, Some(of)) => {
-                let to = SqlType::of_field(item).unwrap_or(SqlType::Text);
+                let to = of_items.unwrap_or(SqlType::Text);
                 convert(lists.values(), of, to, Coercion::Explicit, zone)?
             }
             (false, None) => arrow::compute::cast(lists.values(), item.data_type())?,
@@ -225,32 +229,42 @@ pub(super) fn resolve(expr: &Expr, from: &Field, target: &FieldRef) -> Result<Op
     let DataType::List(item) = target.data_type() else {
         return Ok(None);
     };
-    let DataType::List(from_item) = from.data_type() else {
+    let Some(from_item) = SqlType::item_of(from) else {
         // A literal is read when it is planned, and NULL has no type yet.
         let is_text = *from.data_type() == DataType::Utf8View;
         return Ok(is_text.then(|| ListCast::call(Arc::clone(target), false, expr.clone())));
     };
-    let (Some(of), Some(to)) = (SqlType::of_field(from_item), SqlType::of_field(item)) else {
+    let (Some(of), Some(to)) = (SqlType::of_field(&from_item), SqlType::of_field(item)) else {
         return Ok(None);
     };
-    if of.arrow() == to.arrow() || arrow_agrees(from_item.data_type(), to) {
+    // What a text is cut to, or shown with, is no matter of Arrow.
+    let has_length = |ty| matches!(ty, SqlType::Char(_) | SqlType::Varchar(Some(_)));
+    let is_other_text = of != to && (has_length(of) || has_length(to));
+    if !is_other_text && (of.arrow() == to.arrow() || arrow_agrees(from_item.data_type(), to)) {
         return Ok(None);
     }
     if class(of, to) == CastClass::Missing {
         return Err(cannot_cast(of, to));
     }
-    Ok(Some(ListCast::call(
-        Arc::clone(target),
-        false,
-        expr.clone(),
-    )))
+    let target = match has_length(to) {
+        // All lists of texts are of one Arrow type.
+        true => {
+            let list = DataType::new_list(to.arrow(), true);
+            Arc::new(to.of_items(Field::new("", list, true)))
+        }
+        false => Arc::clone(target),
+    };
+    Ok(Some(ListCast::call(target, false, expr.clone())))
 }
 
 /// An array with its items as their output functions write them.
 pub(crate) fn written(expr: Expr, from: &Field) -> Expr {
-    let is_typed = |item: &Field| SqlType::of_field(item).is_some_and(|ty| !ty.is_text());
-    match from.data_type() {
-        DataType::List(item) if is_typed(item) => {
+    let is_typed = |item: &Field| {
+        let ty = SqlType::of_field(item);
+        ty.is_some_and(|ty| !ty.is_text() || blank_padded(ty).is_some())
+    };
+    match SqlType::item_of(from) {
+        Some(item) if is_typed(&item) => {
             let texts = DataType::new_list(SqlType::Text.arrow(), true);
             ListCast::call(Arc::new(Field::new("", texts, true)), true, expr)
         }

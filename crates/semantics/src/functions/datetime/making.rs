@@ -234,6 +234,7 @@ fn bins(call: &Call) -> Result<PrimitiveArray<Ts>> {
         source
             .checked_sub(origin)
             .and_then(|behind| origin.checked_add(behind.div_euclid(stride) * stride))
+            .filter(|&at| text::is_timestamp(at))
             .ok_or_else(|| out_of_range("timestamp out of range"))
     })
 }
@@ -371,12 +372,17 @@ const KEPT_FIELDS: &[Overload] = &[Overload {
 }];
 
 fn rounded_moments(call: &Call) -> Result<PrimitiveArray<Ts>> {
-    // From 2000 on, as PostgreSQL counts.
-    const EPOCH: i64 = 10_957 * DAY_MICROS;
     rows::<Ts>(call, |row| {
         let micros = call.args[0].as_primitive::<Ts>().value(row);
-        Ok(rounded(micros - EPOCH, integer(call, 1, row)) + EPOCH)
+        Ok(rounded_moment(micros, integer(call, 1, row)))
     })
+}
+
+/// Rounds a moment to so many digits after the second's point, half away from the beginning of 2000, from
+/// which PostgreSQL counts.
+pub(in crate::functions) fn rounded_moment(micros: i64, digits: i32) -> i64 {
+    const EPOCH: i64 = 10_957 * DAY_MICROS;
+    rounded(micros.saturating_sub(EPOCH), digits).saturating_add(EPOCH)
 }
 
 /// A moment, or the one that an interval behind another leads to.

@@ -10,6 +10,7 @@ use aerostat_types::ErrorKind;
 use datafusion::common::Result;
 use regex::{Regex, RegexBuilder};
 
+use super::posix::{Place, Posix};
 use crate::growth::{Growth, go_on};
 use crate::raise;
 
@@ -185,7 +186,7 @@ fn class(name: &str) -> Option<&'static str> {
 const PATTERN_BYTES_MAX: usize = 1 << 17;
 
 /// What reading a pattern takes for each of its bytes.
-const BYTES_FOR_EACH: usize = 200;
+const BYTES_FOR_EACH: usize = 600;
 
 /// What a small pattern takes at most, once compiled, and to find matches.
 const SMALL_BYTES: usize = 1 << 16;
@@ -205,11 +206,91 @@ pub(crate) fn check(pattern: &str) -> Result<()> {
     }
 }
 
-fn too_complex() -> datafusion::common::DataFusionError {
+pub(super) fn too_complex() -> datafusion::common::DataFusionError {
     raise(
         ErrorKind::InvalidRegularExpression,
         "invalid regular expression: regular expression is too complex",
     )
+}
+
+/// A pattern that is compiled.
+pub(crate) struct Pattern {
+    regex: Regex,
+    /// Where `regex` may choose otherwise.
+    posix: Option<Posix>,
+}
+
+impl Pattern {
+    fn of(regex: Regex, translated: &str) -> Self {
+        let posix = Posix::of(translated);
+        Self { regex, posix }
+    }
+
+    pub(crate) fn is_match(&self, text: &str) -> bool {
+        self.regex.is_match(text)
+    }
+
+    /// How many groups it has.
+    pub(crate) fn groups_len(&self) -> usize {
+        self.regex.captures_len() - 1
+    }
+
+    /// The first match that does not begin before a place, in bytes.
+    ///
+    /// # Errors
+    /// `InvalidRegularExpression` of a pattern that takes too much memory.
+    pub(crate) fn find(&self, text: &str, from: usize) -> Result<Place> {
+        let Some(found) = self.regex.find_at(text, from) else {
+            return Ok(None);
+        };
+        let end = match &self.posix {
+            Some(posix) => posix.end(text, found.start())?.unwrap_or(found.end()),
+            None => found.end(),
+        };
+        Ok(Some((found.start(), end)))
+    }
+
+    /// The groups of that match, the whole of it first.
+    ///
+    /// # Errors
+    /// As of [`Pattern::find`]; the statement must stop.
+    pub(crate) fn groups(
+        &self,
+        text: &str,
+        from: usize,
+        growth: &mut Growth,
+    ) -> Result<Option<Vec<Place>>> {
+        if self.posix.as_ref().is_none_or(Posix::is_even) {
+            let Some(captures) = self.regex.captures_at(text, from) else {
+                return Ok(None);
+            };
+            let groups: Vec<Place> = captures
+                .iter()
+                .map(|group| group.map(|group| (group.start(), group.end())))
+                .collect();
+            let (start, end) = groups.first().copied().flatten().unwrap_or_default();
+            match &self.posix {
+                Some(posix) if posix.end(text, start)? != Some(end) => {}
+                _ => return Ok(Some(groups)),
+            }
+        }
+        let (Some(place), Some(posix)) = (self.find(text, from)?, &self.posix) else {
+            return Ok(None);
+        };
+        posix.groups(text, place, growth).map(Some)
+    }
+
+    /// Where the search behind a match goes on; nothing at the end of the text. Behind a match of nothing
+    /// it goes on a character later.
+    pub(crate) fn behind((start, end): (usize, usize), text: &str) -> Option<usize> {
+        if start < end {
+            return Some(end);
+        }
+        text[end..]
+            .chars()
+            .next()
+            .map(|skipped| end + skipped.len_utf8())
+    }
 }
 
 /// A pattern and its options.
@@ -218,8 +299,8 @@ type Key = (String, String);
 /// Patterns that were compiled for one call.
 #[derive(Default)]
 pub(crate) struct Patterns {
-    small: HashMap<Key, Regex>,
-    large: Option<(Key, Regex)>,
+    small: HashMap<Key, Pattern>,
+    large: Option<(Key, Pattern)>,
 }
 
 impl Patterns {
@@ -228,7 +309,7 @@ impl Patterns {
     /// # Errors
     /// `InvalidRegularExpression`; `InvalidParameterValue` for options that there are not; the
     /// statement must stop.
-    pub(crate) fn get(&mut self, pattern: &str, options: &str) -> Result<&Regex> {
+    pub(crate) fn get(&mut self, pattern: &str, options: &str) -> Result<&Pattern> {
         let key = (pattern.to_owned(), options.to_owned());
         let is_large = self.large.as_ref().is_some_and(|(large, _)| *large == key);
         if !is_large && !self.small.contains_key(&key) {
@@ -236,7 +317,7 @@ impl Patterns {
         }
         let large = self.large.as_ref().filter(|(large, _)| *large == key);
         large
-            .map(|(_, regex)| regex)
+            .map(|(_, pattern)| pattern)
             .or_else(|| self.small.get(&key))
             .ok_or_else(|| raise(ErrorKind::Internal, "a pattern that was lost"))
     }
@@ -255,13 +336,13 @@ impl Patterns {
                 if self.small.len() >= SMALL_KEPT {
                     self.small.clear();
                 }
-                self.small.insert(key, regex);
+                self.small.insert(key, Pattern::of(regex, &translated));
             }
             Err(regex::Error::CompiledTooBig(_)) => {
                 // The one before it goes first.
                 self.large = None;
                 let regex = Regex::new(&translated).map_err(invalid)?;
-                self.large = Some((key, regex));
+                self.large = Some((key, Pattern::of(regex, &translated)));
             }
             Err(error) => return Err(invalid(error)),
         }

@@ -24,6 +24,8 @@ pub(in crate::functions::format) struct Read {
     pub(in crate::functions::format) micros: i64,
     /// The zone, where the text has one.
     pub(in crate::functions::format) offset_seconds: Option<i32>,
+    /// How many digits behind the second's point the pattern says, if it does (`FF3`).
+    pub(in crate::functions::format) digits: Option<i32>,
 }
 
 /// Reads a text by a pattern, as `to_timestamp` does.
@@ -93,6 +95,8 @@ struct Fields {
     second_of_day: i64,
     millis: i64,
     micros: i64,
+    /// Of `FF1` to `FF6`.
+    digits: Option<i32>,
     zone_sign: i64,
     zone_hour: i64,
     zone_minute: i64,
@@ -322,7 +326,10 @@ impl Reader<'_> {
             }
             "US" | "FF1" | "FF2" | "FF3" | "FF4" | "FF5" | "FF6" => {
                 let width = match upper.as_bytes() {
-                    [.., digit @ b'1'..=b'6'] => usize::from(digit - b'0'),
+                    [.., digit @ b'1'..=b'6'] => {
+                        self.fields.digits = Some(i32::from(digit - b'0'));
+                        usize::from(digit - b'0')
+                    }
                     _ => 6,
                 };
                 let (value, digits) = self.number(width, parts, at)?;
@@ -490,6 +497,7 @@ impl Fields {
             days,
             micros,
             offset_seconds,
+            digits: self.digits,
         })
     }
 

@@ -1,0 +1,90 @@
+//! Joins in parentheses that have a name, as subqueries.
+
+use aerostat_types::{ErrorKind, SqlError};
+use datafusion::sql::sqlparser::{
+    ast::{Query, SetExpr, TableFactor, TableWithJoins},
+    dialect::PostgreSqlDialect,
+    parser::Parser,
+};
+
+use crate::ddl::names::folded;
+
+/// Makes subqueries of the joins in parentheses that have a name: their columns are known by
+/// that name alone.
+pub(super) fn derive_aliased(table: &mut TableWithJoins) {
+    let joined = table.joins.iter_mut().map(|join| &mut join.relation);
+    for factor in std::iter::once(&mut table.relation).chain(joined) {
+        let TableFactor::NestedJoin {
+            table_with_joins,
+            alias,
+        } = factor
+        else {
+            continue;
+        };
+        if alias.is_none() {
+            derive_aliased(table_with_joins);
+            continue;
+        }
+        let parser = Parser::new(&PostgreSqlDialect {}).try_with_sql("SELECT * FROM x");
+        let Ok(mut subquery) = parser.and_then(|mut parser| parser.parse_query()) else {
+            continue;
+        };
+        if let SetExpr::Select(select) = &mut *subquery.body {
+            select.from = vec![(**table_with_joins).clone()];
+        }
+        *factor = TableFactor::Derived {
+            lateral: looks_aside(table_with_joins),
+            subquery,
+            alias: alias.take(),
+            sample: None,
+        };
+    }
+}
+
+/// Why the rows of such a join that a query names cannot be locked.
+pub(super) fn locked(query: &Query) -> Option<SqlError> {
+    let SetExpr::Select(select) = &*query.body else {
+        return None;
+    };
+    let lock = query.locks.iter().find(|lock| {
+        let mut named = lock.of.iter().filter_map(|of| of.0.last()?.as_ident());
+        named.any(|name| {
+            select
+                .from
+                .iter()
+                .any(|table| has_join(table, &folded(name)))
+        })
+    })?;
+    let message = format!("FOR {} cannot be applied to a join", lock.lock_type);
+    Some(SqlError::new(ErrorKind::FeatureNotSupported, message))
+}
+
+/// Whether a join in parentheses has this name.
+fn has_join(table: &TableWithJoins, name: &str) -> bool {
+    let joined = table.joins.iter().map(|join| &join.relation);
+    let mut factors = std::iter::once(&table.relation).chain(joined);
+    factors.any(|factor| match factor {
+        TableFactor::NestedJoin {
+            table_with_joins,
+            alias,
+        } => match alias {
+            Some(alias) => folded(&alias.name) == name,
+            None => has_join(table_with_joins, name),
+        },
+        _ => false,
+    })
+}
+
+/// Whether a relation among these may name columns of others in FROM.
+fn looks_aside(table: &TableWithJoins) -> bool {
+    let joined = table.joins.iter().map(|join| &join.relation);
+    let mut factors = std::iter::once(&table.relation).chain(joined);
+    factors.any(|factor| match factor {
+        TableFactor::Derived { lateral, .. } => *lateral,
+        TableFactor::NestedJoin {
+            table_with_joins, ..
+        } => looks_aside(table_with_joins),
+        TableFactor::Table { args, .. } => args.is_some(),
+        _ => true,
+    })
+}
