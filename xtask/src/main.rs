@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! cargo run -p xtask -- arrows      which crate may know which (the table in `arrows`)
+//! cargo run -p xtask -- circles     whether more modules use one another in circles
 //! cargo run -p xtask -- features    whether every selection of packages shares one build
 //! cargo run -p xtask -- lint-tree   what clippy cannot see of the tree's shape
 //! ```
@@ -10,6 +11,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
 mod arrows;
+mod circles;
 mod features;
 mod tree;
 
@@ -34,9 +36,10 @@ fn run() -> Result<()> {
     let root = workspace_root()?;
     let (subject, complaints) = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["arrows"] => ("arrows", check_arrows(&root)?),
+        ["circles"] => ("circles", circles::check(&root)?),
         ["features"] => ("features", features::check(&root)?),
         ["lint-tree"] => ("tree", tree::check(&root)?),
-        _ => bail!("usage: xtask arrows | features | lint-tree"),
+        _ => bail!("usage: xtask arrows | circles | features | lint-tree"),
     };
     for complaint in &complaints {
         eprintln!("{subject}: {complaint}");
