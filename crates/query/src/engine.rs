@@ -469,6 +469,8 @@ pub(crate) fn base_state(threads: usize) -> SessionState {
     // `aerostat_semantics` sees to the order of subqueries.
     options.sql_parser.enable_subquery_sort_elimination = false;
     options.optimizer.filter_null_join_keys = true;
+    // It takes an output for the key of a group that is called so: `SELECT -g AS g … GROUP BY g ORDER BY g LIMIT 3`.
+    options.optimizer.enable_topk_aggregation = false;
     options.optimizer.hash_join_inlist_pushdown_max_size = JOIN_KEYS_BYTES_MAX;
     options
         .optimizer

@@ -126,8 +126,12 @@ impl Table {
             return Ok(());
         }
         if full.segment.is_frozen() {
-            let upper = directory.upper(position);
-            let entry = self.open_delta(incoming, at..incoming.run_end(at, upper))?;
+            let end = incoming.run_end(at, directory.upper(position));
+            if end == at {
+                // The row's key has got another range since the entry was looked for.
+                return Ok(());
+            }
+            let entry = self.open_delta(incoming, at..end)?;
             let range = KeyRange::new(&range.lower, entry, Some(Arc::clone(full)));
             self.publish(
                 &structure,

@@ -378,10 +378,10 @@ fn of_threads_that_race_for_a_key_one_wins() {
                     thread::yield_now();
                 }
             });
-            for writer in writers {
-                writer.join().unwrap();
-            }
+            // The other thread ends also where a writer has failed.
+            let ended: Vec<_> = writers.into_iter().map(|writer| writer.join()).collect();
             is_done.store(true, Ordering::Release);
+            ended.into_iter().for_each(Result::unwrap);
         });
         let rows = now(&table);
         let numbers: HashSet<i64> = rows.iter().map(|row| row.1).collect();

@@ -23,6 +23,8 @@ pub(super) enum Part {
         min: u32,
         max: Option<u32>,
         is_greedy: bool,
+        /// Whether it is `{n}`, which likes what is repeated likes; `{n,n}` has a greed of its own.
+        is_exact: bool,
     },
 }
 
@@ -115,11 +117,16 @@ impl Reader<'_> {
                     RepetitionKind::Range(RepetitionRange::AtLeast(n)) => (*n, None),
                     RepetitionKind::Range(RepetitionRange::Bounded(m, n)) => (*m, Some(*n)),
                 };
+                let is_exact = matches!(
+                    repetition.op.kind,
+                    RepetitionKind::Range(RepetitionRange::Exactly(_))
+                );
                 Part::Repeated {
                     inner: Box::new(self.part(&repetition.ast, false)?),
                     min,
                     max,
                     is_greedy: repetition.greedy,
+                    is_exact,
                 }
             }
         })
@@ -148,8 +155,10 @@ impl Part {
             Self::Either(_) => Some(true),
             Self::Sequence(items) => items.iter().find_map(Self::greed),
             Self::Repeated {
-                inner, min, max, ..
-            } if Some(*min) == *max => inner.greed(),
+                inner,
+                is_exact: true,
+                ..
+            } => inner.greed(),
             Self::Repeated { is_greedy, .. } => Some(*is_greedy),
         }
     }

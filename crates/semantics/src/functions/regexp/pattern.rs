@@ -33,6 +33,8 @@ fn translate_with(pattern: &str, given: &str) -> String {
     out.push_str(&options);
     let mut has_dot = false;
     let mut in_class = false;
+    // Whether a range may begin with what stands last in the class.
+    let mut begins = false;
     let mut rest = pattern;
     while let Some(character) = rest.chars().next() {
         if in_class
@@ -56,12 +58,37 @@ fn translate_with(pattern: &str, given: &str) -> String {
                 Some('b') if !rest[2..].starts_with('{') => out.push_str(r"\x08"),
                 _ => out.push_str(&rest[..length]),
             }
+            begins = true;
             rest = &rest[length..];
             continue;
         }
+        if in_class && character == '-' {
+            let behind = &rest[1..];
+            if begins && !behind.starts_with(']') {
+                out.push('-');
+                rest = behind;
+                if let Some(behind) = rest.strip_prefix('-') {
+                    out.push_str(r"\-");
+                    rest = behind;
+                }
+                begins = false;
+                continue;
+            }
+            out.push_str(r"\-");
+            begins = true;
+            rest = behind;
+            continue;
+        }
+        begins = in_class;
         match character {
             '[' if !in_class => {
+                if let Some((place, behind)) = end_of_word(rest) {
+                    out.push_str(place);
+                    rest = behind;
+                    continue;
+                }
                 in_class = true;
+                begins = false;
                 out.push('[');
                 rest = &rest[1..];
                 if let Some(behind) = rest.strip_prefix('^') {
@@ -160,6 +187,18 @@ fn flags(options: &str) -> String {
         true => on,
         false => format!("{on}-{off}"),
     }
+}
+
+/// The beginning or end of a word, written as a class, and what is behind it.
+fn end_of_word(pattern: &str) -> Option<(&'static str, &str)> {
+    let start = pattern
+        .strip_prefix("[[:<:]]")
+        .map(|behind| (r"\b{start}", behind));
+    start.or_else(|| {
+        pattern
+            .strip_prefix("[[:>:]]")
+            .map(|behind| (r"\b{end}", behind))
+    })
 }
 
 /// The members of a class that POSIX names.
@@ -399,6 +438,11 @@ mod tests {
             (r"[\d]+", "12", true),
             ("***=a.b", "axb", false),
             ("[a&&b]", "&", true),
+            ("^[+--]+$", "+,-", true),
+            ("[ --/]", "-", true),
+            ("[a-]", "-", true),
+            ("[^a-c]", "b", false),
+            ("[[:<:]]bar[[:>:]]", "foo bar", true),
         ] {
             let translated = translate(pattern);
             let regex = Regex::new(&translated).unwrap();

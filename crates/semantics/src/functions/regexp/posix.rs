@@ -343,6 +343,12 @@ mod tests {
             ("(?s)^|x(.)*", "xy", "xy y"),
             ("(?s)(x|y.)|(.??){2,}", "ab", "ab - "),
             ("(a|ab|c)+", "abc", "abc c"),
+            (
+                "(?:(.*?)(\\d+)(.*)){1,1}",
+                "abc01234xyz",
+                "abc01234xyz abc 01234 xyz",
+            ),
+            ("(?:a{1,3}?){2,2}", "aaaa", "aaaa"),
         ] {
             let regex = Regex::new(pattern).unwrap();
             let start = regex.find(text).unwrap().start();
