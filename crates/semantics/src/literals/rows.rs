@@ -44,20 +44,6 @@ fn is_of_one_kind(rows: &[Row], column: usize) -> bool {
     kinds.all(|kind| kind == first)
 }
 
-/// Whether some cells of a column are computed and others are bare.
-fn has_bare(rows: &[Row], column: usize) -> bool {
-    cells(rows, column).any(is_computed) && cells(rows, column).any(|cell| !is_computed(cell))
-}
-
-/// Whether a cell is more than a literal, a parameter, a cast of one, or DEFAULT.
-fn is_computed(cell: &Expr) -> bool {
-    match cell {
-        Expr::Nested(inner) => is_computed(inner),
-        Expr::Value(_) | Expr::Identifier(_) => false,
-        other => named_type(other).is_none(),
-    }
-}
-
 /// Rows that are inserted: each cell is assigned to its column by itself, but a cast to a text of some
 /// length must not be what tells it from the cells beside it.
 pub(super) fn type_inserted(body: &mut SetExpr) {
@@ -65,17 +51,16 @@ pub(super) fn type_inserted(body: &mut SetExpr) {
         return;
     };
     for column in 0..values.rows.first().map_or(0, |row| row.content.len()) {
-        if is_of_one_kind(&values.rows, column) && !has_bare(&values.rows, column) {
+        let has_texts = || {
+            let mut types = cells(&values.rows, column).filter_map(named_type);
+            types.any(is_text)
+        };
+        if is_of_one_kind(&values.rows, column) || !has_texts() {
             continue;
         }
-        let has_texts = cells(&values.rows, column)
-            .filter_map(named_type)
-            .any(is_text);
         for cell in column_of(&mut values.rows, column) {
-            if has_texts && (is_string(cell) || named_type(cell).is_some_and(is_text)) {
+            if is_string(cell) || named_type(cell).is_some_and(is_text) {
                 super::wrap(cell, DataType::Text);
-            } else if is_computed(cell) {
-                *cell = last_branch(&[], cell.clone());
             }
         }
     }
