@@ -30,6 +30,7 @@ use datafusion::{
     optimizer::OptimizerRule,
 };
 
+use crate::repeated::stop_if;
 use crate::totals;
 
 /// The rule itself, or one that leaves alone what it would spoil.
@@ -126,13 +127,6 @@ impl Instants {
             })
         })?;
         Ok(found)
-    }
-}
-
-fn stop_if(found: bool) -> TreeNodeRecursion {
-    match found {
-        true => TreeNodeRecursion::Stop,
-        false => TreeNodeRecursion::Continue,
     }
 }
 

@@ -1,4 +1,4 @@
-//! Volatile keys: `ORDER BY random()` in a query, a window or an aggregate.
+//! Volatile keys: `ORDER BY random()` in a window or an aggregate, and, for [`crate::order`], in a query.
 //!
 //! A key is evaluated wherever rows are sorted, merged and looked at by it, and PostgreSQL draws it once
 //! for each row. An argument that is also a key is drawn with it. So such keys become columns below:
@@ -20,7 +20,7 @@ use datafusion::logical_expr::expr::AggregateFunction;
 use datafusion::logical_expr::{Aggregate, Expr, LogicalPlan, Projection, Sort, Window};
 use datafusion::optimizer::AnalyzerRule;
 
-/// See the module. Stands before expressions are resolved, while a key looks as an argument does.
+/// Draws the keys of windows and aggregates. Stands before expressions are resolved, while a key looks as an argument does.
 #[derive(Debug)]
 pub(crate) struct DrawOnce;
 
@@ -31,7 +31,6 @@ impl AnalyzerRule for DrawOnce {
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         let drawn = plan.transform_up_with_subqueries(|plan| match plan {
-            LogicalPlan::Sort(node) => sort(node),
             LogicalPlan::Window(node) => window(node),
             LogicalPlan::Aggregate(node) => aggregate(node),
             other => Ok(Transformed::no(other)),
@@ -82,7 +81,8 @@ fn name_of(at: usize) -> String {
     format!("\u{1}drawn {at}")
 }
 
-fn sort(mut node: Sort) -> Result<Transformed<LogicalPlan>> {
+/// Rows sorted by what has been drawn for the volatile keys.
+pub(crate) fn sort(mut node: Sort) -> Result<Transformed<LogicalPlan>> {
     let mut drawn = Drawn::default();
     for one in &mut node.expr {
         drawn.replace(&mut one.expr, 0);

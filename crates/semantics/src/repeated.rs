@@ -97,7 +97,8 @@ fn repeats(plan: &LogicalPlan) -> Result<bool> {
     Ok(found)
 }
 
-fn stop_if(found: bool) -> TreeNodeRecursion {
+/// How a walk goes on that looks for one thing.
+pub(crate) fn stop_if(found: bool) -> TreeNodeRecursion {
     match found {
         true => TreeNodeRecursion::Stop,
         false => TreeNodeRecursion::Continue,

@@ -36,53 +36,139 @@ pub fn change<N: VisitMut + ?Sized, V: VisitorMut>(
     resume(flow, kept.broken)
 }
 
+/// Shows the visitor the expressions of a tree, but not those in its subqueries.
+pub fn look_own<N: Visit + ?Sized, V: Visitor>(node: &N, visitor: &mut V) -> ControlFlow<V::Break> {
+    let subqueries = 0;
+    look(
+        node,
+        &mut Own {
+            visitor,
+            subqueries,
+        },
+    )
+}
+
+/// Lets the visitor change the expressions of a tree, but not those in its subqueries.
+pub fn change_own<N: VisitMut + ?Sized, V: VisitorMut>(
+    node: &mut N,
+    visitor: &mut V,
+) -> ControlFlow<V::Break> {
+    let subqueries = 0;
+    change(
+        node,
+        &mut Own {
+            visitor,
+            subqueries,
+        },
+    )
+}
+
+/// A visitor of expressions, and how many subqueries the walk is in.
+struct Own<'v, V> {
+    visitor: &'v mut V,
+    subqueries: usize,
+}
+
+impl<V: Visitor> Visitor for Own<'_, V> {
+    type Break = V::Break;
+
+    fn pre_visit_query(&mut self, _: &Query) -> ControlFlow<V::Break> {
+        self.subqueries += 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _: &Query) -> ControlFlow<V::Break> {
+        self.subqueries -= 1;
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expression: &Expr) -> ControlFlow<V::Break> {
+        match self.subqueries {
+            0 => self.visitor.pre_visit_expr(expression),
+            _ => ControlFlow::Continue(()),
+        }
+    }
+
+    fn post_visit_expr(&mut self, expression: &Expr) -> ControlFlow<V::Break> {
+        match self.subqueries {
+            0 => self.visitor.post_visit_expr(expression),
+            _ => ControlFlow::Continue(()),
+        }
+    }
+}
+
+impl<V: VisitorMut> VisitorMut for Own<'_, V> {
+    type Break = V::Break;
+
+    fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<V::Break> {
+        self.subqueries += 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<V::Break> {
+        self.subqueries -= 1;
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<V::Break> {
+        match self.subqueries {
+            0 => self.visitor.pre_visit_expr(expression),
+            _ => ControlFlow::Continue(()),
+        }
+    }
+
+    fn post_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<V::Break> {
+        match self.subqueries {
+            0 => self.visitor.post_visit_expr(expression),
+            _ => ControlFlow::Continue(()),
+        }
+    }
+}
+
+/// An expression without the parentheses around it.
+pub fn unnested(mut expression: &Expr) -> &Expr {
+    while let Expr::Nested(inner) = expression {
+        expression = inner;
+    }
+    expression
+}
+
 /// Calls `each` for every expression in a tree, the outer before the inner.
 pub fn expressions<N: Visit + ?Sized, B>(
     node: &N,
     each: impl FnMut(&Expr) -> ControlFlow<B>,
 ) -> ControlFlow<B> {
-    struct Each<F>(F);
-    impl<B, F: FnMut(&Expr) -> ControlFlow<B>> Visitor for Each<F> {
-        type Break = B;
-        fn pre_visit_expr(&mut self, expression: &Expr) -> ControlFlow<B> {
-            (self.0)(expression)
-        }
-    }
     look(node, &mut Each(each))
+}
+
+/// The same for those outside of its subqueries.
+pub fn own_expressions<N: Visit + ?Sized, B>(
+    node: &N,
+    each: impl FnMut(&Expr) -> ControlFlow<B>,
+) -> ControlFlow<B> {
+    look_own(node, &mut Each(each))
+}
+
+struct Each<F>(F);
+
+impl<B, F: FnMut(&Expr) -> ControlFlow<B>> Visitor for Each<F> {
+    type Break = B;
+
+    fn pre_visit_expr(&mut self, expression: &Expr) -> ControlFlow<B> {
+        (self.0)(expression)
+    }
 }
 
 /// Calls `each` for every call of a function in a tree, but not in its subqueries, the outer
 /// before the inner.
 pub fn own_calls<N: Visit + ?Sized, B>(
     node: &N,
-    each: impl FnMut(&Function) -> ControlFlow<B>,
+    mut each: impl FnMut(&Function) -> ControlFlow<B>,
 ) -> ControlFlow<B> {
-    struct Each<F> {
-        each: F,
-        subqueries: usize,
-    }
-    impl<B, F: FnMut(&Function) -> ControlFlow<B>> Visitor for Each<F> {
-        type Break = B;
-
-        fn pre_visit_query(&mut self, _: &Query) -> ControlFlow<B> {
-            self.subqueries += 1;
-            ControlFlow::Continue(())
-        }
-
-        fn post_visit_query(&mut self, _: &Query) -> ControlFlow<B> {
-            self.subqueries -= 1;
-            ControlFlow::Continue(())
-        }
-
-        fn pre_visit_expr(&mut self, expression: &Expr) -> ControlFlow<B> {
-            match expression {
-                Expr::Function(function) if self.subqueries == 0 => (self.each)(function),
-                _ => ControlFlow::Continue(()),
-            }
-        }
-    }
-    let subqueries = 0;
-    look(node, &mut Each { each, subqueries })
+    own_expressions(node, |expression| match expression {
+        Expr::Function(function) => each(function),
+        _ => ControlFlow::Continue(()),
+    })
 }
 
 fn resume<B>(flow: ControlFlow<()>, broken: Option<B>) -> ControlFlow<B> {

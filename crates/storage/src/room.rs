@@ -103,10 +103,12 @@ impl Table {
     ) -> Result<(), StorageError> {
         let structure = self.structure();
         let directory = self.directory();
-        let Some(position) = directory.position(full) else {
+        let key = incoming.key(at);
+        // Others may have opened the range meanwhile that the key belongs to now.
+        let routed = directory.route(key);
+        let Some(position) = directory.position(full).filter(|at| routed == Some(*at)) else {
             return Ok(());
         };
-        let key = incoming.key(at);
         let latch = full.latch();
         let range = &directory.ranges()[position];
         let is_last = position + 1 == directory.ranges().len();
@@ -126,12 +128,8 @@ impl Table {
             return Ok(());
         }
         if full.segment.is_frozen() {
-            let end = incoming.run_end(at, directory.upper(position));
-            if end == at {
-                // The row's key has got another range since the entry was looked for.
-                return Ok(());
-            }
-            let entry = self.open_delta(incoming, at..end)?;
+            let upper = directory.upper(position);
+            let entry = self.open_delta(incoming, at..incoming.run_end(at, upper))?;
             let range = KeyRange::new(&range.lower, entry, Some(Arc::clone(full)));
             self.publish(
                 &structure,

@@ -28,7 +28,7 @@ use datafusion::{
         planner::PlannerContext,
         sqlparser::ast::{
             self, Ident, Join, JoinConstraint, JoinOperator, MergeClauseKind, TableFactor,
-            TableWithJoins, Visitor,
+            TableWithJoins,
         },
     },
 };
@@ -309,40 +309,14 @@ impl Scope<'_> {
 
 /// Refuses to name the target where there is no row of it.
 fn refuse_target(expression: &ast::Expr, target: &Target) -> Result<(), SqlError> {
-    struct Search<'a> {
-        alias: &'a str,
-        subqueries: usize,
-    }
-    impl Visitor for Search<'_> {
-        type Break = ();
-
-        fn pre_visit_query(&mut self, _: &ast::Query) -> ControlFlow<()> {
-            self.subqueries += 1;
-            ControlFlow::Continue(())
-        }
-
-        fn post_visit_query(&mut self, _: &ast::Query) -> ControlFlow<()> {
-            self.subqueries -= 1;
-            ControlFlow::Continue(())
-        }
-
-        fn pre_visit_expr(&mut self, expression: &ast::Expr) -> ControlFlow<()> {
-            match expression {
-                ast::Expr::CompoundIdentifier(parts)
-                    if self.subqueries == 0 && folded(&parts[0]) == self.alias =>
-                {
-                    ControlFlow::Break(())
-                }
-                _ => ControlFlow::Continue(()),
-            }
-        }
-    }
     let alias = target.alias.as_str();
-    let mut search = Search {
-        alias,
-        subqueries: 0,
-    };
-    if walk::look(expression, &mut search).is_continue() {
+    let found = walk::own_expressions(expression, |expression| match expression {
+        ast::Expr::CompoundIdentifier(parts) if folded(&parts[0]) == alias => {
+            ControlFlow::Break(())
+        }
+        _ => ControlFlow::Continue(()),
+    });
+    if found.is_continue() {
         return Ok(());
     }
     let message = format!("invalid reference to FROM-clause entry for table \"{alias}\"");

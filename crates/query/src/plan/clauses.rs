@@ -340,8 +340,7 @@ struct Place {
     takes_windows: bool,
     takes_sets: bool,
     names_no_column: bool,
-    /// How many subqueries, aggregates, window functions and conditional expressions the walk is in.
-    subqueries: usize,
+    /// How many aggregates, window functions and conditional expressions the walk is in.
     aggregates: usize,
     windows: usize,
     choices: Vec<&'static str>,
@@ -354,7 +353,6 @@ impl Place {
         takes_windows: true,
         takes_sets: true,
         names_no_column: false,
-        subqueries: 0,
         aggregates: 0,
         windows: 0,
         choices: Vec::new(),
@@ -377,7 +375,7 @@ impl Place {
     }
 
     fn check<N: Visit>(mut self, node: &N) -> ControlFlow<SqlError> {
-        walk::look(node, &mut self)
+        walk::look_own(node, &mut self)
     }
 
     fn enter_aggregate(&mut self) -> ControlFlow<SqlError> {
@@ -458,22 +456,9 @@ pub(super) fn is_aggregate(function: &Function) -> bool {
 impl Visitor for Place {
     type Break = SqlError;
 
-    fn pre_visit_query(&mut self, _: &Query) -> ControlFlow<SqlError> {
-        self.subqueries += 1;
-        ControlFlow::Continue(())
-    }
-
-    fn post_visit_query(&mut self, _: &Query) -> ControlFlow<SqlError> {
-        self.subqueries -= 1;
-        ControlFlow::Continue(())
-    }
-
     fn pre_visit_expr(&mut self, expression: &Expr) -> ControlFlow<SqlError> {
-        if self.subqueries == 0 {
-            self.choices.extend(choice(expression));
-        }
+        self.choices.extend(choice(expression));
         match expression {
-            _ if self.subqueries > 0 => ControlFlow::Continue(()),
             Expr::Identifier(_) | Expr::CompoundIdentifier(_) if self.names_no_column => {
                 let message = format!("argument of {} must not contain variables", self.clause);
                 refuse(ErrorKind::InvalidColumnReference, message)
@@ -486,14 +471,14 @@ impl Visitor for Place {
     }
 
     fn post_visit_expr(&mut self, expression: &Expr) -> ControlFlow<SqlError> {
-        if self.subqueries == 0 && choice(expression).is_some() {
+        if choice(expression).is_some() {
             self.choices.pop();
         }
         match expression {
-            Expr::Function(function) if self.subqueries == 0 && function.over.is_some() => {
+            Expr::Function(function) if function.over.is_some() => {
                 self.windows -= 1;
             }
-            Expr::Function(function) if self.subqueries == 0 && is_aggregate(function) => {
+            Expr::Function(function) if is_aggregate(function) => {
                 self.aggregates -= 1;
             }
             _ => {}

@@ -6,17 +6,14 @@
 
 use std::{collections::HashSet, ops::ControlFlow};
 
-use aerostat_semantics::walk;
+use aerostat_semantics::walk::{self, unnested};
 use datafusion::sql::sqlparser::ast::{
     Expr, GroupByExpr, Ident, OrderBy, Query, Select, SelectItem, SelectItemQualifiedWildcardKind,
     SetExpr, TableFactor, TableWithJoins, Visit, VisitMut, Visitor, VisitorMut,
 };
 
 use super::{
-    StatementContext,
-    clauses::is_aggregate,
-    target::table_reference,
-    twins::{at_position, unnested},
+    StatementContext, clauses::is_aggregate, positions::at_position, target::table_reference,
 };
 use crate::{catalog::Relation, ddl::names::folded};
 

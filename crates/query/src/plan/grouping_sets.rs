@@ -17,16 +17,19 @@
 
 use std::ops::ControlFlow;
 
-use aerostat_semantics::{functions::named::NAMED, walk};
+use aerostat_semantics::{
+    functions::named::NAMED,
+    walk::{self, unnested},
+};
 use datafusion::sql::sqlparser::ast::{
     Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, GroupByExpr, Ident,
-    ObjectNamePart, OrderBy, Query, Select, SelectItem, Value, VisitMut, VisitorMut,
+    ObjectNamePart, OrderBy, Select, SelectItem, Value, VisitMut, VisitorMut,
 };
 
 use super::{
     calls::call_of,
     names::output_name,
-    twins::{at_position, unnested},
+    positions::{at_position, output_at, position},
 };
 use crate::ddl::names::folded;
 
@@ -51,7 +54,6 @@ pub(super) fn rewrite(select: &mut Select, order_by: &mut Option<OrderBy>) {
     let mut arguments = Arguments {
         keys: &keys,
         twins: &twins,
-        subqueries: 0,
     };
     if !twins.is_empty() {
         arguments.change(&mut select.projection);
@@ -115,25 +117,6 @@ impl Key {
             _ => false,
         }
     }
-}
-
-/// The output at a position, if how many outputs are before it is known.
-fn output_at(select: &Select, at: usize) -> Option<&Expr> {
-    let mut outputs = select.projection.iter().map_while(|item| match item {
-        SelectItem::UnnamedExpr(output) | SelectItem::ExprWithAlias { expr: output, .. } => {
-            Some(output)
-        }
-        _ => None,
-    });
-    outputs.nth(at)
-}
-
-fn position(key: &Expr) -> Option<usize> {
-    let Expr::Value(value) = key else { return None };
-    let Value::Number(digits, _) = &value.value else {
-        return None;
-    };
-    digits.parse::<usize>().ok()?.checked_sub(1)
 }
 
 /// The first output of the name that a key is, which calls a column before it calls an output.
@@ -206,32 +189,20 @@ fn is_number(output: &Expr) -> bool {
 struct Arguments<'a> {
     keys: &'a [Key],
     twins: &'a [Twin],
-    subqueries: usize,
 }
 
 impl Arguments<'_> {
     fn change<N: VisitMut>(&mut self, node: &mut N) {
         // It never breaks.
-        let _ = walk::change(node, self);
+        let _ = walk::change_own(node, self);
     }
 }
 
 impl VisitorMut for Arguments<'_> {
     type Break = ();
 
-    fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
-        self.subqueries += 1;
-        ControlFlow::Continue(())
-    }
-
-    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
-        self.subqueries -= 1;
-        ControlFlow::Continue(())
-    }
-
     fn pre_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<()> {
-        if self.subqueries == 0
-            && let Expr::Function(function) = expression
+        if let Expr::Function(function) = expression
             && is_grouping(function)
             && let FunctionArguments::List(list) = &mut function.args
         {

@@ -23,6 +23,7 @@ mod ordered_sets;
 mod origins;
 mod parameters;
 mod pieces;
+mod positions;
 mod recursion;
 mod run_time_filters;
 mod sampling;

@@ -20,8 +20,8 @@ use aerostat_semantics::{
 use datafusion::sql::sqlparser::{
     ast::{
         BinaryOperator, DuplicateTreatment, Expr, Function, FunctionArg, FunctionArgExpr,
-        FunctionArgumentClause, FunctionArguments, Ident, ObjectName, Query, Select, SelectItem,
-        Value, VisitorMut,
+        FunctionArgumentClause, FunctionArguments, Ident, ObjectName, Select, SelectItem, Value,
+        VisitorMut,
     },
     dialect::PostgreSqlDialect,
     parser::Parser,
@@ -47,13 +47,10 @@ pub(super) fn rewrite(select: &mut Select) {
     });
     let contradict = orders.len() > 1;
     if contradict || varies.is_break() {
-        let mut joined = Joined {
-            contradict,
-            subqueries: 0,
-        };
+        let mut joined = Joined { contradict };
         keep_names(select);
         // It never breaks.
-        let _ = walk::change(select, &mut joined);
+        let _ = walk::change_own(select, &mut joined);
     }
 }
 
@@ -152,29 +149,15 @@ fn order_of(function: &Function) -> Option<String> {
 struct Joined {
     /// Whether those with an ORDER BY sort for themselves.
     contradict: bool,
-    subqueries: usize,
 }
 
 impl VisitorMut for Joined {
     type Break = ();
 
-    fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
-        self.subqueries += 1;
-        ControlFlow::Continue(())
-    }
-
-    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
-        self.subqueries -= 1;
-        ControlFlow::Continue(())
-    }
-
     fn post_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<()> {
         let Expr::Function(function) = expression else {
             return ControlFlow::Continue(());
         };
-        if self.subqueries > 0 {
-            return ControlFlow::Continue(());
-        }
         // One that needs no other form stays.
         let is_fit = !self.contradict || order_of(function).is_none();
         if is_fit && varying_separator(function).is_none_or(|(_, separator)| is_constant(separator))

@@ -334,22 +334,11 @@ fn replace(
 ) {
     struct Replace<'a> {
         with: &'a mut dyn FnMut(&Function) -> Expr,
-        subqueries: usize,
         /// How many calls of `unnest` the walk is in: their arguments are lists already.
         unnests: usize,
     }
     impl VisitorMut for Replace<'_> {
         type Break = ();
-
-        fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
-            self.subqueries += 1;
-            ControlFlow::Continue(())
-        }
-
-        fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
-            self.subqueries -= 1;
-            ControlFlow::Continue(())
-        }
 
         fn pre_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<()> {
             if is_unnest(expression) {
@@ -363,7 +352,6 @@ fn replace(
                 self.unnests -= 1;
             }
             if let Expr::Function(function) = expression
-                && self.subqueries == 0
                 && self.unnests == 0
                 && is_series(function)
             {
@@ -372,17 +360,13 @@ fn replace(
             ControlFlow::Continue(())
         }
     }
-    let mut visitor = Replace {
-        with,
-        subqueries: 0,
-        unnests: 0,
-    };
+    let mut visitor = Replace { with, unnests: 0 };
     // It never breaks.
     let mut items = mem::take(&mut select.projection);
-    let _ = walk::change(&mut items, &mut visitor);
-    let _ = walk::change(order_by, &mut visitor);
-    let _ = walk::change(&mut select.group_by, &mut visitor);
-    let _ = walk::change(&mut select.distinct, &mut visitor);
+    let _ = walk::change_own(&mut items, &mut visitor);
+    let _ = walk::change_own(order_by, &mut visitor);
+    let _ = walk::change_own(&mut select.group_by, &mut visitor);
+    let _ = walk::change_own(&mut select.distinct, &mut visitor);
     select.projection = items;
 }
 

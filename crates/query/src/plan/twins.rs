@@ -9,30 +9,33 @@
 
 use std::{collections::HashMap, ops::ControlFlow};
 
-use aerostat_semantics::{functions::named::NAMED, walk};
+use aerostat_semantics::{
+    functions::named::NAMED,
+    walk::{self, unnested},
+};
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, GroupByExpr,
-    Ident, ObjectName, OrderBy, Query, Select, SelectItem, Value, VisitorMut, WindowType,
+    Ident, ObjectName, OrderBy, Select, Value, VisitorMut, WindowType,
 };
 
-use super::{calls::call_of, clauses::is_aggregate};
+use super::{calls::call_of, clauses::is_aggregate, positions::at_position};
 use crate::ddl::names::folded;
 
 /// Tells the aggregates and window functions of a SELECT, and of the ORDER BY of its query, apart.
 pub(super) fn tell_apart(select: &mut Select, order_by: &mut Option<OrderBy>) {
     let mut twins = Twins::default();
     // They never break.
-    let _ = walk::change(&mut select.projection, &mut twins);
-    let _ = walk::change(&mut select.having, &mut twins);
-    let _ = walk::change(order_by, &mut twins);
+    let _ = walk::change_own(&mut select.projection, &mut twins);
+    let _ = walk::change_own(&mut select.having, &mut twins);
+    let _ = walk::change_own(order_by, &mut twins);
     super::grouping_sets::rewrite(select, order_by);
     let mut keys = Keys::of(select);
     if keys.are_named_anew() {
         keys.expand_positions(select);
-        let _ = walk::change(&mut select.group_by, &mut keys);
-        let _ = walk::change(&mut select.projection, &mut keys);
-        let _ = walk::change(&mut select.having, &mut keys);
-        let _ = walk::change(order_by, &mut keys);
+        let _ = walk::change_own(&mut select.group_by, &mut keys);
+        let _ = walk::change_own(&mut select.projection, &mut keys);
+        let _ = walk::change_own(&mut select.having, &mut keys);
+        let _ = walk::change_own(order_by, &mut keys);
     }
 }
 
@@ -40,8 +43,6 @@ pub(super) fn tell_apart(select: &mut Select, order_by: &mut Option<OrderBy>) {
 struct Keys {
     /// All keys as they are written, and how often each is named anew.
     times: HashMap<String, usize>,
-    /// How deep within subqueries.
-    subqueries: usize,
     /// How deep within a key.
     within: usize,
 }
@@ -88,7 +89,6 @@ impl Keys {
     fn new() -> Self {
         Self {
             times: HashMap::new(),
-            subqueries: 0,
             within: 0,
         }
     }
@@ -117,13 +117,6 @@ impl Keys {
     }
 }
 
-pub(super) fn unnested(mut key: &Expr) -> &Expr {
-    while let Expr::Nested(inner) = key {
-        key = inner;
-    }
-    key
-}
-
 fn written(key: &Expr) -> String {
     unnested(key).to_string()
 }
@@ -133,23 +126,6 @@ fn is_column(key: &Expr) -> bool {
         unnested(key),
         Expr::Identifier(_) | Expr::CompoundIdentifier(_)
     )
-}
-
-/// The output that a key in GROUP BY names by its position.
-pub(super) fn at_position(select: &Select, key: &Expr) -> Option<Expr> {
-    let Expr::Value(value) = key else { return None };
-    let Value::Number(digits, _) = &value.value else {
-        return None;
-    };
-    let at: usize = digits.parse().ok()?;
-    // How many outputs a wildcard stands for is not known here.
-    let mut outputs = select.projection.iter().map_while(|item| match item {
-        SelectItem::UnnamedExpr(output) | SelectItem::ExprWithAlias { expr: output, .. } => {
-            Some(output)
-        }
-        _ => None,
-    });
-    outputs.nth(at.checked_sub(1)?).cloned()
 }
 
 /// A name that keys have in common which DataFusion calls alike.
@@ -167,22 +143,10 @@ pub(super) fn name_of_key(key: &Expr) -> String {
 impl VisitorMut for Keys {
     type Break = ();
 
-    fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
-        self.subqueries += 1;
-        ControlFlow::Continue(())
-    }
-
-    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
-        self.subqueries -= 1;
-        ControlFlow::Continue(())
-    }
-
     fn pre_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<()> {
         if self.within > 0 {
             self.within += 1;
-        } else if self.subqueries == 0
-            && let Some(times) = self.times.get(&written(expression))
-        {
+        } else if let Some(times) = self.times.get(&written(expression)) {
             for _ in 0..*times {
                 let value = std::mem::replace(expression, Expr::value(Value::Null));
                 *expression = call_of(NAMED, vec![value]);
@@ -202,7 +166,6 @@ impl VisitorMut for Keys {
 struct Twins {
     /// By the name that DataFusion gives them, those that have been met.
     named: HashMap<String, Namesakes>,
-    subqueries: usize,
 }
 
 /// Calls of one name.
@@ -235,19 +198,8 @@ impl Namesakes {
 impl VisitorMut for Twins {
     type Break = ();
 
-    fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
-        self.subqueries += 1;
-        ControlFlow::Continue(())
-    }
-
-    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
-        self.subqueries -= 1;
-        ControlFlow::Continue(())
-    }
-
     fn post_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<()> {
         if let Expr::Function(function) = expression
-            && self.subqueries == 0
             && (is_aggregate(function) || function.over.is_some())
         {
             count_rows(function);

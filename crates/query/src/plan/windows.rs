@@ -12,7 +12,7 @@ use std::ops::ControlFlow;
 use aerostat_semantics::walk;
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::sql::sqlparser::ast::{
-    Expr, NamedWindowDefinition, NamedWindowExpr, OrderBy, Query, Select, VisitorMut, WindowSpec,
+    Expr, NamedWindowDefinition, NamedWindowExpr, OrderBy, Select, VisitorMut, WindowSpec,
     WindowType,
 };
 
@@ -31,15 +31,14 @@ pub(super) fn write_out(
     for NamedWindowDefinition(name, definition) in std::mem::take(&mut select.named_window) {
         windows.define(folded(&name), definition)?;
     }
-    walk::change(&mut select.projection, &mut windows)?;
-    walk::change(order_by, &mut windows)
+    // Subqueries have windows of their own.
+    walk::change_own(&mut select.projection, &mut windows)?;
+    walk::change_own(order_by, &mut windows)
 }
 
 #[derive(Default)]
 struct Windows {
     defined: Vec<(String, WindowSpec)>,
-    /// The subqueries that the walk is in, which have windows of their own.
-    subqueries: usize,
 }
 
 impl Windows {
@@ -106,23 +105,11 @@ fn refuse<T>(message: String) -> ControlFlow<SqlError, T> {
 impl VisitorMut for Windows {
     type Break = SqlError;
 
-    fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<SqlError> {
-        self.subqueries += 1;
-        ControlFlow::Continue(())
-    }
-
-    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<SqlError> {
-        self.subqueries -= 1;
-        ControlFlow::Continue(())
-    }
-
     fn post_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<SqlError> {
         let Expr::Function(function) = expression else {
             return ControlFlow::Continue(());
         };
-        if self.subqueries == 0
-            && let Some(over) = function.over.take()
-        {
+        if let Some(over) = function.over.take() {
             function.over = Some(WindowType::WindowSpec(match over {
                 WindowType::WindowSpec(spec) => self.whole(spec, true)?,
                 WindowType::NamedWindow(name) => self.find(&folded(&name))?,

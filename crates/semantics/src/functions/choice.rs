@@ -138,16 +138,7 @@ impl ScalarUDFImpl for Choice {
         self.inner.conditional_arguments(args)
     }
 
-    fn invoke_with_args(&self, mut args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        // DataFusion's functions of texts give some of another form, which it cannot compare.
-        let (ty, name) = (args.return_field.data_type().clone(), self.name());
-        if ty == DataType::Utf8View && name != "nullif" {
-            for argument in &mut args.args {
-                if matches!(argument.data_type(), DataType::Utf8 | DataType::LargeUtf8) {
-                    *argument = argument.cast_to(&ty, None)?;
-                }
-            }
-        }
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let is_list = |argument: &ColumnarValue| argument.data_type().is_list();
         match self.name() {
             "greatest" | "least" if args.args.iter().any(is_list) => {

@@ -32,6 +32,7 @@ mod parts;
 mod pattern;
 mod posix;
 
+use pattern::Matches;
 pub(crate) use pattern::{Pattern, Patterns, check, translate};
 use posix::Place;
 
@@ -248,24 +249,18 @@ fn replace(
     let mut growth = Growth::new();
     // A group is told only to those who name one.
     let names_groups = written.contains('\\');
-    let mut from = text
-        .char_indices()
-        .map(|(at, _)| at)
-        .nth(start)
-        .or_else(|| end_of(text, start));
+    let mut matches = Matches::of(pattern, text, place_of(text, start));
     let mut out = String::new();
     let (mut last, mut count) = (0, 0);
-    while let Some(begin) = from {
-        growth.work(MATCH_WORK)?;
+    loop {
         let groups = match names_groups {
-            true => pattern.groups(text, begin, &mut growth)?,
-            false => pattern.find(text, begin)?.map(|place| vec![Some(place)]),
+            true => matches.next_groups(&mut growth)?,
+            false => (matches.next(&mut growth)?).map(|place| vec![Some(place)]),
         };
         let Some(place) = groups.as_ref().and_then(|groups| *groups.first()?) else {
             break;
         };
         count += 1;
-        from = Pattern::behind(place, text);
         if nth != 0 && count != nth {
             continue;
         }
@@ -286,13 +281,11 @@ fn replace(
     Ok(out)
 }
 
-/// The end of a text that has just so many characters.
-fn end_of(text: &str, characters: usize) -> Option<usize> {
-    (text.chars().count() == characters).then_some(text.len())
+/// Where the character of a number from 0 on begins; its end for one behind the last.
+fn place_of(text: &str, number: usize) -> Option<usize> {
+    let places = text.char_indices().map(|(at, _)| at);
+    places.chain([text.len()]).nth(number)
 }
-
-/// What a match costs, in bytes that are written in the time.
-const MATCH_WORK: usize = 256;
 
 /// A position from 1 on, or a number from 0 on.
 fn checked(value: i64, least: i64, name: &str) -> Result<usize> {
@@ -403,13 +396,9 @@ fn split(call: &Call, options: Option<usize>) -> Result<ArrayRef> {
         refuse_global(options, "regexp_split_to_array")?;
         let pattern = patterns.get(text(call, 1, row), options)?;
         let whole = text(call, 0, row);
-        let (mut last, mut previous, mut from) = (0, 0, Some(0));
-        while let Some(begin) = from {
-            lists.growth.work(MATCH_WORK)?;
-            let Some((start, end)) = pattern.find(whole, begin)? else {
-                break;
-            };
-            from = Pattern::behind((start, end), whole);
+        let mut matches = Matches::of(pattern, whole, Some(0));
+        let (mut last, mut previous) = (0, 0);
+        while let Some((start, end)) = matches.next(&mut lists.growth)? {
             // A match of nothing at an end of the text, or behind the last match, splits nothing.
             if start < whole.len() && end > previous {
                 lists.push(Some(&whole[last..start]))?;
@@ -454,9 +443,8 @@ impl Wanted {
         };
         let start = position(Some(2), 1, "start", 1)?;
         let whole = text(call, 0, row);
-        let mut places = whole.char_indices().map(|(at, _)| at);
         Ok(Self {
-            begin: places.nth(start - 1).or_else(|| end_of(whole, start - 1)),
+            begin: place_of(whole, start - 1),
             nth: position(nth, 1, "n", 1)?,
             group: position(group, 0, "subexpr", 0)?,
         })
@@ -464,25 +452,19 @@ impl Wanted {
 
     fn find(&self, pattern: &Pattern, whole: &str) -> Result<Place> {
         let mut growth = Growth::new();
-        let (mut count, mut from) = (0, self.begin);
-        while let Some(begin) = from {
-            growth.work(MATCH_WORK)?;
-            let Some(place) = pattern.find(whole, begin)? else {
-                break;
-            };
-            count += 1;
-            if count == self.nth {
-                return match self.group {
-                    0 => Ok(Some(place)),
-                    group => {
-                        let groups = pattern.groups(whole, place.0, &mut growth)?;
-                        Ok(groups.and_then(|groups| *groups.get(group)?))
-                    }
-                };
+        let mut matches = Matches::of(pattern, whole, self.begin);
+        for _ in 1..self.nth {
+            if matches.next(&mut growth)?.is_none() {
+                return Ok(None);
             }
-            from = Pattern::behind(place, whole);
         }
-        Ok(None)
+        match self.group {
+            0 => matches.next(&mut growth),
+            group => {
+                let groups = matches.next_groups(&mut growth)?;
+                Ok(groups.and_then(|groups| *groups.get(group)?))
+            }
+        }
     }
 }
 
@@ -548,14 +530,10 @@ fn count(call: &Call) -> Result<ArrayRef> {
         let wanted = Wanted::of(call, row, None, None)?;
         let mut growth = Growth::new();
         let whole = text(call, 0, row);
-        let (mut count, mut from) = (0, wanted.begin);
-        while let Some(begin) = from {
-            growth.work(MATCH_WORK)?;
-            let Some(place) = pattern.find(whole, begin)? else {
-                break;
-            };
+        let mut matches = Matches::of(pattern, whole, wanted.begin);
+        let mut count = 0;
+        while matches.next(&mut growth)?.is_some() {
             count += 1;
-            from = Pattern::behind(place, whole);
         }
         Ok(count)
     })

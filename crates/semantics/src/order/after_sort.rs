@@ -9,16 +9,9 @@
 //!                                           Projection a
 //! ```
 //!
-//! What is sorted by is computed before, of course, and so is what DISTINCT compares. A key that is
-//! no output is one here, for a moment: a sort would compute it each time that it looks at a row, or
-//! take it for constant.
-//!
-//! ```text
-//!                        Projection a
-//!  Sort nextval('s')       Sort key
-//!    Projection a   ──▶      Projection a, nextval('s') AS key
-//!                              Projection a
-//! ```
+//! What is sorted by is computed before, of course, and so is what DISTINCT compares. A volatile key that
+//! is no output is drawn below its sort (see [`drawn`]), which would compute it each time that it looks at
+//! a row, or take it for constant.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -26,6 +19,8 @@ use std::sync::Arc;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Column, Result};
 use datafusion::logical_expr::{Expr, LogicalPlan, Projection, Sort};
+
+use crate::drawn;
 
 /// Brings volatile outputs above the sorts right over them, and volatile keys below.
 pub(super) fn compute_volatile(plan: LogicalPlan) -> Result<LogicalPlan> {
@@ -37,43 +32,14 @@ pub(super) fn compute_volatile(plan: LogicalPlan) -> Result<LogicalPlan> {
 }
 
 fn computed_apart(sort: Sort) -> Result<Transformed<LogicalPlan>> {
-    let (late, sort) = match above(&sort)? {
-        Some((outputs, sorted)) => (Some(outputs), sorted),
-        None => (None, sort),
-    };
-    let is_keyed = sort.expr.iter().any(|key| key.expr.is_volatile());
-    if late.is_none() && !is_keyed {
-        return Ok(Transformed::no(LogicalPlan::Sort(sort)));
-    }
-    let sorted = match is_keyed {
-        true => keyed(sort)?,
-        false => LogicalPlan::Sort(sort),
-    };
-    Ok(Transformed::yes(match late {
-        Some(outputs) => projected(outputs, sorted)?,
-        None => sorted,
-    }))
-}
-
-fn projected(outputs: Vec<Expr>, input: LogicalPlan) -> Result<LogicalPlan> {
-    let projection = Projection::try_new(outputs, Arc::new(input))?;
-    Ok(LogicalPlan::Projection(projection))
-}
-
-/// The rows sorted by columns that have the values of volatile keys.
-fn keyed(mut sort: Sort) -> Result<LogicalPlan> {
-    let columns = sort.input.schema().columns();
-    let outputs: Vec<Expr> = columns.into_iter().map(Expr::Column).collect();
-    let mut below = outputs.clone();
-    for (at, key) in sort.expr.iter_mut().enumerate() {
-        if key.expr.is_volatile() {
-            let name = format!("\u{1}key{at}");
-            let column = Expr::Column(Column::new_unqualified(&name));
-            below.push(std::mem::replace(&mut key.expr, column).alias(name));
+    match above(&sort)? {
+        Some((outputs, sorted)) => {
+            let sorted = Arc::new(drawn::sort(sorted)?.data);
+            let projection = Projection::try_new(outputs, sorted)?;
+            Ok(Transformed::yes(LogicalPlan::Projection(projection)))
         }
+        None => drawn::sort(sort),
     }
-    sort.input = Arc::new(projected(below, Arc::unwrap_or_clone(sort.input))?);
-    projected(outputs, LogicalPlan::Sort(sort))
 }
 
 /// What is computed above a sort, and the sort without it.

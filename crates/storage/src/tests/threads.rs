@@ -8,6 +8,7 @@ use std::{
 use rand::{Rng, SeedableRng, rngs::StdRng};
 
 use super::*;
+use crate::incoming::{Given, Incoming};
 
 pub(super) const ACCOUNTS: i32 = 100;
 pub(super) const BALANCE: i64 = 1_000;
@@ -289,4 +290,34 @@ fn scans_and_rewrites_do_not_disturb_each_other() {
         finished.unwrap();
     });
     assert!(table.statistics().segments > 4);
+}
+
+/// Two writers find the last segment full, and the key of the second is above the range that the first
+/// has opened by then.
+#[test]
+fn room_is_made_where_a_key_belongs_by_then() {
+    let sizes = (1..200).chain([600]);
+    for (is_frozen, keys) in sizes.flat_map(|keys| [(false, keys), (true, keys)]) {
+        let table = tiny_table();
+        let rows: Vec<Row> = (0..keys).map(|key| (key, 0, None)).collect();
+        load(&table, &rows);
+        if is_frozen {
+            table.freeze().unwrap();
+        }
+        let last = Arc::clone(&table.directory().ranges().last().unwrap().entry);
+        assert_eq!(last.segment.is_frozen(), is_frozen);
+        let make_room = |key: i32| {
+            let batch = batch(&table, &[(key, 0, None)]);
+            let incoming = Incoming::prepare(&table, Given::Batch(&batch)).unwrap();
+            table.make_room(&last, &incoming, 0, 0).unwrap();
+        };
+        make_room(10_000);
+        let ranges = table.directory().ranges().len();
+        make_room(20_000);
+        let directory = table.directory();
+        assert_eq!(directory.ranges().len(), ranges, "the writer looks again");
+        assert!((1..ranges).all(|at| directory.lower(at - 1) < directory.lower(at)));
+        load(&table, &[(20_000, 1, None), (10_000, 2, None)]);
+        assert_eq!(now(&table).len(), rows.len() + 2);
+    }
 }

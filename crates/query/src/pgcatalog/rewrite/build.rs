@@ -1,5 +1,6 @@
 //! Pieces of syntax trees.
 
+use aerostat_semantics::walk::unnested;
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList,
     FunctionArguments, Ident, ObjectName, Value,
@@ -96,14 +97,6 @@ pub(super) fn conjuncts(expression: Expr, parts: &mut Vec<Expr>) {
         }
         other => parts.push(other),
     }
-}
-
-/// The expression without parentheses around it.
-pub(super) fn unnested(mut expression: &Expr) -> &Expr {
-    while let Expr::Nested(inner) = expression {
-        expression = inner;
-    }
-    expression
 }
 
 /// The text of a literal.

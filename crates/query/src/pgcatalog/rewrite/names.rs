@@ -4,14 +4,14 @@
 
 use std::ops::ControlFlow;
 
-use aerostat_semantics::walk;
+use aerostat_semantics::walk::{self, unnested};
 use datafusion::sql::sqlparser::ast::{
     Expr, Query, Select, SelectItem, SetExpr, TableAlias, TableFactor, VisitorMut,
 };
 
 use super::{
     super::functions::{INTERNAL, Reg},
-    build::{bare_name, call, unnested},
+    build::{bare_name, call},
     select::for_each_expression,
     spelling::{number_operands, reg_type},
 };

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use aerostat_semantics::walk;
+use aerostat_semantics::walk::{self, unnested};
 use datafusion::sql::sqlparser::ast::{
     AccessExpr, Array, BinaryOperator, Expr, Function, GroupByExpr, JoinConstraint, JoinOperator,
     Query, Select, SelectItem, Subscript, TableWithJoins, Value, ValueWithSpan, VisitorMut,
@@ -10,7 +10,7 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::{
     super::functions::{ANY, CAT, EMPTY, ITEM, OR_EMPTY},
-    build::{bare_name, call, literal_text, null, number, truth, unnested},
+    build::{bare_name, call, literal_text, null, number, truth},
     expr_has,
     from::{self, Lateral},
     names::{self, Named},

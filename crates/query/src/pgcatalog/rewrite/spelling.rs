@@ -1,6 +1,6 @@
 //! PostgreSQL's own spellings of names, types and operators.
 
-use aerostat_semantics::array_items;
+use aerostat_semantics::{array_items, walk::unnested};
 use aerostat_types::SqlError;
 use datafusion::sql::sqlparser::ast::{
     AccessExpr, Array, ArrayElemTypeDef, BinaryOperator, DataType, ExactNumberInfo, Expr, Function,
@@ -16,7 +16,7 @@ use super::{
         CatalogView,
         functions::{self, EMPTY, EXPAND, JSON, LISTENING, OR_EMPTY, Reg, SUBSCRIPTS},
     },
-    build::{arguments, bare_name, call, literal_text, null, number, truth, unnested},
+    build::{arguments, bare_name, call, literal_text, null, number, truth},
     scope,
 };
 use crate::ddl::names::folded;

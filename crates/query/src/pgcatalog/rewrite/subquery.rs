@@ -39,17 +39,16 @@ pub(super) fn join_scalars(select: &mut Select, derived: &mut usize) {
         outer: &outer,
         joins: &mut joins,
         derived,
-        depth: 0,
         in_projection: true,
     };
     for item in &mut select.projection {
         if let SelectItem::UnnamedExpr(item) | SelectItem::ExprWithAlias { expr: item, .. } = item {
-            let _ = walk::change(item, &mut replace);
+            let _ = walk::change_own(item, &mut replace);
         }
     }
     replace.in_projection = false;
     if let Some(condition) = &mut select.selection {
-        let _ = walk::change(condition, &mut replace);
+        let _ = walk::change_own(condition, &mut replace);
     }
     if joins.is_empty() {
         return;
@@ -108,27 +107,14 @@ struct Replace<'a> {
     outer: &'a Scope,
     joins: &'a mut Vec<Join>,
     derived: &'a mut usize,
-    depth: usize,
     in_projection: bool,
 }
 
 impl VisitorMut for Replace<'_> {
     type Break = ();
 
-    fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
-        self.depth += 1;
-        ControlFlow::Continue(())
-    }
-
-    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
-        self.depth -= 1;
-        ControlFlow::Continue(())
-    }
-
     fn pre_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<()> {
-        if self.depth == 0
-            && let Expr::Subquery(query) = expression
-        {
+        if let Expr::Subquery(query) = expression {
             if is_empty_query(query) {
                 *expression = null();
             } else if let Some((value, join)) = as_join(query, self.outer, *self.derived + 1) {
@@ -136,8 +122,7 @@ impl VisitorMut for Replace<'_> {
                 self.joins.push(join);
                 *expression = value;
             }
-        } else if self.depth == 0
-            && self.in_projection
+        } else if self.in_projection
             && let Expr::Exists { subquery, negated } = expression
             && let Some(counted) = as_count(subquery, *negated)
         {

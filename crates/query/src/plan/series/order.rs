@@ -16,7 +16,7 @@
 
 use std::ops::ControlFlow;
 
-use aerostat_semantics::walk;
+use aerostat_semantics::walk::{self, unnested};
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::sql::sqlparser::{
     ast::{
@@ -31,7 +31,6 @@ use super::{
     super::{
         grouping_sets::is_same,
         names::{SUFFIX, output_name},
-        twins::unnested,
     },
     has, returns_set,
 };

@@ -4,7 +4,7 @@
 use std::ops::ControlFlow;
 
 use aerostat_semantics::walk;
-use datafusion::sql::sqlparser::ast::{Expr, Query, Select, SetExpr, Visitor};
+use datafusion::sql::sqlparser::ast::{Expr, Select, SetExpr};
 
 use super::{Output, only};
 use crate::ddl::names::folded;
@@ -26,46 +26,22 @@ pub(super) fn joins(select: &Select) -> bool {
 
 /// The first name in a SELECT, but for its FROM and its subqueries, that several of these columns have.
 pub(super) fn name_in(select: &Select, columns: &[Output]) -> Option<String> {
-    let mut names = Names {
-        columns,
-        subqueries: 0,
-    };
-    let mut look = || {
-        walk::look(&select.projection, &mut names)?;
-        walk::look(&select.selection, &mut names)?;
-        walk::look(&select.group_by, &mut names)?;
-        walk::look(&select.having, &mut names)
-    };
-    look().break_value()
-}
-
-struct Names<'a> {
-    columns: &'a [Output],
-    subqueries: usize,
-}
-
-impl Visitor for Names<'_> {
-    type Break = String;
-
-    fn pre_visit_query(&mut self, _: &Query) -> ControlFlow<String> {
-        self.subqueries += 1;
-        ControlFlow::Continue(())
-    }
-
-    fn post_visit_query(&mut self, _: &Query) -> ControlFlow<String> {
-        self.subqueries -= 1;
-        ControlFlow::Continue(())
-    }
-
-    fn pre_visit_expr(&mut self, expression: &Expr) -> ControlFlow<String> {
+    let is_ambiguous = |expression: &Expr| {
         let Expr::Identifier(name) = expression else {
             return ControlFlow::Continue(());
         };
         let name = folded(name);
-        let is_known = self.columns.iter().any(|column| column.name == name);
-        match self.subqueries == 0 && is_known && only(self.columns, &name).is_none() {
+        let is_known = columns.iter().any(|column| column.name == name);
+        match is_known && only(columns, &name).is_none() {
             true => ControlFlow::Break(name),
             false => ControlFlow::Continue(()),
         }
-    }
+    };
+    let look = || {
+        walk::own_expressions(&select.projection, is_ambiguous)?;
+        walk::own_expressions(&select.selection, is_ambiguous)?;
+        walk::own_expressions(&select.group_by, is_ambiguous)?;
+        walk::own_expressions(&select.having, is_ambiguous)
+    };
+    look().break_value()
 }

@@ -318,17 +318,68 @@ impl Pattern {
         };
         posix.groups(text, place, growth).map(Some)
     }
+}
 
-    /// Where the search behind a match goes on; nothing at the end of the text. Behind a match of nothing
-    /// it goes on a character later.
-    pub(crate) fn behind((start, end): (usize, usize), text: &str) -> Option<usize> {
-        if start < end {
-            return Some(end);
+/// The matches of a pattern, one behind another.
+pub(crate) struct Matches<'a> {
+    pattern: &'a Pattern,
+    text: &'a str,
+    from: Option<usize>,
+}
+
+/// What a match costs, in bytes that are written in the time.
+const MATCH_WORK: usize = 256;
+
+impl<'a> Matches<'a> {
+    /// Those that begin at a place or behind it; none behind the end.
+    pub(crate) fn of(pattern: &'a Pattern, text: &'a str, from: Option<usize>) -> Self {
+        Self {
+            pattern,
+            text,
+            from,
         }
-        text[end..]
-            .chars()
-            .next()
-            .map(|skipped| end + skipped.len_utf8())
+    }
+
+    /// The next one.
+    ///
+    /// # Errors
+    /// As of [`Pattern::find`]; the statement must stop.
+    pub(crate) fn next(&mut self, growth: &mut Growth) -> Result<Place> {
+        let Some(from) = self.begin(growth)? else {
+            return Ok(None);
+        };
+        let place = self.pattern.find(self.text, from)?;
+        self.go_on_behind(place);
+        Ok(place)
+    }
+
+    /// The groups of the next one, the whole of it first.
+    ///
+    /// # Errors
+    /// As of [`Matches::next`].
+    pub(crate) fn next_groups(&mut self, growth: &mut Growth) -> Result<Option<Vec<Place>>> {
+        let Some(from) = self.begin(growth)? else {
+            return Ok(None);
+        };
+        let groups = self.pattern.groups(self.text, from, growth)?;
+        self.go_on_behind(groups.as_ref().and_then(|groups| *groups.first()?));
+        Ok(groups)
+    }
+
+    fn begin(&mut self, growth: &mut Growth) -> Result<Option<usize>> {
+        growth.work(MATCH_WORK)?;
+        Ok(self.from.take())
+    }
+
+    /// Behind a match of nothing the search goes on a character later, and at the end of the text it ends.
+    fn go_on_behind(&mut self, place: Place) {
+        self.from = place.and_then(|(start, end)| {
+            if start < end {
+                return Some(end);
+            }
+            let skipped = self.text[end..].chars().next()?;
+            Some(end + skipped.len_utf8())
+        });
     }
 }
 
