@@ -9,6 +9,8 @@
 //!                                                           …
 //! ```
 //!
+//! Subqueries that call such functions, and look alike, are drawn each for itself.
+//!
 //! Rows of which nothing else is read then have a column, too, without which DataFusion cannot merge them.
 
 use std::sync::Arc;
@@ -17,8 +19,12 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, Result};
 use datafusion::logical_expr::expr::AggregateFunction;
-use datafusion::logical_expr::{Aggregate, Expr, LogicalPlan, Projection, Sort, Window};
+use datafusion::logical_expr::{
+    Aggregate, Expr, LogicalPlan, Projection, Sort, SubqueryAlias, Window,
+};
 use datafusion::optimizer::AnalyzerRule;
+
+use crate::repeated::stop_if;
 
 /// Draws the keys of windows and aggregates. Stands before expressions are resolved, while a key looks as an argument does.
 #[derive(Debug)]
@@ -35,8 +41,43 @@ impl AnalyzerRule for DrawOnce {
             LogicalPlan::Aggregate(node) => aggregate(node),
             other => Ok(Transformed::no(other)),
         })?;
-        Ok(drawn.data)
+        number_subqueries(drawn.data)
     }
+}
+
+/// Tells apart the subqueries that are drawn once for a statement: DataFusion computes those that look
+/// alike once, and PostgreSQL each for itself.
+fn number_subqueries(plan: LogicalPlan) -> Result<LogicalPlan> {
+    let mut number = 0;
+    let numbered = plan.transform_up_with_subqueries(|node| {
+        node.map_expressions(|expr| {
+            expr.transform_up(|part| match part {
+                Expr::ScalarSubquery(mut subquery)
+                    if subquery.outer_ref_columns.is_empty() && is_drawn(&subquery.subquery)? =>
+                {
+                    number += 1;
+                    let alias = format!("\u{1}drawn {number}");
+                    let named = SubqueryAlias::try_new(subquery.subquery, alias)?;
+                    subquery.subquery = Arc::new(LogicalPlan::SubqueryAlias(named));
+                    Ok(Transformed::yes(Expr::ScalarSubquery(subquery)))
+                }
+                other => Ok(Transformed::no(other)),
+            })
+        })
+    })?;
+    Ok(numbered.data)
+}
+
+/// Whether a plan calls volatile functions.
+fn is_drawn(plan: &LogicalPlan) -> Result<bool> {
+    let mut found = false;
+    plan.apply_with_subqueries(|node| {
+        node.apply_expressions(|expr| {
+            found |= expr.is_volatile();
+            Ok(stop_if(found))
+        })
+    })?;
+    Ok(found)
 }
 
 /// The keys of a node that are drawn below it.
