@@ -9,8 +9,8 @@
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    Expr, Function, ObjectName, Query, Select, Statement, TableFactor, ValueWithSpan, Visit,
-    VisitMut, Visitor, VisitorMut,
+    Expr, Function, ObjectName, Query, Select, Statement, TableFactor, TableWithJoins,
+    ValueWithSpan, Visit, VisitMut, Visitor, VisitorMut,
 };
 
 /// Shows the visitor a tree, as `node.visit(visitor)` does.
@@ -123,6 +123,11 @@ impl<V: VisitorMut> VisitorMut for Own<'_, V> {
             _ => ControlFlow::Continue(()),
         }
     }
+}
+
+/// The relations of an item of FROM: the first, and those that are joined to it.
+pub fn factors(table: &TableWithJoins) -> impl Iterator<Item = &TableFactor> {
+    std::iter::once(&table.relation).chain(table.joins.iter().map(|join| &join.relation))
 }
 
 /// An expression without the parentheses around it.

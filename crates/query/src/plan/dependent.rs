@@ -127,8 +127,7 @@ impl Grouped<'_> {
 }
 
 fn factors(table: &TableWithJoins) -> Vec<&TableFactor> {
-    let own = std::iter::once(&table.relation);
-    let all = own.chain(table.joins.iter().map(|join| &join.relation));
+    let all = walk::factors(table);
     all.flat_map(|factor| match factor {
         TableFactor::NestedJoin {
             table_with_joins,

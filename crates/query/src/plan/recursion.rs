@@ -7,7 +7,10 @@
 
 use std::ops::ControlFlow;
 
-use aerostat_semantics::{functions::named::NAMED, walk};
+use aerostat_semantics::{
+    functions::named::NAMED,
+    walk::{self, factors},
+};
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::sql::sqlparser::ast::{
     CastKind, Cte, DataType, Expr, JoinOperator, LimitClause, ObjectName, Query, Select,
@@ -268,10 +271,6 @@ fn count<N: Visit + ?Sized>(node: &N, name: &str) -> usize {
     // It never breaks.
     let _ = walk::look(node, &mut counted);
     counted.1
-}
-
-fn factors(table: &TableWithJoins) -> impl Iterator<Item = &TableFactor> {
-    std::iter::once(&table.relation).chain(table.joins.iter().map(|join| &join.relation))
 }
 
 /// How often FROM itself names it.

@@ -279,9 +279,7 @@ fn qualify(select: &mut Select) {
 
 /// The name in FROM of the relation that is known by this one alone.
 fn whole_name<'a>(table: &'a TableWithJoins, wanted: &str) -> Option<&'a ObjectName> {
-    let joined = table.joins.iter().map(|join| &join.relation);
-    let mut factors = std::iter::once(&table.relation).chain(joined);
-    factors.find_map(|factor| match factor {
+    walk::factors(table).find_map(|factor| match factor {
         TableFactor::Table {
             name, alias: None, ..
         } if name.0.len() > 1 => {
@@ -442,9 +440,7 @@ impl Wildcards<'_> {
     /// The columns of the relation in FROM that is called so.
     fn columns_of(&self, from: &[TableWithJoins], name: &ObjectName) -> Option<Vec<Output>> {
         let wanted = folded(name.0.last()?.as_ident()?);
-        let mut factors = from.iter().flat_map(|table| {
-            std::iter::once(&table.relation).chain(table.joins.iter().map(|join| &join.relation))
-        });
+        let mut factors = from.iter().flat_map(walk::factors);
         let is_called = |factor: &&TableFactor| {
             let called = qualifier(factor).and_then(|parts| Some(folded(parts.last()?)));
             called.as_deref() == Some(wanted.as_str())
@@ -476,8 +472,7 @@ impl Wildcards<'_> {
                 items.extend(self.joined(table)?.iter().map(item_of));
                 continue;
             }
-            let joined = table.joins.iter().map(|join| &join.relation);
-            for factor in std::iter::once(&table.relation).chain(joined) {
+            for factor in walk::factors(table) {
                 let name = ObjectName::from(qualifier(factor)?);
                 let name = SelectItemQualifiedWildcardKind::ObjectName(name);
                 items.push(SelectItem::QualifiedWildcard(name, plain()));

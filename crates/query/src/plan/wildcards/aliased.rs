@@ -1,5 +1,6 @@
 //! Joins in parentheses that have a name, as subqueries.
 
+use aerostat_semantics::walk;
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::sql::sqlparser::{
     ast::{Query, SetExpr, TableFactor, TableWithJoins},
@@ -61,9 +62,7 @@ pub(super) fn locked(query: &Query) -> Option<SqlError> {
 
 /// Whether a join in parentheses has this name.
 fn has_join(table: &TableWithJoins, name: &str) -> bool {
-    let joined = table.joins.iter().map(|join| &join.relation);
-    let mut factors = std::iter::once(&table.relation).chain(joined);
-    factors.any(|factor| match factor {
+    walk::factors(table).any(|factor| match factor {
         TableFactor::NestedJoin {
             table_with_joins,
             alias,
@@ -77,9 +76,7 @@ fn has_join(table: &TableWithJoins, name: &str) -> bool {
 
 /// Whether a relation among these may name columns of others in FROM.
 fn looks_aside(table: &TableWithJoins) -> bool {
-    let joined = table.joins.iter().map(|join| &join.relation);
-    let mut factors = std::iter::once(&table.relation).chain(joined);
-    factors.any(|factor| match factor {
+    walk::factors(table).any(|factor| match factor {
         TableFactor::Derived { lateral, .. } => *lateral,
         TableFactor::NestedJoin {
             table_with_joins, ..
