@@ -107,6 +107,10 @@ fn exclusive_or(left: Expr, right: Expr, schema: &DFSchema, zone: &Zone) -> Resu
 
 fn shift(op: Operator, left: Expr, right: Expr, schema: &DFSchema, zone: &Zone) -> Result<Expr> {
     use SqlType::{BigInt, Integer, SmallInt};
+    // No type of SQL has no sign: it is the planner's own, of GROUPING.
+    if left.get_type(schema)?.is_unsigned_integer() {
+        return Ok(binary(left, op, right));
+    }
     let (l, r) = (operand(&left, schema)?, operand(&right, schema)?);
     let left = match l {
         Operand::Unknown => literal_as(left, Integer, zone)?,

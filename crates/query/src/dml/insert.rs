@@ -5,7 +5,7 @@ use std::sync::Arc;
 use aerostat_semantics::walk;
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::{
-    arrow::array::RecordBatch,
+    arrow::{array::RecordBatch, datatypes::Field},
     catalog::TableProvider,
     common::{DFSchema, Result},
     datasource::{MemTable, provider_as_source},
@@ -382,7 +382,14 @@ fn plan_values(
         }
         cells.push(planned);
     }
-    let values = LogicalPlanBuilder::values(cells)?.build()?;
+    // The types are the columns', and no cell's marks are the others'.
+    let columns = &target.entry.table.schema().columns;
+    let fields = listed[..width].iter().enumerate().map(|(nth, &at)| {
+        let ty = columns[at].ty.field("", true).data_type().clone();
+        Field::new(format!("column{}", nth + 1), ty, true)
+    });
+    let schema = DFSchema::from_unqualified_fields(fields.collect(), Default::default())?;
+    let values = LogicalPlanBuilder::values_with_schema(cells, &Arc::new(schema))?.build()?;
     let given: Vec<Expr> = values.schema().iter().map(Expr::from).collect();
     project_columns(context, target, listed, width, given, values)
 }
