@@ -29,23 +29,13 @@ use parking_lot::Mutex;
 use thiserror::Error;
 
 use crate::{
-    CancelToken, LockMode, RelationLocks, WaitError,
-    txns::TxnManager,
-    wait::{Requested, Signal},
+    AdvisoryKey, CancelToken, LockMode, RelationLocks, WaitError, signal::Signal, txns::TxnManager,
+    wait::Requested,
 };
 
 /// The most numbers of a tenant that are locked or wanted at once. One takes up to 200 bytes,
 /// so that they are 50 MB at most.
 const KEYS_MAX: usize = 1 << 18;
-
-/// What an advisory lock is on. The two kinds are apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum AdvisoryKey {
-    /// One number.
-    One(i64),
-    /// Two.
-    Two(i32, i32),
-}
 
 /// Whether others may have the lock, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

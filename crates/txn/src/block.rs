@@ -31,24 +31,13 @@ use aerostat_types::{CommitTs, TxnId};
 use parking_lot::Mutex;
 
 use crate::{
-    CancelToken, CommitError, CommitLog, Committing, LogFailure, RelationLocks, Snapshot,
-    Transaction,
+    CancelToken, CommitError, CommitLog, Committing, Isolation, LogFailure, RelationLocks,
+    Snapshot, Transaction,
     own::OwnIds,
     relations::LockMark,
     transaction::{REDO_BYTES_MAX, Work},
     txns::TxnManager,
 };
-
-/// What the statements of a block see of other transactions.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Isolation {
-    /// Each statement sees what had committed when it began.
-    #[default]
-    ReadCommitted,
-    /// All see what had committed when the first one began: snapshot isolation. Who meets
-    /// a row that somebody has changed since cannot go on.
-    RepeatableRead,
-}
 
 /// A moment between two statements of a block, to go back to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

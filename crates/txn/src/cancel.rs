@@ -11,7 +11,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use crate::{WaitError, wait::Signal};
+use crate::{WaitError, signal::Signal};
 
 /// Tells a transaction's threads to stop. Clones are the same token.
 #[derive(Clone, Default)]

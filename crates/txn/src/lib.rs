@@ -40,9 +40,11 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
 mod advisory;
+mod advisory_key;
 mod block;
 mod cancel;
 mod committing;
+mod isolation;
 mod locks;
 mod log;
 mod own;
@@ -50,7 +52,9 @@ mod points;
 mod queue;
 mod redo;
 mod relations;
+mod row_lock;
 mod shown;
+mod signal;
 mod snapshot;
 mod stamp;
 mod transaction;
@@ -73,19 +77,22 @@ mod redo_tests;
 mod tests;
 
 pub use advisory::{
-    AdvisoryError, AdvisoryKey, AdvisoryLock, AdvisoryLocks, AdvisoryMode, Term,
-    TooManyAdvisoryLocks,
+    AdvisoryError, AdvisoryLock, AdvisoryLocks, AdvisoryMode, Term, TooManyAdvisoryLocks,
 };
-pub use block::{Block, Isolation, Savepoint};
+pub use advisory_key::AdvisoryKey;
+pub use block::{Block, Savepoint};
 pub use cancel::CancelToken;
 pub use committing::Committing;
-pub use locks::{Joined, KeysHeld, LockSetId, RowLock, RowLocks, TooManyLocks};
+pub use isolation::Isolation;
+pub use locks::{Joined, KeysHeld, RowLocks, TooManyLocks};
 pub use log::{CommitLog, LogFailure};
 pub use queue::{Awaited, RowPlace, RowTag};
 pub use relations::{LockMode, LockTag, RelationLocks};
+pub use row_lock::{LockSetId, RowLock};
 pub use shown::{LockedObject, ShownLock};
+pub use signal::WaitError;
 pub use snapshot::{LiveSnapshots, Snapshot, Visibility};
 pub use stamp::{ABORTED, END_NONE, Stamp, TXN_BIT};
 pub use transaction::{CommitError, Outcome, Participant, Transaction};
 pub use txns::TxnManager;
-pub use wait::{WaitError, Waiting};
+pub use wait::Waiting;

@@ -38,10 +38,7 @@ use std::{
 use aerostat_types::{TableId, TxnId};
 use parking_lot::Mutex;
 
-use crate::{
-    RowLock, TxnManager,
-    wait::{Signal, WaitGraph},
-};
+use crate::{RowLock, TxnManager, signal::Signal, wait::WaitGraph};
 
 /// A statement that ran for longer than this before it met a changed row does not keep its place.
 const RUN_MAX: Duration = Duration::from_secs(1);

@@ -21,11 +21,11 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::{
     AdvisoryLocks, Block, CancelToken, CommitError, CommitLog, Isolation, LiveSnapshots,
-    LogFailure, RelationLocks, RowLock, RowLocks, Snapshot, Transaction,
+    LogFailure, RelationLocks, RowLock, RowLocks, Snapshot, Transaction, WaitError,
     points::Points,
     queue::{RowPlace, RowTag},
     relations::FastLocks,
-    wait::{Asleep, WaitError, WaitGraph},
+    wait::{Asleep, WaitGraph},
 };
 
 /// Where a transaction stands. One that is not in the table has settled: all its

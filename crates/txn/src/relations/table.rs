@@ -18,7 +18,7 @@ use std::{
 use aerostat_types::TxnId;
 
 use super::mode::{LockMode, Modes};
-use crate::wait::Signal;
+use crate::signal::Signal;
 
 /// What a lock is on: a number that the tenant's users of locks agree on, such as a
 /// relation's OID.

@@ -238,7 +238,7 @@ fn a_table_serves_everybody_whom_nobody_is_in_the_way_of() {
         let mut random = StdRng::seed_from_u64(seed);
         let mut table = LockTable::default();
         let mut held: Vec<(TxnId, LockMode)> = Vec::new();
-        let mut queue: Vec<(TxnId, LockMode, Arc<crate::wait::Signal>)> = Vec::new();
+        let mut queue: Vec<(TxnId, LockMode, Arc<crate::signal::Signal>)> = Vec::new();
         for _ in 0..120 {
             let owner = TxnId(random.random_range(1..6));
             let mode = *LockMode::ALL.choose(&mut random).unwrap();

@@ -1,0 +1,10 @@
+//! The numbers that advisory locks are on.
+
+/// What an advisory lock is on. The two kinds are apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum AdvisoryKey {
+    /// One number.
+    One(i64),
+    /// Two.
+    Two(i32, i32),
+}
