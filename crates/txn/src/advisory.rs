@@ -122,7 +122,7 @@ impl Count {
 }
 
 /// A transaction's lock. Dropping it gives it back.
-pub(crate) struct Hold {
+struct Hold {
     locks: Arc<AdvisoryLocks>,
     lock: AdvisoryLock,
     transaction: TxnId,
@@ -274,11 +274,11 @@ impl AdvisoryLocks {
                 // One that has it has it for as long as it could have it again.
                 if !count.transactions.contains(&transaction) {
                     count.transactions.push(transaction);
-                    locks.keep(Hold {
+                    locks.keep(Box::new(Hold {
                         locks: Arc::clone(self),
                         lock,
                         transaction,
-                    });
+                    }));
                 }
             }
         }

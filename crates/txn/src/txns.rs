@@ -22,9 +22,9 @@ use parking_lot::{Mutex, RwLock};
 use crate::{
     AdvisoryLocks, Block, CancelToken, CommitError, CommitLog, Isolation, LiveSnapshots,
     LogFailure, RelationLocks, RowLock, RowLocks, Snapshot, Transaction, WaitError,
+    lock_table::FastLocks,
     points::Points,
     queue::{RowPlace, RowTag},
-    relations::FastLocks,
     wait::{Asleep, WaitGraph},
 };
 

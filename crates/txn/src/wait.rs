@@ -12,7 +12,7 @@
 //! him is an edge, too, but a soft one: if a circle closes by it, he passes them.
 //!
 //! Who waits for a lock on a relation waits for several at once. Those edges are not kept
-//! here but follow from the table of locks (`relations`).
+//! here but follow from the table of locks (`lock_table`).
 //!
 //! Advisory locks are a session's, rows and relations its transaction's (`advisory`). Either
 //! goes on only when the other does, so there is an edge both ways between the two.
@@ -32,8 +32,8 @@ use aerostat_types::TxnId;
 
 use crate::{
     AdvisoryKey, LockMode, LockTag, RowLock, TxnManager, WaitError,
+    lock_table::LockTable,
     queue::{RowPlace, RowQueues, RowTag},
-    relations::LockTable,
     signal::Signal,
 };
 

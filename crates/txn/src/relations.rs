@@ -8,124 +8,26 @@
 //!      says so ─► takes what the stripes note of the relation into the table ─► table
 //! ```
 //!
-//! Statements that read and write take weak locks only, which never conflict with each
-//! other: they touch neither the table nor the order lock. The stripe is chosen by the
-//! owner, so that sessions that use the same relation meet nowhere. It is PostgreSQL's
-//! fast path.
-//!
-//! Why none is missed: who wants a strong lock says so first and then locks each stripe.
-//! Who notes a weak one looks for strong ones with the stripe locked. So either the strong
-//! one finds the note, or the weak one finds the strong one.
-//!
 //! Waits are part of the same graph as waits for rows (`wait`), so a circle through both is
 //! found.
 
-mod mode;
-mod table;
 #[cfg(test)]
 mod tests;
 
 use std::{
     fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
 
 use aerostat_types::TxnId;
 use parking_lot::Mutex;
 
-pub use mode::LockMode;
-pub use table::LockTag;
-
-pub(crate) use table::LockTable;
-
-use crate::{CancelToken, WaitError, advisory::Hold, txns::TxnManager};
-
-/// More than the processors that such a node has by an order, so that two sessions at work
-/// rarely have the same.
-const STRIPES: usize = 64;
-
-/// Strong locks are counted by the tag's hash. A relation that shares its place with one
-/// that is locked strongly takes the way through the table meanwhile.
-const STRONG_SLOTS: usize = 1_024;
-
-/// Weak locks that the table does not know of.
-pub(crate) struct FastLocks {
-    stripes: Box<[Mutex<Vec<Note>>]>,
-    /// Strong locks that are held or wanted.
-    strong: Box<[AtomicU32]>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Note {
-    tag: LockTag,
-    owner: TxnId,
-    mode: LockMode,
-}
-
-impl Default for FastLocks {
-    fn default() -> Self {
-        Self {
-            stripes: (0..STRIPES).map(|_| Mutex::default()).collect(),
-            strong: (0..STRONG_SLOTS).map(|_| AtomicU32::new(0)).collect(),
-        }
-    }
-}
-
-impl FastLocks {
-    fn stripe(&self, owner: TxnId) -> &Mutex<Vec<Note>> {
-        &self.stripes[owner.0 as usize % STRIPES]
-    }
-
-    fn strong(&self, tag: LockTag) -> &AtomicU32 {
-        // 2^64 / φ, odd: neighbours are spread over all places.
-        let spread = tag.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 54;
-        &self.strong[spread as usize % STRONG_SLOTS]
-    }
-
-    /// Notes a weak lock, if no strong one may be in the way.
-    fn note(&self, note: Note) -> bool {
-        let mut notes = self.stripe(note.owner).lock();
-        // The stripe's mutex orders this behind a strong one that has passed the stripe.
-        let free = self.strong(note.tag).load(Ordering::Relaxed) == 0;
-        if free {
-            notes.push(note);
-        }
-        free
-    }
-
-    /// Takes a note away, if it is still there.
-    fn forget(&self, note: Note) -> bool {
-        let mut notes = self.stripe(note.owner).lock();
-        let found = notes.iter().position(|other| *other == note);
-        found.map(|at| notes.swap_remove(at)).is_some()
-    }
-
-    /// Every lock that is noted.
-    pub(crate) fn each(&self, mut look: impl FnMut(LockTag, TxnId, LockMode)) {
-        for stripe in &self.stripes {
-            for note in stripe.lock().iter() {
-                look(note.tag, note.owner, note.mode);
-            }
-        }
-    }
-
-    /// Moves what is noted of a relation into the table. The caller has said that it
-    /// wants a strong lock.
-    fn hand_over(&self, tag: LockTag, table: &mut LockTable) {
-        for stripe in &self.stripes {
-            stripe.lock().retain(|note| {
-                if note.tag == tag {
-                    table.hold(tag, note.owner, note.mode);
-                }
-                note.tag != tag
-            });
-        }
-    }
-}
+use crate::{
+    CancelToken, LockMode, LockTag, WaitError,
+    lock_table::{LockTable, Note},
+    txns::TxnManager,
+};
 
 /// The locks of one owner: of a [`crate::Block`], of a [`crate::Transaction`], or of a
 /// statement that only reads. Given back at the owner's end, or when dropped.
@@ -140,7 +42,7 @@ pub struct RelationLocks {
 struct Held {
     relations: Vec<(LockTag, LockMode)>,
     /// Advisory locks that end with the owner. Dropping one gives it back.
-    advisory: Vec<Hold>,
+    advisory: Vec<Box<dyn Send>>,
 }
 
 /// A moment in an owner's life, to give back the locks taken since then: how many there were.
@@ -260,7 +162,7 @@ impl RelationLocks {
     }
 
     /// Keeps an advisory lock as long as the others.
-    pub(crate) fn keep(&self, hold: Hold) {
+    pub(crate) fn keep(&self, hold: Box<dyn Send>) {
         self.held.lock().advisory.push(hold);
     }
 
