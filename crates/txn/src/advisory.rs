@@ -138,6 +138,13 @@ impl Drop for Hold {
     }
 }
 
+impl TxnManager {
+    /// The advisory locks of a session to come.
+    pub fn advisory_locks(self: &Arc<Self>) -> Arc<AdvisoryLocks> {
+        AdvisoryLocks::of(Arc::clone(self), self.take_id())
+    }
+}
+
 impl AdvisoryLocks {
     pub(crate) fn of(txns: Arc<TxnManager>, owner: TxnId) -> Arc<Self> {
         Arc::new(Self {

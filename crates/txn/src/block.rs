@@ -32,11 +32,8 @@ use parking_lot::Mutex;
 
 use crate::{
     CancelToken, CommitError, CommitLog, Committing, Isolation, LogFailure, RelationLocks,
-    Snapshot, Transaction,
-    own::OwnIds,
-    relations::LockMark,
-    transaction::{REDO_BYTES_MAX, Work},
-    txns::TxnManager,
+    Snapshot, Transaction, own::OwnIds, redo::REDO_BYTES_MAX, relations::LockMark,
+    transaction::Work, txns::TxnManager,
 };
 
 /// A moment between two statements of a block, to go back to.
@@ -87,6 +84,17 @@ struct State {
     redo_bytes: usize,
     /// Those of `kept` up to its last.
     own: Arc<OwnIds>,
+}
+
+impl TxnManager {
+    /// Begins an explicit transaction of several statements. Its first snapshot is taken
+    /// when the first of them begins.
+    pub fn begin_block(self: &Arc<Self>, isolation: Isolation) -> Block {
+        let ids = self.take_ids();
+        let began = self.register_block();
+        self.begin_state(TxnId(ids.start));
+        Block::new(Arc::clone(self), ids, began, isolation)
+    }
 }
 
 impl Block {

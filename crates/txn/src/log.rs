@@ -50,6 +50,21 @@ impl PartialEq for LogFailure {
 
 impl Eq for LogFailure {}
 
+/// Why a transaction did not commit.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum CommitError {
+    /// The cancel token was cancelled before the commit. It was rolled back.
+    #[error("canceled before the commit")]
+    Cancelled,
+    /// The log had failed before the commit. It was rolled back.
+    #[error("cannot commit: changes are refused until the disk takes them again")]
+    Refused(#[source] LogFailure),
+    /// The log failed during the commit. Nobody sees it now; whether it is there when the
+    /// database takes changes again is unknown.
+    #[error("the outcome of the commit is unknown until the database takes changes again")]
+    InDoubt(#[source] LogFailure),
+}
+
 /// The commit log of one tenant.
 pub trait CommitLog: Send + Sync + 'static {
     /// Takes a part of a transaction's redo before its commit. May wait for the disk.

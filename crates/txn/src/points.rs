@@ -1,8 +1,11 @@
-//! Points of the commit order that somebody holds: of snapshots, and where blocks began.
+//! Points of the commit order that somebody holds: of snapshots, and where blocks began. Which
+//! versions are garbage follows from them.
 
 use std::collections::VecDeque;
 
 use aerostat_types::CommitTs;
+
+use crate::{ABORTED, Stamp};
 
 /// Points with how many hold each, ascending. Who registers does so at the newest point
 /// there is, and most give theirs back soon, so both ends are where things happen. A queue
@@ -44,6 +47,38 @@ impl Points {
     /// All that are held, ascending.
     pub(crate) fn iter(&self) -> impl Iterator<Item = CommitTs> + '_ {
         self.0.iter().map(|(at, _)| *at)
+    }
+}
+
+/// The snapshots registered at one moment: decides which versions are garbage.
+///
+/// A version that no registered snapshot sees is garbage even when older
+/// snapshots are registered, so a key that changes often keeps one version per
+/// snapshot rather than all since the oldest.
+#[derive(Clone, Debug)]
+pub struct LiveSnapshots {
+    /// Ascending.
+    at: Vec<CommitTs>,
+    last_commit: CommitTs,
+}
+
+impl LiveSnapshots {
+    pub(crate) fn new(at: Vec<CommitTs>, last_commit: CommitTs) -> Self {
+        debug_assert!(at.is_sorted());
+        Self { at, last_commit }
+    }
+
+    /// Whether no snapshot, registered or to come, sees the version. Versions
+    /// stamped by transactions are kept: somebody will still stamp them.
+    pub fn is_garbage(&self, begin: u64, end: u64) -> bool {
+        if begin == ABORTED {
+            return true;
+        }
+        let (Stamp::At(begin), Stamp::At(end)) = (Stamp::of(begin), Stamp::of(end)) else {
+            return false;
+        };
+        let first_after = self.at.partition_point(|at| *at < begin);
+        end <= self.last_commit && self.at.get(first_after).is_none_or(|at| *at >= end)
     }
 }
 

@@ -12,6 +12,11 @@ use crate::CommitLog;
 /// The smallest buffer that more is added to: the redo of a row or two.
 const BUFFER_BYTES_MIN: usize = 256;
 
+/// Redo beyond this goes to the log before the commit. Large enough that a write costs
+/// little more than its bytes, small enough for a tenant's budget, and less than most
+/// batches of a load have, so that they go to the log as they are.
+pub(crate) const REDO_BYTES_MAX: usize = 512 << 10;
+
 /// Redo in the order in which things were done.
 #[derive(Default)]
 pub(crate) struct Redo {

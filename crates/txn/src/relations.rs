@@ -52,6 +52,14 @@ pub(crate) struct LockMark {
     advisory: usize,
 }
 
+impl TxnManager {
+    /// No locks yet, for a transaction to come or for who only reads. Locks are taken
+    /// before the snapshot: what they waited for is in it.
+    pub fn relation_locks(self: &Arc<Self>) -> Arc<RelationLocks> {
+        RelationLocks::of(Arc::clone(self), self.take_id())
+    }
+}
+
 impl RelationLocks {
     pub(crate) fn of(txns: Arc<TxnManager>, owner: TxnId) -> Arc<Self> {
         Arc::new(Self {

@@ -6,7 +6,7 @@ use aerostat_types::{CommitTs, TxnId};
 
 use crate::{
     own::OwnIds,
-    stamp::{ABORTED, Stamp},
+    stamp::Stamp,
     txns::{TxnManager, TxnState},
 };
 
@@ -37,8 +37,16 @@ pub enum Visibility {
     Reread,
 }
 
+impl TxnManager {
+    /// A snapshot of everything committed so far.
+    pub fn snapshot(self: &Arc<Self>) -> Snapshot {
+        let at = self.register_snapshot();
+        Snapshot::registered(Arc::clone(self), at)
+    }
+}
+
 impl Snapshot {
-    pub(crate) fn register(txns: Arc<TxnManager>, at: CommitTs) -> Self {
+    fn registered(txns: Arc<TxnManager>, at: CommitTs) -> Self {
         Self {
             point: Arc::new(Registration { txns, at }),
             own: None,
@@ -104,44 +112,12 @@ impl Snapshot {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        self.txns.unregister(self.at);
+        self.txns.unregister_snapshot(self.at);
     }
 }
 
 impl fmt::Debug for Snapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Snapshot").field(&self.point.at).finish()
-    }
-}
-
-/// The snapshots registered at one moment: decides which versions are garbage.
-///
-/// A version that no registered snapshot sees is garbage even when older
-/// snapshots are registered, so a key that changes often keeps one version per
-/// snapshot rather than all since the oldest.
-#[derive(Clone, Debug)]
-pub struct LiveSnapshots {
-    /// Ascending.
-    at: Vec<CommitTs>,
-    last_commit: CommitTs,
-}
-
-impl LiveSnapshots {
-    pub(crate) fn new(at: Vec<CommitTs>, last_commit: CommitTs) -> Self {
-        debug_assert!(at.is_sorted());
-        Self { at, last_commit }
-    }
-
-    /// Whether no snapshot, registered or to come, sees the version. Versions
-    /// stamped by transactions are kept: somebody will still stamp them.
-    pub fn is_garbage(&self, begin: u64, end: u64) -> bool {
-        if begin == ABORTED {
-            return true;
-        }
-        let (Stamp::At(begin), Stamp::At(end)) = (Stamp::of(begin), Stamp::of(end)) else {
-            return false;
-        };
-        let first_after = self.at.partition_point(|at| *at < begin);
-        end <= self.last_commit && self.at.get(first_after).is_none_or(|at| *at >= end)
     }
 }

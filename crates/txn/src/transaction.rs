@@ -11,11 +11,13 @@ use std::{
 
 use aerostat_types::{CommitTs, OutOfMemory, TxnId};
 use parking_lot::Mutex;
-use thiserror::Error;
 
 use crate::{
-    Awaited, CancelToken, Committing, Isolation, LogFailure, RelationLocks, RowLock, RowPlace,
-    RowTag, Snapshot, WaitError, Waiting, block::Shared, redo::Redo, txns::TxnManager,
+    Awaited, CancelToken, CommitError, Committing, Isolation, LogFailure, RelationLocks, RowLock,
+    RowPlace, RowTag, Snapshot, WaitError, Waiting,
+    block::Shared,
+    redo::{REDO_BYTES_MAX, Redo},
+    txns::TxnManager,
     wait::Asleep,
 };
 
@@ -34,26 +36,6 @@ pub trait Participant: Send {
     /// resolve them through the state table. Called once, with no lock held.
     fn finish(self: Box<Self>, outcome: Outcome);
 }
-
-/// Why a transaction did not commit.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum CommitError {
-    /// The cancel token was cancelled before the commit. It was rolled back.
-    #[error("canceled before the commit")]
-    Cancelled,
-    /// The log had failed before the commit. It was rolled back.
-    #[error("cannot commit: changes are refused until the disk takes them again")]
-    Refused(#[source] LogFailure),
-    /// The log failed during the commit. Nobody sees it now; whether it is there when the
-    /// database takes changes again is unknown.
-    #[error("the outcome of the commit is unknown until the database takes changes again")]
-    InDoubt(#[source] LogFailure),
-}
-
-/// Redo beyond this goes to the log before the commit. Large enough that a write costs
-/// little more than its bytes, small enough for a tenant's budget, and less than most
-/// batches of a load have, so that they go to the log as they are.
-pub(crate) const REDO_BYTES_MAX: usize = 512 << 10;
 
 /// A unit of work that happens wholly or not at all: a transaction, or one statement of a
 /// [`crate::Block`]. Dropping it rolls it back.
@@ -120,6 +102,22 @@ impl Work {
             participant.finish(outcome);
         }
         self.id
+    }
+}
+
+impl TxnManager {
+    /// Begins a transaction on a snapshot of now.
+    pub fn begin(self: &Arc<Self>) -> Transaction {
+        self.begin_with(self.relation_locks())
+    }
+
+    /// Begins a transaction on a snapshot of now that has these locks, until its end. No
+    /// other transaction had them.
+    pub fn begin_with(self: &Arc<Self>, locks: Arc<RelationLocks>) -> Transaction {
+        let id = locks.owner();
+        self.begin_state(id);
+        let snapshot = self.snapshot();
+        Transaction::new(Arc::clone(self), id, snapshot, locks, None)
     }
 }
 

@@ -1,4 +1,7 @@
-//! The transactions of one tenant: ids, states, the commit order, snapshots.
+//! The transactions of one tenant: ids, states, the commit order, where snapshots are.
+//!
+//! Transactions, blocks, snapshots and locks hold on to a [`TxnManager`]; its methods that begin
+//! one stand in the module of what they begin.
 //!
 //! Locks: `order` guards what must change together; `states` is apart so that
 //! readers resolving stamps do not queue behind commits. `states` is locked
@@ -20,8 +23,7 @@ use aerostat_types::{CommitTs, TxnId};
 use parking_lot::{Mutex, RwLock};
 
 use crate::{
-    AdvisoryLocks, Block, CancelToken, CommitError, CommitLog, Isolation, LiveSnapshots,
-    LogFailure, RelationLocks, RowLock, RowLocks, Snapshot, Transaction, WaitError,
+    CancelToken, CommitError, CommitLog, LiveSnapshots, LogFailure, RowLock, RowLocks, WaitError,
     lock_table::FastLocks,
     points::Points,
     queue::{RowPlace, RowTag},
@@ -130,55 +132,14 @@ impl TxnManager {
         })
     }
 
-    /// Begins a transaction on a snapshot of now.
-    pub fn begin(self: &Arc<Self>) -> Transaction {
-        self.begin_with(self.relation_locks())
-    }
-
-    /// No locks yet, for a transaction to come or for who only reads. Locks are taken
-    /// before the snapshot: what they waited for is in it.
-    pub fn relation_locks(self: &Arc<Self>) -> Arc<RelationLocks> {
-        RelationLocks::of(Arc::clone(self), TxnId(self.take_id()))
-    }
-
-    /// The advisory locks of a session to come.
-    pub fn advisory_locks(self: &Arc<Self>) -> Arc<AdvisoryLocks> {
-        AdvisoryLocks::of(Arc::clone(self), TxnId(self.take_id()))
-    }
-
-    /// Begins a transaction on a snapshot of now that has these locks, until its end. No
-    /// other transaction had them.
-    pub fn begin_with(self: &Arc<Self>, locks: Arc<RelationLocks>) -> Transaction {
-        let id = locks.owner();
-        let before = self.states.write().insert(id, TxnState::Active);
-        assert_eq!(before, None, "locks are of one transaction");
-        let snapshot = self.snapshot();
-        Transaction::new(Arc::clone(self), id, snapshot, locks, None)
-    }
-
     /// The newest id that anybody has.
     pub fn last_id(&self) -> TxnId {
         TxnId(self.next_id.load(Ordering::Relaxed) - 1)
     }
 
-    fn take_id(&self) -> u64 {
-        self.next_id.fetch_add(1, Ordering::Relaxed)
-    }
-
-    /// Begins an explicit transaction of several statements. Its first snapshot is taken
-    /// when the first of them begins.
-    pub fn begin_block(self: &Arc<Self>, isolation: Isolation) -> Block {
-        let ids = self.take_ids();
-        let began = {
-            let mut order = self.order.lock();
-            let began = order.last_commit;
-            order.blocks.register(began);
-            began
-        };
-        self.states
-            .write()
-            .insert(TxnId(ids.start), TxnState::Active);
-        Block::new(Arc::clone(self), ids, began, isolation)
+    /// An id that nobody has.
+    pub(crate) fn take_id(&self) -> TxnId {
+        TxnId(self.next_id.fetch_add(1, Ordering::Relaxed))
     }
 
     /// More ids for a block.
@@ -196,14 +157,15 @@ impl TxnManager {
         look(&mut self.order.lock().waits)
     }
 
+    /// A transaction, or a block, is in the state table from now on.
+    pub(crate) fn begin_state(&self, id: TxnId) {
+        let before = self.states.write().insert(id, TxnState::Active);
+        assert_eq!(before, None, "transaction {id} began twice");
+    }
+
     /// Begins a statement of a block.
     pub(crate) fn begin_part(&self, id: TxnId, block: TxnId) {
         self.states.write().insert(id, TxnState::PartOf(block));
-    }
-
-    /// A snapshot of everything committed so far.
-    pub fn snapshot(self: &Arc<Self>) -> Snapshot {
-        self.register(&mut self.order.lock())
     }
 
     /// The oldest registered snapshot, or the last commit if there is none:
@@ -530,13 +492,24 @@ impl TxnManager {
         woken.iter().for_each(|signal| signal.complete());
     }
 
-    pub(crate) fn unregister(&self, at: CommitTs) {
+    /// Registers a snapshot of everything committed so far. Gives where it is.
+    pub(crate) fn register_snapshot(&self) -> CommitTs {
+        let mut order = self.order.lock();
+        let at = order.last_commit;
+        order.snapshots.register(at);
+        at
+    }
+
+    pub(crate) fn unregister_snapshot(&self, at: CommitTs) {
         self.order.lock().snapshots.release(at);
     }
 
-    fn register(self: &Arc<Self>, order: &mut Order) -> Snapshot {
-        order.snapshots.register(order.last_commit);
-        Snapshot::register(Arc::clone(self), order.last_commit)
+    /// Registers where a block begins, until it has settled.
+    pub(crate) fn register_block(&self) -> CommitTs {
+        let mut order = self.order.lock();
+        let began = order.last_commit;
+        order.blocks.register(began);
+        began
     }
 }
 
