@@ -32,7 +32,7 @@
 //! * Advisory locks are on numbers that mean something to clients only, and a session's or a
 //!   transaction's (`advisory`). Their waits are edges of the same graph.
 //! * Who waits for a row gets it in the order in which they came ([`RowPlace`], `queue`).
-//! * A row lock is an end stamp that names a set of holders (`locks`).
+//! * A row lock is an end stamp that names a set of holders (`lock_sets`, `locks`).
 //!
 //! The crate knows neither rows nor latches: storage stamps rows as a
 //! [`Participant`], and calls [`TxnManager::wait_for`] holding no latch.
@@ -45,6 +45,7 @@ mod block;
 mod cancel;
 mod committing;
 mod isolation;
+mod lock_sets;
 mod lock_table;
 mod locks;
 mod log;
@@ -85,8 +86,9 @@ pub use block::{Block, Savepoint};
 pub use cancel::CancelToken;
 pub use committing::Committing;
 pub use isolation::Isolation;
+pub use lock_sets::{RowLocks, TooManyLocks};
 pub use lock_table::{LockMode, LockTag};
-pub use locks::{Joined, KeysHeld, RowLocks, TooManyLocks};
+pub use locks::{Joined, KeysHeld};
 pub use log::{CommitError, CommitLog, LogFailure};
 pub use points::LiveSnapshots;
 pub use queue::{Awaited, RowPlace, RowTag};
