@@ -18,7 +18,7 @@ use crate::{
     block::Shared,
     redo::{REDO_BYTES_MAX, Redo},
     txns::TxnManager,
-    wait::Asleep,
+    waiting::Asleep,
 };
 
 /// How a transaction ended.

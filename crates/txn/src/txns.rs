@@ -16,18 +16,14 @@ use std::{
         Arc,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
-    time::{Duration, Instant},
 };
 
 use aerostat_types::{CommitTs, TxnId};
 use parking_lot::{Mutex, RwLock};
 
 use crate::{
-    CancelToken, CommitError, CommitLog, LiveSnapshots, LogFailure, RowLock, RowLocks, WaitError,
-    lock_table::FastLocks,
-    points::Points,
-    queue::{RowPlace, RowTag},
-    wait::{Asleep, WaitGraph},
+    CommitError, CommitLog, LiveSnapshots, LogFailure, RowLock, RowLocks, lock_table::FastLocks,
+    points::Points, queue::RowTag, wait::WaitGraph,
 };
 
 /// Where a transaction stands. One that is not in the table has settled: all its
@@ -194,86 +190,6 @@ impl TxnManager {
         self.order.lock().last_commit
     }
 
-    /// Sleeps until `holder` has settled: ended, and every stamp of it overwritten.
-    /// The caller holds no latch, and looks at the row again afterwards. A statement of a
-    /// block has settled once it was undone, or its block has ended.
-    ///
-    /// # Errors
-    /// [`WaitError::Deadlock`] if `holder`, or its block, waits for `me` or its block, [`WaitError::Cancelled`]
-    /// if the token is cancelled before or meanwhile.
-    pub fn wait_for(
-        &self,
-        me: TxnId,
-        holder: TxnId,
-        cancel: &CancelToken,
-    ) -> Result<(), WaitError> {
-        self.wait_at_most(None, me, holder, cancel)
-    }
-
-    /// As [`Self::wait_for`], but no longer than `timeout`.
-    ///
-    /// # Errors
-    /// Those, and [`WaitError::TimedOut`].
-    pub fn wait_at_most(
-        &self,
-        timeout: Option<Duration>,
-        me: TxnId,
-        holder: TxnId,
-        cancel: &CancelToken,
-    ) -> Result<(), WaitError> {
-        match self.begin_wait(me, holder)? {
-            Some(asleep) => self.sleep(asleep, timeout, cancel),
-            None => Ok(()),
-        }
-    }
-
-    /// Sleeps until a wait is over.
-    pub(crate) fn sleep(
-        &self,
-        asleep: Asleep,
-        timeout: Option<Duration>,
-        cancel: &CancelToken,
-    ) -> Result<(), WaitError> {
-        // A timeout beyond the clock's end is none.
-        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        cancel.attach(&asleep.signal);
-        let result = asleep.signal.sleep(deadline);
-        cancel.detach(&asleep.signal);
-        asleep.end(self);
-        result
-    }
-
-    /// Enters a wait; `None` if the holder has settled.
-    pub(crate) fn begin_wait(&self, me: TxnId, holder: TxnId) -> Result<Option<Asleep>, WaitError> {
-        assert_ne!(me, holder, "a transaction waits for itself");
-        let mut order = self.order.lock();
-        if self.state(holder).is_none() {
-            return Ok(None);
-        }
-        let waiter = self.owner(me);
-        let signal = order.waits.add(waiter, holder, self.owner(holder))?;
-        Ok(Some(Asleep::new(waiter, signal, Some(holder))))
-    }
-
-    /// Enters the wait for a row, in its order; `None` if it is the place's turn and the holder
-    /// has settled.
-    pub(crate) fn begin_row_wait(
-        &self,
-        me: TxnId,
-        place: RowPlace,
-        (row, mode): (RowTag, RowLock),
-        holder: Option<TxnId>,
-    ) -> Result<Option<Asleep>, WaitError> {
-        assert_ne!(Some(me), holder, "a transaction waits for itself");
-        let waiter = self.owner(me);
-        let begun = place.enter(row, |graph| {
-            let unsettled = holder.filter(|holder| self.state(*holder).is_some());
-            let holder = unsettled.map(|holder| (holder, self.owner(holder)));
-            graph.add_for_row(row, place.id(), waiter, mode, holder)
-        })?;
-        Ok(begun.map(|(signal, holder)| Asleep::new(waiter, signal, holder).for_row(place, row)))
-    }
-
     /// Whether somebody waits for the row who is to have it before such a lock, which nobody who
     /// holds it is in the way of.
     pub(crate) fn is_kept(&self, row: RowTag, place: Option<u64>, mode: RowLock) -> bool {
@@ -297,7 +213,7 @@ impl TxnManager {
     }
 
     /// The block of a statement, or the transaction itself.
-    fn owner(&self, id: TxnId) -> TxnId {
+    pub(crate) fn owner(&self, id: TxnId) -> TxnId {
         match self.states.read().get(&id) {
             Some(TxnState::PartOf(block)) => *block,
             _ => id,

@@ -19,86 +19,21 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    task::{Context, Poll},
-    time::{Instant, SystemTime},
+    time::SystemTime,
 };
 
 use aerostat_types::TxnId;
 
 use crate::{
-    AdvisoryKey, LockMode, LockTag, RowLock, TxnManager, WaitError,
+    AdvisoryKey, LockMode, LockTag, RowLock, WaitError,
     lock_table::LockTable,
-    queue::{RowPlace, RowQueues, RowTag},
+    queue::{RowQueues, RowTag},
     signal::Signal,
 };
-
-/// A wait that has begun.
-pub(crate) struct Asleep {
-    pub(crate) signal: Arc<Signal>,
-    waiter: TxnId,
-    /// The row that is waited for, and the place in its queue.
-    row: Option<(RowPlace, RowTag)>,
-    since: Instant,
-    /// Who will have settled then; `None` if it is the turn that is waited for.
-    pub(crate) holder: Option<TxnId>,
-}
-
-impl Asleep {
-    pub(crate) fn new(waiter: TxnId, signal: Arc<Signal>, holder: Option<TxnId>) -> Self {
-        Self {
-            signal,
-            waiter,
-            row: None,
-            since: Instant::now(),
-            holder,
-        }
-    }
-
-    pub(crate) fn for_row(mut self, place: RowPlace, row: RowTag) -> Self {
-        self.row = Some((place, row));
-        self
-    }
-
-    /// The wait is over, or given up.
-    pub(crate) fn end(&self, txns: &TxnManager) {
-        txns.with_locks(|graph| graph.remove(self.waiter, &self.signal));
-        if let Some((place, row)) = &self.row {
-            place.wake(*row, self.since);
-        }
-    }
-}
-
-/// A wait that keeps no thread. It is given up when it is dropped.
-#[must_use = "a wait that is dropped is given up"]
-pub struct Waiting {
-    txns: Arc<TxnManager>,
-    asleep: Asleep,
-}
-
-impl Waiting {
-    pub(crate) fn new(txns: Arc<TxnManager>, asleep: Asleep) -> Self {
-        Self { txns, asleep }
-    }
-}
-
-impl Future for Waiting {
-    type Output = Result<(), WaitError>;
-
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        self.asleep.signal.poll(context)
-    }
-}
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        self.asleep.end(&self.txns);
-    }
-}
 
 /// The wait-for graph, guarded by the transactions' mutex.
 #[derive(Default)]
