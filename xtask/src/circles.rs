@@ -28,7 +28,6 @@ const CIRCLES: &[(&str, usize, usize)] = &[
     ("segment", 25, 12),
     ("semantics", 11, 13),
     ("storage", 31, 2),
-    ("txn", 3, 0),
     ("types", 2, 0),
     ("workload", 4, 0),
 ];

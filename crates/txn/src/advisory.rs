@@ -146,7 +146,7 @@ impl TxnManager {
 }
 
 impl AdvisoryLocks {
-    pub(crate) fn of(txns: Arc<TxnManager>, owner: TxnId) -> Arc<Self> {
+    fn of(txns: Arc<TxnManager>, owner: TxnId) -> Arc<Self> {
         Arc::new(Self {
             txns,
             owner,

@@ -12,7 +12,7 @@ use std::{fmt, sync::Arc};
 
 use aerostat_types::{CommitTs, TxnId};
 
-use crate::{CommitError, Outcome, RelationLocks, transaction::Work, txns::TxnManager};
+use crate::{CommitError, Outcome, RelationLocks, participant::Work, txns::TxnManager};
 
 /// Beyond this much redo a commit is not a small one: writing it and stamping its rows keep
 /// a thread busy for longer than a change of threads takes.
