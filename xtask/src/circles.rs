@@ -27,7 +27,8 @@ const CIRCLES: &[(&str, usize, usize)] = &[
     ("query", 18, 87),
     ("segment", 25, 12),
     ("semantics", 11, 13),
-    ("storage", 31, 2),
+    ("storage", 28, 2),
+    ("txn", 12, 0),
     ("types", 2, 0),
     ("workload", 4, 0),
 ];

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  rows    := "AEROIMG1", chunk*, rows 0 u32
-//!  chunk   := rows u32, length u32, crc u32, rows as columns (log::codec)
+//!  chunk   := rows u32, length u32, crc u32, rows as columns (codec)
 //!  frozen  := "AEROIMF1", arena bytes u64, length u32, shape as JSON,
 //!             count u32, bytes u64 of each variable-length attribute, ended u32, ended row u32 …,
 //!             the segment as it was made, sealed
@@ -35,9 +35,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     RecoverError, StorageError, Table, TableView,
+    codec::{self, BadBytes, Reader, RowBuffer},
     directory::Entry,
     fault,
-    log::codec::{self, BadBytes, Reader, RowBuffer},
     manifest::{ImageFile, ImageForm},
     scan::Scan,
 };

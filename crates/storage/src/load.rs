@@ -20,12 +20,12 @@ use parking_lot::Mutex;
 
 use crate::{
     RecoverError, StorageError, Table,
+    codec::{BadBytes, RowBuffer},
     directory::{Directory, Entry, KeyRange},
     image,
     incoming::Incoming,
-    log::codec::{BadBytes, RowBuffer},
     manifest::{ImageFile, ImageForm, Manifest},
-    recover::side_by_side,
+    side_by_side::side_by_side,
 };
 
 /// A frozen segment that is the same as its image.

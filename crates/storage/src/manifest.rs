@@ -22,11 +22,10 @@ use aerostat_types::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    RecoverError, Timeline, fault,
-    log::{
-        codec::{BadBytes, Reader},
-        record::USED_END,
-    },
+    RecoverError, Timeline,
+    codec::{BadBytes, Reader},
+    fault,
+    log::record::USED_END,
 };
 
 const MAGIC: &[u8; 8] = b"AEROCKP2";

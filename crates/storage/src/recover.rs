@@ -17,7 +17,6 @@
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     fs::{File, TryLockError},
-    io,
     path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant},
@@ -27,17 +26,16 @@ use aerostat_memory::Budget;
 use aerostat_txn::TxnManager;
 use aerostat_types::{CommitTs, TableId, TenantId, TxnId};
 use parking_lot::Mutex;
-use thiserror::Error;
 
 use crate::{
-    Durability, StorageError, Table, TenantStore,
+    Durability, RecoverError, Table, TenantStore,
     arena::ArenaSizes,
     checkpoint::LastCheckpoint,
+    codec::BadBytes,
     durable::{Durable, Registry},
     load,
     log::{
         FILE_BYTES_MAX, Log, LogEnd,
-        codec::BadBytes,
         read::{self, Expected, LogFile, Sequence},
         record::{self, Kind, Record, USED_END},
         redo::{self, Operation},
@@ -46,56 +44,9 @@ use crate::{
     origin::{Origin, Timeline},
     private::make_folder,
     replay::{Replay, ReplayError},
+    side_by_side::side_by_side,
     surplus,
 };
-
-/// Why a tenant could not be opened.
-#[derive(Debug, Error)]
-pub enum RecoverError {
-    /// Somebody has it open.
-    #[error("{} is open already", path.display())]
-    Locked {
-        /// Its folder.
-        path: PathBuf,
-    },
-    /// A file or folder could not be read or written.
-    #[error("cannot use {}", path.display())]
-    Io {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: io::Error,
-    },
-    /// A file is not what was written. It is left as it is.
-    #[error("{} is damaged at byte {offset}: {what}", path.display())]
-    Damaged {
-        /// Which.
-        path: PathBuf,
-        /// Where.
-        offset: u64,
-        /// How.
-        what: &'static str,
-    },
-    /// The tables could not be filled: mostly lack of memory.
-    #[error("cannot restore the tables")]
-    Storage(#[from] StorageError),
-}
-
-impl RecoverError {
-    pub(crate) fn io(path: &Path) -> impl FnOnce(io::Error) -> RecoverError {
-        let path = path.to_owned();
-        move |source| RecoverError::Io { path, source }
-    }
-
-    pub(crate) fn damaged(path: &Path, offset: usize, what: BadBytes) -> RecoverError {
-        RecoverError::Damaged {
-            path: path.to_owned(),
-            offset: offset as u64,
-            what: what.0,
-        }
-    }
-}
 
 /// How a tenant is opened.
 #[derive(Clone, Debug, Default)]
@@ -545,33 +496,4 @@ impl Outline {
             _ => None,
         }
     }
-}
-
-/// Does something to each item, on as many threads as there are processors. Gives the
-/// first error.
-pub(crate) fn side_by_side<T: Send, E: Send>(
-    items: Vec<T>,
-    run: impl Fn(T) -> Result<(), E> + Sync,
-) -> Result<(), E> {
-    let threads = std::thread::available_parallelism().map_or(1, |threads| threads.get());
-    if items.len() <= 1 || threads == 1 {
-        return items.into_iter().try_for_each(run);
-    }
-    let threads = threads.min(items.len());
-    let items = Mutex::new(items.into_iter());
-    let work = || loop {
-        let Some(item) = items.lock().next() else {
-            return Ok(());
-        };
-        run(item)?;
-    };
-    std::thread::scope(|scope| {
-        let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
-        let mut result = work();
-        for other in others {
-            let ended = other.join();
-            result = result.and(ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-        }
-        result
-    })
 }

@@ -24,12 +24,10 @@ use arrow_select::take::take;
 
 use crate::{
     StorageError, Table,
+    codec::{self, BadBytes, RowBuffer},
     directory::Entry,
     incoming::Incoming,
-    log::{
-        codec::{self, BadBytes, RowBuffer},
-        redo::{self, Change, Operation},
-    },
+    log::redo::{self, Change, Operation},
 };
 
 /// Rows and ends that wait for a flush: enough that sorting, latches and vacuums are

@@ -21,7 +21,8 @@ use std::{collections::HashMap, path::PathBuf};
 use aerostat_types::{CommitTs, TxnId};
 
 use crate::{
-    log::{codec::BadBytes, read::LogFile, record::Kind},
+    codec::BadBytes,
+    log::{read::LogFile, record::Kind},
     manifest::Manifest,
 };
 

@@ -37,7 +37,7 @@ pub struct Table {
     id: TableId,
     schema: Arc<TableSchema>,
     arrow_schema: SchemaRef,
-    /// The columns' types, as the log's codec takes them.
+    /// The columns' types, as `codec` takes them.
     types: Vec<SqlType>,
     contents: Arc<Contents>,
     /// The table under the definition it was made with, by which the store knows it, if

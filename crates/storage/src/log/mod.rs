@@ -27,7 +27,6 @@
 //!   mended ([`mend`]): what a failed fsync left in the page cache cannot be known (Rebello et
 //!   al., ATC 2020).
 
-pub(crate) mod codec;
 mod mend;
 pub(crate) mod read;
 pub(crate) mod record;

@@ -7,11 +7,8 @@ use std::{
 
 use aerostat_types::{CommitTs, TenantId};
 
-use super::{
-    codec::BadBytes,
-    record::{self, FILE_HEAD_BYTES, FileHead, Record},
-};
-use crate::{RecoverError, origin::Timeline};
+use super::record::{self, FILE_HEAD_BYTES, FileHead, Record};
+use crate::{RecoverError, codec::BadBytes, origin::Timeline};
 
 /// The files of a folder with their numbers, ascending.
 pub(crate) fn files(folder: &Path) -> io::Result<Vec<(u64, PathBuf)>> {

@@ -20,8 +20,10 @@
 
 use aerostat_types::{CommitTs, TenantId, TxnId};
 
-use super::codec::{BadBytes, Reader};
-use crate::origin::{Origin, Timeline};
+use crate::{
+    codec::{BadBytes, Reader},
+    origin::{Origin, Timeline},
+};
 
 /// Bytes before a record's payload.
 pub(crate) const HEAD_BYTES: usize = 40;

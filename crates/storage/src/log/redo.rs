@@ -13,7 +13,7 @@ use aerostat_segment::NewRows;
 use aerostat_types::{SqlType, TableId};
 use arrow_array::ArrayRef;
 
-use super::codec::{self, BadBytes, Reader, put_varint};
+use crate::codec::{self, BadBytes, Reader, put_varint};
 
 const INSERT: u8 = 1;
 const END_KEYS: u8 = 2;

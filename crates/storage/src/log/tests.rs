@@ -15,11 +15,13 @@ use proptest::prelude::*;
 use rand::{Rng, SeedableRng, rngs::StdRng};
 
 use super::{
-    codec::{self, RowBuffer},
     record::{self, Head, Kind},
     redo, *,
 };
-use crate::{OpenOptions, StorageError, TenantStore};
+use crate::{
+    OpenOptions, StorageError, TenantStore,
+    codec::{self, RowBuffer},
+};
 
 const TYPES: [SqlType; 18] = [
     SqlType::Boolean,
