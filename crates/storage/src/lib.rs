@@ -37,6 +37,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
+mod archive;
 mod arena;
 pub mod backup;
 mod carry;

@@ -10,22 +10,15 @@ use std::{io, time::SystemTime};
 use aerostat_types::{CommitTs, TenantId};
 use serde::{Deserialize, Serialize};
 
-use super::{BackupError, BackupSource, CHECKPOINT, DOCUMENT, Hashing, named, read_whole, time_of};
-use crate::{Timeline, manifest::Manifest};
+use super::{CHECKPOINT, time_of};
+use crate::{
+    Timeline,
+    archive::{BackupError, BackupFile, BackupSource, DOCUMENT, Hashing, named, read_whole},
+    manifest::Manifest,
+};
 
 /// Raised whenever older backups could be misread.
 const FORMAT: u32 = 1;
-
-/// A file of a backup.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BackupFile {
-    /// Its name, with a slash between parts.
-    pub name: String,
-    /// Its length.
-    pub bytes: u64,
-    /// The checksum of all of it.
-    pub crc32: u32,
-}
 
 /// What a backup is of.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -19,129 +19,31 @@
 //!   them by name. Folders are here; object stores are the crate `objects`.
 
 mod document;
-mod files;
 mod places;
 mod restore;
 
 use std::{
     io,
-    path::Path,
     sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use aerostat_types::CommitTs;
-use thiserror::Error;
+use crate::{
+    StorageError, TenantStore,
+    archive::{DOCUMENT, Hashing, copy, named, put_file},
+    fault,
+    manifest::Manifest,
+};
 
-use crate::{RecoverError, StorageError, TenantStore, fault, manifest::Manifest};
-
-pub use document::{BackupFile, BackupInfo};
-pub use files::{BackupSink, BackupSource, FolderSink, FolderSource};
+pub use crate::archive::{
+    BackupError, BackupFile, BackupSink, BackupSource, FolderSink, FolderSource,
+};
+pub use document::BackupInfo;
 pub use places::{Folders, Places};
 pub use restore::{Restore, Restored, Until, restore};
 
-pub(crate) use files::put_file;
-use files::{Hashing, copy, read_whole};
-
-/// The file that makes a backup of the others.
-const DOCUMENT: &str = "backup.json";
-
 /// The part of a backup that its checkpoint is.
 const CHECKPOINT: &str = "checkpoint";
-
-/// Why a backup could not be made, or a tenant not be made of one.
-#[derive(Debug, Error)]
-pub enum BackupError {
-    /// The tenant has no log, so nothing of it is ever in files.
-    #[error("the database keeps nothing in files, so there is nothing to back up")]
-    NotDurable,
-    /// The tenant could not say what it has.
-    #[error("the checkpoint that a backup begins with failed")]
-    Storage(#[from] StorageError),
-    /// The text names no place that is known.
-    #[error("\"{place}\" {why}")]
-    NotAPlace {
-        /// The text, without what should not be shown.
-        place: String,
-        /// What is wrong with it.
-        why: String,
-    },
-    /// Something is where the backup or the restored tenant should go.
-    #[error("{place} is there already and not empty")]
-    NotEmpty {
-        /// Where.
-        place: String,
-    },
-    /// A file or folder could not be read or written.
-    #[error("cannot use {name}")]
-    Io {
-        /// Which.
-        name: String,
-        /// Why.
-        #[source]
-        source: io::Error,
-    },
-    /// There is no `backup.json`: nothing was backed up to this place, or not to the end.
-    #[error("there is no complete backup: {DOCUMENT} is missing")]
-    NotABackup,
-    /// A newer version made it.
-    #[error("the backup has format {found}, and this version knows up to {known}")]
-    Format {
-        /// The backup's format.
-        found: u32,
-        /// The newest that is known.
-        known: u32,
-    },
-    /// A file is not what was written.
-    #[error("the backup's file {name} is damaged: {what}")]
-    Damaged {
-        /// Which.
-        name: String,
-        /// How.
-        what: &'static str,
-    },
-    /// A file of the log is damaged, or is another timeline's.
-    #[error("the log cannot be used")]
-    Log(#[source] RecoverError),
-    /// The log files do not lead from the backup to their end.
-    #[error("the log has a gap: file {number:016x}.log is missing")]
-    LogMissing {
-        /// The number of the first that is missing.
-        number: u64,
-    },
-    /// The point to go back to is before the backup.
-    #[error("the backup was made at commit {at}, after the point to restore")]
-    BeforeBackup {
-        /// The backup's commit.
-        at: CommitTs,
-        /// When it was made.
-        taken: SystemTime,
-    },
-    /// The log does not reach the point to go back to, as far as it is there.
-    #[error("what is there ends at commit {last}, before the point to restore")]
-    BeyondLog {
-        /// The last commit there is.
-        last: CommitTs,
-    },
-}
-
-impl BackupError {
-    pub(crate) fn io(path: &Path) -> impl FnOnce(io::Error) -> BackupError {
-        named(path.display().to_string())
-    }
-
-    fn damaged(name: &str, what: &'static str) -> BackupError {
-        BackupError::Damaged {
-            name: name.to_owned(),
-            what,
-        }
-    }
-}
-
-fn named(name: impl Into<String>) -> impl FnOnce(io::Error) -> BackupError {
-    let name = name.into();
-    move |source| BackupError::Io { name, source }
-}
 
 /// A moment of the log's clock.
 fn time_of(micros: u64) -> SystemTime {

@@ -2,7 +2,8 @@
 
 use std::{path::Path, sync::Arc};
 
-use super::{BackupError, BackupSink, BackupSource, FolderSink, FolderSource};
+use super::BackupInfo;
+use crate::archive::{BackupError, BackupSink, BackupSource, FolderSink, FolderSource};
 
 /// Finds the places that statements and settings name.
 pub trait Places: Send + Sync {
@@ -35,6 +36,25 @@ pub trait Places: Send + Sync {
     /// # Errors
     /// [`BackupError::NotAPlace`], [`BackupError::Io`].
     fn source(&self, place: &str) -> Result<Box<dyn BackupSource>, BackupError>;
+}
+
+impl FolderSink {
+    /// A folder for one backup: missing or empty now, complete or missing afterwards.
+    /// Meanwhile its name ends with `.partial`. Files that the backup in `base` has are
+    /// linked, not copied, so `base` is on the same file system.
+    ///
+    /// # Errors
+    /// [`BackupError::NotEmpty`], [`BackupError::Io`], those of a base that is no backup.
+    pub fn for_backup(target: &Path, base: Option<&Path>) -> Result<FolderSink, BackupError> {
+        let base = match base {
+            Some(path) => {
+                let info = BackupInfo::read(&FolderSource::new(path))?;
+                Some((path.to_owned(), info.files))
+            }
+            None => None,
+        };
+        FolderSink::begin(target, base)
+    }
 }
 
 /// Folders of this machine, named by absolute paths: relative ones would depend on where

@@ -11,13 +11,14 @@ use std::{
 
 use aerostat_types::{CommitTs, TenantId};
 
-use super::{
-    BackupError, BackupInfo, BackupSource, CHECKPOINT, Hashing,
-    files::{begin_folder, copy, end_folder, sync_folder},
-    named, read_whole,
-};
+use super::{BackupInfo, CHECKPOINT};
 use crate::{
-    Timeline, fault,
+    Timeline,
+    archive::{
+        BackupError, BackupSource, Hashing, begin_folder, copy, end_folder, named, read_whole,
+        sync_folder,
+    },
+    fault,
     log::{
         read::{self, Expected, LogFile, Sequence},
         record::{FileHead, Head, Kind},

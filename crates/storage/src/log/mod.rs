@@ -63,7 +63,7 @@ use self::{
     writer::Writer,
 };
 use crate::{
-    backup::{BackupError, BackupSink, put_file},
+    archive::{BackupError, BackupSink, put_file},
     fault,
     origin::Origin,
 };

@@ -1,14 +1,35 @@
-//! Where the files of backups and archives are.
+//! The places that take and give the files of backups and archives.
+//!
+//! A checkpoint hands complete log files to such a place, and a backup its images: both know
+//! [`BackupSink`] and not each other. What makes a backup of files is `backup`'s to know.
 
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, Read, Write},
     os::unix::fs::OpenOptionsExt,
     path::{Component, Path, PathBuf},
+    time::SystemTime,
 };
 
-use super::{BackupError, BackupFile, BackupInfo, named};
-use crate::{fault, private::make_folder};
+use aerostat_types::CommitTs;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::{RecoverError, StorageError, fault, private::make_folder};
+
+/// The file that makes a backup of the others.
+pub(crate) const DOCUMENT: &str = "backup.json";
+
+/// A file of a backup.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BackupFile {
+    /// Its name, with a slash between parts.
+    pub name: String,
+    /// Its length.
+    pub bytes: u64,
+    /// The checksum of all of it.
+    pub crc32: u32,
+}
 
 /// A place that takes files. Their names have a slash between parts, as in `a/b`.
 pub trait BackupSink: Send + Sync {
@@ -53,7 +74,7 @@ pub trait BackupSource: Send + Sync {
 }
 
 /// Appended to the name of what is not complete.
-pub(super) const PARTIAL: &str = ".partial";
+const PARTIAL: &str = ".partial";
 
 /// A folder that takes files.
 #[derive(Debug)]
@@ -67,20 +88,12 @@ pub struct FolderSink {
 }
 
 impl FolderSink {
-    /// A folder for one backup: missing or empty now, complete or missing afterwards.
-    /// Meanwhile its name ends with `.partial`. Files that the backup in `base` has are
-    /// linked, not copied, so `base` is on the same file system.
-    ///
-    /// # Errors
-    /// [`BackupError::NotEmpty`], [`BackupError::Io`], those of a base that is no backup.
-    pub fn for_backup(target: &Path, base: Option<&Path>) -> Result<FolderSink, BackupError> {
-        let base = match base {
-            Some(path) => {
-                let info = BackupInfo::read(&FolderSource::new(path))?;
-                Some((path.to_owned(), info.files))
-            }
-            None => None,
-        };
+    /// A folder for one backup, as [`FolderSink::for_backup`] says. `base` is an earlier
+    /// backup with its files.
+    pub(crate) fn begin(
+        target: &Path,
+        base: Option<(PathBuf, Vec<BackupFile>)>,
+    ) -> Result<FolderSink, BackupError> {
         Ok(FolderSink {
             root: begin_folder(target)?,
             target: Some(target.to_owned()),
@@ -206,15 +219,109 @@ impl BackupSource for FolderSource {
     }
 }
 
+/// Why a backup could not be made, or a tenant not be made of one.
+#[derive(Debug, Error)]
+pub enum BackupError {
+    /// The tenant has no log, so nothing of it is ever in files.
+    #[error("the database keeps nothing in files, so there is nothing to back up")]
+    NotDurable,
+    /// The tenant could not say what it has.
+    #[error("the checkpoint that a backup begins with failed")]
+    Storage(#[from] StorageError),
+    /// The text names no place that is known.
+    #[error("\"{place}\" {why}")]
+    NotAPlace {
+        /// The text, without what should not be shown.
+        place: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// Something is where the backup or the restored tenant should go.
+    #[error("{place} is there already and not empty")]
+    NotEmpty {
+        /// Where.
+        place: String,
+    },
+    /// A file or folder could not be read or written.
+    #[error("cannot use {name}")]
+    Io {
+        /// Which.
+        name: String,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// There is no `backup.json`: nothing was backed up to this place, or not to the end.
+    #[error("there is no complete backup: {DOCUMENT} is missing")]
+    NotABackup,
+    /// A newer version made it.
+    #[error("the backup has format {found}, and this version knows up to {known}")]
+    Format {
+        /// The backup's format.
+        found: u32,
+        /// The newest that is known.
+        known: u32,
+    },
+    /// A file is not what was written.
+    #[error("the backup's file {name} is damaged: {what}")]
+    Damaged {
+        /// Which.
+        name: String,
+        /// How.
+        what: &'static str,
+    },
+    /// A file of the log is damaged, or is another timeline's.
+    #[error("the log cannot be used")]
+    Log(#[source] RecoverError),
+    /// The log files do not lead from the backup to their end.
+    #[error("the log has a gap: file {number:016x}.log is missing")]
+    LogMissing {
+        /// The number of the first that is missing.
+        number: u64,
+    },
+    /// The point to go back to is before the backup.
+    #[error("the backup was made at commit {at}, after the point to restore")]
+    BeforeBackup {
+        /// The backup's commit.
+        at: CommitTs,
+        /// When it was made.
+        taken: SystemTime,
+    },
+    /// The log does not reach the point to go back to, as far as it is there.
+    #[error("what is there ends at commit {last}, before the point to restore")]
+    BeyondLog {
+        /// The last commit there is.
+        last: CommitTs,
+    },
+}
+
+impl BackupError {
+    pub(crate) fn io(path: &Path) -> impl FnOnce(io::Error) -> BackupError {
+        named(path.display().to_string())
+    }
+
+    pub(crate) fn damaged(name: &str, what: &'static str) -> BackupError {
+        BackupError::Damaged {
+            name: name.to_owned(),
+            what,
+        }
+    }
+}
+
+pub(crate) fn named(name: impl Into<String>) -> impl FnOnce(io::Error) -> BackupError {
+    let name = name.into();
+    move |source| BackupError::Io { name, source }
+}
+
 /// Content with its checksum so far.
-pub(super) struct Hashing<R> {
+pub(crate) struct Hashing<R> {
     content: R,
     hasher: crc32fast::Hasher,
     bytes: u64,
 }
 
 impl<R: Read> Hashing<R> {
-    pub(super) fn new(content: R) -> Self {
+    pub(crate) fn new(content: R) -> Self {
         Self {
             content,
             hasher: crc32fast::Hasher::new(),
@@ -223,7 +330,7 @@ impl<R: Read> Hashing<R> {
     }
 
     /// What was read, under a name.
-    pub(super) fn file(self, name: &str) -> BackupFile {
+    pub(crate) fn file(self, name: &str) -> BackupFile {
         BackupFile {
             name: name.to_owned(),
             bytes: self.bytes,
@@ -232,7 +339,7 @@ impl<R: Read> Hashing<R> {
     }
 
     /// Holds what was read to its end against what it should be.
-    pub(super) fn check(self, expected: &BackupFile) -> Result<(), BackupError> {
+    pub(crate) fn check(self, expected: &BackupFile) -> Result<(), BackupError> {
         let what = match self.bytes.cmp(&expected.bytes) {
             std::cmp::Ordering::Less => "it is shorter than it was",
             std::cmp::Ordering::Greater => "it is longer than it was",
@@ -255,7 +362,7 @@ impl<R: Read> Read for Hashing<R> {
 }
 
 /// Copies to the end in large pieces.
-pub(super) fn copy(from: &mut dyn Read, to: &mut dyn Write) -> io::Result<u64> {
+pub(crate) fn copy(from: &mut dyn Read, to: &mut dyn Write) -> io::Result<u64> {
     let mut buffer = vec![0; 256 << 10];
     let mut copied = 0;
     loop {
@@ -284,7 +391,7 @@ pub(crate) fn put_file(
 }
 
 /// A whole file.
-pub(super) fn read_whole(source: &dyn BackupSource, name: &str) -> io::Result<Vec<u8>> {
+pub(crate) fn read_whole(source: &dyn BackupSource, name: &str) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     source.open(name)?.read_to_end(&mut bytes)?;
     Ok(bytes)
@@ -306,7 +413,7 @@ fn with_suffix(path: &Path) -> PathBuf {
 }
 
 /// An empty folder beside `target`, which must be missing or empty, to be put in its place.
-pub(super) fn begin_folder(target: &Path) -> Result<PathBuf, BackupError> {
+pub(crate) fn begin_folder(target: &Path) -> Result<PathBuf, BackupError> {
     let is_empty = match fs::read_dir(target) {
         Ok(mut entries) => entries.next().is_none(),
         Err(error) if error.kind() == io::ErrorKind::NotFound => true,
@@ -330,7 +437,7 @@ pub(super) fn begin_folder(target: &Path) -> Result<PathBuf, BackupError> {
 }
 
 /// Puts a folder in its place, for good.
-pub(super) fn end_folder(partial: &Path, target: &Path) -> io::Result<()> {
+pub(crate) fn end_folder(partial: &Path, target: &Path) -> io::Result<()> {
     sync_folder(partial)?;
     fault::pass("backup.before_end");
     // Takes the place of an empty folder too.
@@ -342,6 +449,6 @@ pub(super) fn end_folder(partial: &Path, target: &Path) -> io::Result<()> {
     sync_folder(parent.unwrap_or(Path::new(".")))
 }
 
-pub(super) fn sync_folder(path: &Path) -> io::Result<()> {
+pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
