@@ -1,17 +1,11 @@
 //! Joins in a scan: rows whose values are keys of lookup tables, and the codes of these.
 
-use std::{
-    fmt,
-    sync::{
-        Arc, OnceLock,
-        atomic::{AtomicU64, Ordering},
-    },
+use std::sync::{
+    Arc, OnceLock,
+    atomic::{AtomicU64, Ordering},
 };
 
-use aerostat_segment::{LookupTable, Probe, Segment, Selection};
-use arrow_array::ArrayRef;
-
-use crate::{Scan, directory::Entry};
+use aerostat_segment::{LookupTable, Probe, Segment};
 
 /// A row is in the scan if its value of an attribute is a key of a table.
 #[derive(Clone, Debug)]
@@ -95,76 +89,4 @@ fn density(table: &LookupTable) -> f64 {
         return 0.0;
     };
     table.len() as f64 / (greatest as f64 - least as f64 + 1.0)
-}
-
-/// Rows of one segment that a scan has found.
-pub struct ScannedRows<'a> {
-    scan: &'a Scan,
-    position: usize,
-    rows: Selection,
-}
-
-impl<'a> ScannedRows<'a> {
-    pub(crate) fn new(scan: &'a Scan, position: usize, rows: Selection) -> Self {
-        Self {
-            scan,
-            position,
-            rows,
-        }
-    }
-
-    pub(crate) fn is_of(&self, position: usize) -> bool {
-        self.position == position
-    }
-
-    /// Takes rows behind its own.
-    pub(crate) fn extend(&mut self, rows: Selection) {
-        match (&mut self.rows, rows) {
-            (Selection::Range(own), Selection::Range(more)) if own.end == more.start => {
-                own.end = more.end;
-            }
-            (Selection::Rows(own), more) => own.extend(more.iter()),
-            (own, more) => *own = Selection::Rows(own.iter().chain(more.iter()).collect()),
-        }
-    }
-
-    fn segment(&self) -> &Arc<Segment> {
-        let entry: &Arc<Entry> = self.scan.entry(self.position);
-        &entry.segment
-    }
-
-    /// Number of rows.
-    pub fn len(&self) -> usize {
-        self.rows.len()
-    }
-
-    /// Whether there is no row.
-    pub fn is_empty(&self) -> bool {
-        self.rows.is_empty()
-    }
-
-    /// The rows' values of an attribute.
-    pub fn gather(&self, attribute: usize) -> ArrayRef {
-        self.segment().gather(attribute, &self.rows)
-    }
-
-    /// Adds to each row's number the code that a lookup, by its position, has for it, times
-    /// `scale`.
-    ///
-    /// # Panics
-    /// When there is no such lookup, or not a number for each row.
-    pub fn add_codes(&self, lookup: usize, scale: u64, to: &mut [u64]) {
-        let segment = self.segment();
-        let probe = &self.scan.lookups().of(self.position, segment)[lookup];
-        segment.add_codes(probe, &self.rows, scale, to);
-    }
-}
-
-impl fmt::Debug for ScannedRows<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ScannedRows")
-            .field("segment", &self.segment().no())
-            .field("rows", &self.rows.len())
-            .finish_non_exhaustive()
-    }
 }

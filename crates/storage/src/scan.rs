@@ -27,7 +27,7 @@ use arrow_array::{ArrayRef, RecordBatch, UInt64Array};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 
 use crate::{
-    Lookup, NarrowedCounts, Narrowing, ROW_ID_COLUMN, RowId, ScannedRows, StorageError, TableView,
+    Lookup, NarrowedCounts, Narrowing, ROW_ID_COLUMN, RowId, StorageError, TableView,
     directory::Entry,
     lookup::Lookups,
     narrow::{Narrow, Narrowed},
@@ -107,8 +107,15 @@ pub struct ScanCounts {
     pub narrowed: NarrowedCounts,
 }
 
+impl TableView {
+    /// Begins a scan. Threads share it, and each gets other rows.
+    pub fn scan(&self, spec: ScanSpec) -> Arc<Scan> {
+        Arc::new(Scan::new(self.clone(), spec))
+    }
+}
+
 impl Scan {
-    pub(crate) fn new(view: TableView, spec: ScanSpec) -> Self {
+    fn new(view: TableView, spec: ScanSpec) -> Self {
         Self::over(view, spec, |_| true)
     }
 
@@ -299,12 +306,8 @@ impl Scan {
     }
 
     /// An entry of the directory. A point's may be the base of a range.
-    pub(crate) fn entry(&self, position: usize) -> &Arc<Entry> {
+    fn entry(&self, position: usize) -> &Arc<Entry> {
         &self.view.directory().entries()[position]
-    }
-
-    pub(crate) fn lookups(&self) -> &Lookups {
-        &self.lookups
     }
 
     fn look_up(&self, position: usize, key: &Key) -> Option<(usize, Selection)> {
@@ -515,6 +518,77 @@ impl fmt::Debug for ScanReader {
         f.debug_struct("ScanReader")
             .field("table", &self.scan.view.table().schema().name)
             .field("place", &self.place)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Rows of one segment that a scan has found.
+pub struct ScannedRows<'a> {
+    scan: &'a Scan,
+    position: usize,
+    rows: Selection,
+}
+
+impl<'a> ScannedRows<'a> {
+    fn new(scan: &'a Scan, position: usize, rows: Selection) -> Self {
+        Self {
+            scan,
+            position,
+            rows,
+        }
+    }
+
+    fn is_of(&self, position: usize) -> bool {
+        self.position == position
+    }
+
+    /// Takes rows behind its own.
+    fn extend(&mut self, rows: Selection) {
+        match (&mut self.rows, rows) {
+            (Selection::Range(own), Selection::Range(more)) if own.end == more.start => {
+                own.end = more.end;
+            }
+            (Selection::Rows(own), more) => own.extend(more.iter()),
+            (own, more) => *own = Selection::Rows(own.iter().chain(more.iter()).collect()),
+        }
+    }
+
+    fn segment(&self) -> &Arc<Segment> {
+        &self.scan.entry(self.position).segment
+    }
+
+    /// Number of rows.
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Whether there is no row.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// The rows' values of an attribute.
+    pub fn gather(&self, attribute: usize) -> ArrayRef {
+        self.segment().gather(attribute, &self.rows)
+    }
+
+    /// Adds to each row's number the code that a lookup, by its position, has for it, times
+    /// `scale`.
+    ///
+    /// # Panics
+    /// When there is no such lookup, or not a number for each row.
+    pub fn add_codes(&self, lookup: usize, scale: u64, to: &mut [u64]) {
+        let segment = self.segment();
+        let probe = &self.scan.lookups.of(self.position, segment)[lookup];
+        segment.add_codes(probe, &self.rows, scale, to);
+    }
+}
+
+impl fmt::Debug for ScannedRows<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ScannedRows")
+            .field("segment", &self.segment().no())
+            .field("rows", &self.rows.len())
             .finish_non_exhaustive()
     }
 }

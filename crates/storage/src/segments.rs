@@ -52,8 +52,16 @@ pub struct AttributeDescription {
     pub bytes_raw: u64,
 }
 
+impl Table {
+    /// The segments of now, in key order, each base before what is in front of it. With
+    /// writers about, counts are estimates.
+    pub fn segments(&self) -> Vec<SegmentDescription> {
+        describe(self, &self.directory())
+    }
+}
+
 /// Describes all segments of a directory.
-pub(crate) fn describe(table: &Table, directory: &Directory) -> Vec<SegmentDescription> {
+fn describe(table: &Table, directory: &Directory) -> Vec<SegmentDescription> {
     let ranges = directory.ranges();
     let mut all = Vec::with_capacity(directory.entries().len());
     for (at, range) in ranges.iter().enumerate() {

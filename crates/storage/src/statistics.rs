@@ -1,6 +1,6 @@
 //! Sizes and counts of a table.
 
-use crate::{Table, directory::Directory};
+use crate::{Table, TableView, directory::Directory};
 
 /// Sizes and counts of a table at one moment; with writers about, estimates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,8 +28,22 @@ pub struct TableStatistics {
     pub bytes_reserved: u64,
 }
 
+impl Table {
+    /// Sizes and counts of now.
+    pub fn statistics(&self) -> TableStatistics {
+        TableStatistics::of(self, &self.directory())
+    }
+}
+
+impl TableView {
+    /// Sizes and counts of the segments the view pins.
+    pub fn statistics(&self) -> TableStatistics {
+        TableStatistics::of(self.table(), self.directory())
+    }
+}
+
 impl TableStatistics {
-    pub(crate) fn of(table: &Table, directory: &Directory) -> Self {
+    fn of(table: &Table, directory: &Directory) -> Self {
         let mut all = Self {
             segments: directory.entries().len() as u64,
             ..Self::default()

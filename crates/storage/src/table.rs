@@ -10,18 +10,16 @@ use std::{
 
 use aerostat_memory::ArenaSource;
 use aerostat_segment::{Key, Literal, Segment, SegmentError, SegmentSchema};
-use aerostat_txn::Snapshot;
 use aerostat_types::{Layout, Physical, SegmentNo, SqlType, TableId, TableIndex, TableSchema};
 use arc_swap::ArcSwap;
 use arrow_schema::SchemaRef;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::{
-    SegmentDescription, StorageError, TableStatistics, TableView, TenantStore,
+    StorageError, TenantStore,
     directory::{Directory, Entry},
     indexes::Index,
     manifest::TableDescription,
-    segments,
     shape::Shape,
 };
 
@@ -174,15 +172,6 @@ impl Table {
         }
     }
 
-    /// The table as the snapshot sees it.
-    pub fn view(self: &Arc<Self>, snapshot: Snapshot) -> TableView {
-        TableView::new(
-            Arc::clone(self),
-            snapshot,
-            self.contents.directory.load_full(),
-        )
-    }
-
     /// Empties the table at once, for every view taken from now on; older views
     /// still see its rows. Not part of any transaction: the caller keeps writers out.
     ///
@@ -201,12 +190,6 @@ impl Table {
         self.contents.directory.store(Arc::default());
     }
 
-    /// The segments of now, in key order, each base before what is in front of it. With
-    /// writers about, counts are estimates.
-    pub fn segments(&self) -> Vec<SegmentDescription> {
-        segments::describe(self, &self.contents.directory.load())
-    }
-
     /// Whether a write by a transaction that must not wait has found garbage it had no time
     /// to [vacuum](Self::vacuum), since this was asked last.
     pub fn take_vacuum_wish(&self) -> bool {
@@ -216,11 +199,6 @@ impl Table {
 
     pub(crate) fn wish_vacuum(&self) {
         self.contents.vacuum_wish.store(true, Ordering::Relaxed);
-    }
-
-    /// Sizes and counts of now.
-    pub fn statistics(&self) -> TableStatistics {
-        TableStatistics::of(self, &self.contents.directory.load())
     }
 
     /// The table for as long as anybody has it, under whichever definition.

@@ -7,12 +7,13 @@ use std::{
 
 use aerostat_segment::{KeyRef, Predicate, Seen, Segment, Selection};
 use aerostat_txn::{Snapshot, Visibility};
+use arc_swap::Guard;
 use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow_schema::{FieldRef, Schema, SchemaRef};
 use arrow_select::concat::concat_batches;
 
 use crate::{
-    RowId, Scan, ScanSpec, StorageError, Table, TableStatistics,
+    RowId, StorageError, Table,
     directory::{Directory, Entry},
 };
 
@@ -32,15 +33,18 @@ pub struct TableView {
     directory: Arc<Directory>,
 }
 
-impl TableView {
-    pub(crate) fn new(table: Arc<Table>, snapshot: Snapshot, directory: Arc<Directory>) -> Self {
-        Self {
-            table,
+impl Table {
+    /// The table as the snapshot sees it.
+    pub fn view(self: &Arc<Self>, snapshot: Snapshot) -> TableView {
+        TableView {
+            table: Arc::clone(self),
             snapshot,
-            directory,
+            directory: Guard::into_inner(self.directory()),
         }
     }
+}
 
+impl TableView {
     /// The table.
     pub fn table(&self) -> &Arc<Table> {
         &self.table
@@ -100,11 +104,6 @@ impl TableView {
         })
     }
 
-    /// Begins a scan. Threads share it, and each gets other rows.
-    pub fn scan(&self, spec: ScanSpec) -> Arc<Scan> {
-        Arc::new(Scan::new(self.clone(), spec))
-    }
-
     /// The visible row with this key.
     pub fn lookup(&self, key: KeyRef<'_>) -> Option<RowId> {
         let (entry, row) = self.find(self.directory.route(key)?, key)?;
@@ -136,11 +135,6 @@ impl TableView {
             Ok([batch]) => batch,
             Err(batches) => concat_batches(&schema, &batches).expect("all batches have one schema"),
         })
-    }
-
-    /// Sizes and counts of the segments the view pins.
-    pub fn statistics(&self) -> TableStatistics {
-        TableStatistics::of(&self.table, &self.directory)
     }
 
     pub(crate) fn directory(&self) -> &Directory {
