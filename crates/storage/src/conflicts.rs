@@ -14,8 +14,8 @@ use arrow_array::{ArrayRef, RecordBatch};
 use crate::{
     RowId, StorageError, TableView,
     directory::Entry,
-    indexes::Index,
-    insert::{Holder, holder_of_row},
+    index::Index,
+    unique::{Holder, holder_of_row},
 };
 
 /// What is in the way of a new row.

@@ -5,12 +5,12 @@
 //! the probe and the append nobody else can insert them. Where a key is held by
 //! an unfinished transaction, the rows before it are appended, the latch is
 //! dropped, and the rest begins anew once that transaction has settled. Keys of unique
-//! indexes may be in any segment: locks of their own keep others out (`indexes`).
+//! indexes may be in any segment: locks of their own keep others out (`unique`).
 
-use std::{ops::ControlFlow, sync::Arc};
+use std::sync::Arc;
 
 use aerostat_segment::{KeyRef, Segment, ValueRef};
-use aerostat_txn::{ABORTED, Stamp, Transaction};
+use aerostat_txn::Transaction;
 use aerostat_types::TxnId;
 use arrow_array::RecordBatch;
 
@@ -18,7 +18,7 @@ use crate::{
     StorageError, Table,
     directory::{Entry, KeyRange, Latch},
     incoming::{Given, Incoming, unique_violation},
-    indexes::Uniqueness,
+    unique::{Holder, Uniqueness, holder_of_row},
     writes::Writes,
 };
 
@@ -39,14 +39,6 @@ enum Step {
     Empty,
     /// The directory, or what unique indexes demand, changed before the latch was taken.
     Stale,
-}
-
-/// Who has a key.
-pub(crate) enum Holder {
-    Nobody,
-    /// A row that is there to stay, or our own.
-    Row,
-    Transaction(TxnId),
 }
 
 impl Table {
@@ -279,32 +271,4 @@ fn holder_of(segment: &Segment, key: KeyRef<'_>, txn: &Transaction) -> Holder {
         holder.keep_looking()
     });
     holder
-}
-
-impl Holder {
-    /// Whether other versions of the key may have another holder.
-    pub(crate) fn keep_looking(&self) -> ControlFlow<()> {
-        match self {
-            Holder::Nobody => ControlFlow::Continue(()),
-            Holder::Row | Holder::Transaction(_) => ControlFlow::Break(()),
-        }
-    }
-}
-
-/// Who has a version's key, as the transaction finds it.
-///
-/// A row that one statement of another's block has begun and a later one has ended is
-/// that block's as long as it has not ended itself: the later one may still be undone.
-pub(crate) fn holder_of_row(segment: &Segment, row: u32, txn: &Transaction) -> Holder {
-    let (begin, end) = segment.stamps(row);
-    match (Stamp::of(begin), Stamp::of(end)) {
-        _ if begin == ABORTED => Holder::Nobody,
-        // Ended for good, or gone whichever way its only writer ends.
-        _ if Stamp::has_ended(end) => Holder::Nobody,
-        (begun, ended @ Stamp::By(_)) if begun == ended => Holder::Nobody,
-        (_, Stamp::By(by)) if txn.owns(by) => Holder::Nobody,
-        (Stamp::By(by), _) if !txn.owns(by) => Holder::Transaction(by),
-        (_, Stamp::By(by)) => Holder::Transaction(by),
-        _ => Holder::Row,
-    }
 }

@@ -23,7 +23,7 @@
 //! * **Shape.** [`Table::set_layout`] changes how new segments are laid out,
 //!   [`Table::reshape`] brings the others to it, one after the other.
 //! * **Indexes.** [`Table::create_index`] gives every segment a piece of a secondary index,
-//!   which scans use by themselves; unique ones are guarded across segments (`indexes`).
+//!   which scans use by themselves; unique ones are guarded across segments (`unique`).
 //! * **Memory.** Every arena's bytes in use are charged to the tenant's budget
 //!   before they are touched.
 //!
@@ -57,6 +57,7 @@ pub mod forge;
 mod freeze;
 mod image;
 mod incoming;
+mod index;
 mod indexes;
 mod insert;
 mod load;
@@ -89,6 +90,7 @@ mod surplus;
 mod table;
 mod tail;
 mod tenant;
+mod unique;
 mod unit;
 mod vacuum;
 mod view;

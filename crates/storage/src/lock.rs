@@ -37,8 +37,8 @@ use arrow_array::{cast::AsArray, types::UInt64Type};
 use crate::{
     RowId, ScanSpec, StorageError, Table, TableView,
     directory::{Entry, Latch},
-    modify::{Step, Target},
-    writes::Writes,
+    modify::Step,
+    writes::{Target, Writes},
 };
 
 /// What is done about rows that another transaction holds.

@@ -20,15 +20,8 @@ use crate::{
     RowId, StorageError, TableView,
     directory::{Entry, Latch, Place},
     incoming::Given,
-    writes::Writes,
+    writes::{Target, Writes},
 };
-
-/// A row to be ended or locked: its position in the caller's list, and where it is now.
-pub(crate) struct Target {
-    pub(crate) index: usize,
-    pub(crate) place: Arc<Place>,
-    pub(crate) row: u32,
-}
 
 /// How far the work on a run of rows in one segment has come.
 pub(crate) enum Step {

@@ -12,7 +12,7 @@ use aerostat_types::TableSchema;
 use arrow_array::{Array, ArrayRef, UInt64Array, cast::AsArray};
 
 use crate::{
-    RowId, ScanSpec, StorageError, Table, TableView, describe, directory::Entry, indexes::Index,
+    RowId, ScanSpec, StorageError, Table, TableView, describe, directory::Entry, index::Index,
 };
 
 /// More values than this are looked for by a scan of the table rather than by predicates.

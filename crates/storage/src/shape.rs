@@ -10,7 +10,7 @@ use std::sync::Arc;
 use aerostat_segment::{AttributeSpec, Segment, SegmentSchema};
 use aerostat_types::{Layout, TableIndex, TableSchema};
 
-use crate::{COLUMNS_MAX, StorageError, indexes::Index};
+use crate::{COLUMNS_MAX, StorageError, index::Index};
 
 /// How new segments of a table are laid out.
 pub(crate) struct Shape {

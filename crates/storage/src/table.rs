@@ -18,7 +18,7 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::{
     StorageError, TenantStore,
     directory::{Directory, Entry},
-    indexes::Index,
+    index::Index,
     manifest::TableDescription,
     shape::Shape,
 };

@@ -18,7 +18,6 @@ use crate::{
     directory::{Entry, Latch, Place},
     incoming::Incoming,
     log::redo,
-    modify::Target,
 };
 
 // The segment stores what txn means.
@@ -56,6 +55,13 @@ struct WriteSet {
 struct Ended {
     rows: Rows,
     before: u64,
+}
+
+/// A row to be ended or locked: its position in the caller's list, and where it is now.
+pub(crate) struct Target {
+    pub(crate) index: usize,
+    pub(crate) place: Arc<Place>,
+    pub(crate) row: u32,
 }
 
 impl<'t> Writes<'t> {
