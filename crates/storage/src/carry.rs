@@ -4,7 +4,7 @@
 use aerostat_segment::BLOCK_ROWS;
 use aerostat_txn::{END_NONE, Stamp};
 
-use crate::{StorageError, Table, directory::Forward, freeze::Made, unit::Unit};
+use crate::{StorageError, Table, directory::Forward, made::Made, unit::Unit};
 
 /// End stamps of rows in made segments, by position among the chosen.
 #[derive(Default)]

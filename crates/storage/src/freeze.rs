@@ -44,6 +44,7 @@ use crate::{
     carry::Ends,
     chosen::Chosen,
     directory::{Entry, Forward, KeyRange, Latch},
+    made::Made,
     tail::{Tail, Tails},
     unit::Unit,
 };
@@ -100,19 +101,6 @@ struct Switched {
     bytes: u64,
     /// How long its latches were held.
     latched: Duration,
-}
-
-/// A frozen segment that no directory has yet, and which of the chosen rows it has.
-pub(crate) struct Made {
-    pub(crate) entry: Arc<Entry>,
-    pub(crate) rows: Range<usize>,
-}
-
-impl Made {
-    /// Whether the row at a position of the chosen ones is here, if not before.
-    pub(crate) fn has(&self, position: u32) -> bool {
-        (position as usize) < self.rows.end
-    }
 }
 
 impl Table {

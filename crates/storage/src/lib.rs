@@ -64,6 +64,7 @@ mod load;
 mod lock;
 mod log;
 mod lookup;
+mod made;
 mod manifest;
 mod meta;
 mod modify;

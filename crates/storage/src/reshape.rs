@@ -28,7 +28,8 @@ use crate::{
     carry::Ends,
     chosen::Chosen,
     directory::{Entry, Forward, KeyRange, Latch},
-    freeze::{self, Made},
+    freeze,
+    made::Made,
     room::{count_dead, seen_by_some},
     unit::Unit,
 };

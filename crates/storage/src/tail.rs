@@ -18,7 +18,7 @@ use crate::{
     StorageError, Table,
     chosen::{Chosen, Source},
     directory::Entry,
-    freeze::Made,
+    made::Made,
     unit::Unit,
 };
 
