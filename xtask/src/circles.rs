@@ -27,7 +27,7 @@ const CIRCLES: &[(&str, usize, usize)] = &[
     ("query", 18, 87),
     ("segment", 25, 12),
     ("semantics", 11, 13),
-    ("storage", 9, 0),
+    ("storage", 2, 0),
     ("txn", 12, 0),
     ("types", 2, 0),
     ("workload", 4, 0),

@@ -30,12 +30,12 @@ use aerostat_types::{CommitTs, SegmentNo, TableId, TxnId};
 use crate::{
     StorageError, Table, TableView, TenantStore,
     directory::Entry,
-    durable::Durable,
     fault,
     image::ImageWriter,
-    load::Unchanged,
+    last_checkpoint::{Known, LastCheckpoint},
     log::Cut,
-    manifest::{ImageFile, Manifest, TableImage},
+    manifest::{Manifest, TableImage},
+    tenant::Durable,
 };
 
 /// What a checkpoint did.
@@ -62,57 +62,6 @@ pub fn checkpoint_is_due(log_bytes: u64, data_bytes: u64) -> bool {
     const LOG_BYTES_MIN: u64 = 64 << 20;
     const DATA_SHARE: u64 = 4;
     log_bytes > LOG_BYTES_MIN.max(data_bytes / DATA_SHARE)
-}
-
-/// The images of the last checkpoint.
-#[derive(Default)]
-pub(crate) struct LastCheckpoint {
-    images: HashMap<(TableId, SegmentNo), Known>,
-    /// Bytes of log there were at its beginning.
-    log_bytes: u64,
-    /// Numbers image files.
-    serial: u64,
-}
-
-#[derive(Clone)]
-struct Known {
-    file: ImageFile,
-    /// How often the latch had been taken before the image's snapshot was.
-    latched_times: u64,
-}
-
-impl LastCheckpoint {
-    /// Of a tenant that was just loaded: what is as it was need not be written again.
-    pub(crate) fn loaded(unchanged: Vec<Unchanged>) -> LastCheckpoint {
-        let known = |one: Unchanged| {
-            let known = Known {
-                file: one.image,
-                latched_times: one.latched_times,
-            };
-            ((one.table, one.no), known)
-        };
-        LastCheckpoint {
-            images: unchanged.into_iter().map(known).collect(),
-            ..LastCheckpoint::default()
-        }
-    }
-
-    /// A file with a name that no image has, not even of a checkpoint before a restart.
-    fn create_image(
-        &mut self,
-        folder: &Path,
-        table: TableId,
-        at: CommitTs,
-    ) -> io::Result<ImageWriter> {
-        loop {
-            self.serial += 1;
-            let name = format!("{:08x}-{:x}-{:x}.img", table.0, at.0, self.serial);
-            match ImageWriter::create(folder, name) {
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                other => return other,
-            }
-        }
-    }
 }
 
 /// The tables at a point of the commit order.
@@ -225,7 +174,7 @@ impl TenantStore {
                     done.images_kept += 1;
                     continue;
                 }
-                let writer = last.create_image(folder, table.id(), point.at)?;
+                let writer = create_image(last, folder, table.id(), point.at)?;
                 let file = writer.write(view, entry, in_front)?;
                 done.images_written += 1;
                 done.bytes_written += file.bytes;
@@ -272,6 +221,21 @@ impl TenantStore {
                 .as_deref()
                 .map(<[u8]>::to_vec)
                 .unwrap_or_default(),
+        }
+    }
+}
+
+/// A file with a name that no image has, not even of a checkpoint before a restart.
+fn create_image(
+    last: &mut LastCheckpoint,
+    folder: &Path,
+    table: TableId,
+    at: CommitTs,
+) -> io::Result<ImageWriter> {
+    loop {
+        match ImageWriter::create(folder, last.image_name(table, at)) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            other => return other,
         }
     }
 }

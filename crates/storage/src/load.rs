@@ -15,7 +15,7 @@
 use std::{path::Path, sync::Arc};
 
 use aerostat_segment::Key;
-use aerostat_types::{CommitTs, SegmentNo, TableId};
+use aerostat_types::{CommitTs, TableId};
 use parking_lot::Mutex;
 
 use crate::{
@@ -24,17 +24,10 @@ use crate::{
     directory::{Directory, Entry, KeyRange},
     image,
     incoming::Incoming,
+    last_checkpoint::Unchanged,
     manifest::{ImageFile, ImageForm, Manifest},
     side_by_side::side_by_side,
 };
-
-/// A frozen segment that is the same as its image.
-pub(crate) struct Unchanged {
-    pub(crate) table: TableId,
-    pub(crate) no: SegmentNo,
-    pub(crate) image: ImageFile,
-    pub(crate) latched_times: u64,
-}
 
 /// What a unit became.
 struct Loaded {

@@ -30,9 +30,8 @@ use parking_lot::Mutex;
 use crate::{
     Durability, RecoverError, Table, TenantStore,
     arena::ArenaSizes,
-    checkpoint::LastCheckpoint,
     codec::BadBytes,
-    durable::{Durable, Registry},
+    last_checkpoint::LastCheckpoint,
     load,
     log::{
         FILE_BYTES_MAX, Log, LogEnd,
@@ -46,6 +45,7 @@ use crate::{
     replay::{Replay, ReplayError},
     side_by_side::side_by_side,
     surplus,
+    tenant::{Durable, Registry},
 };
 
 /// How a tenant is opened.

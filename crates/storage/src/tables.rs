@@ -1,82 +1,21 @@
-//! What a durable tenant has beside its tables: the log, its folder, and the list of
-//! tables and the catalogue as the log has them.
-//!
-//! ```text
-//!  <folder>/log/<number>.log          the commit log
-//!  <folder>/checkpoint/manifest       what there was at a point, and where
-//!  <folder>/checkpoint/*.img          images of segments
-//! ```
-//!
-//! The registry is locked while a change of it becomes durable, so that whoever locks it
-//! finds exactly the tables and the catalogue of a point in the commit order.
+//! The tables of a tenant: making and dropping them, and the catalogue that says which count.
 //!
 //! A table is there from its creation on, whatever becomes of the transaction that made it;
 //! what counts is the catalogue, which the transaction commits with its rows in one record.
 //! Who rolls back drops the table, and who opens the tenant drops what the catalogue does not
 //! name.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fs::File,
-    path::PathBuf,
-    sync::{Arc, Weak},
-};
+use std::{collections::BTreeSet, sync::Arc};
 
-use aerostat_txn::{Block, Isolation, LogFailure};
+use aerostat_txn::{Block, Isolation};
 use aerostat_types::{CommitTs, Layout, TableId, TableIndex, TableSchema};
-use parking_lot::Mutex;
 
 use crate::{
-    Durability, StorageError, Table, TenantStore,
-    checkpoint::LastCheckpoint,
-    fault,
-    log::{Log, record::Kind},
+    StorageError, Table, TenantStore, fault,
+    log::record::Kind,
     manifest::TableDescription,
+    tenant::{Durable, Registry},
 };
-
-/// The durable side of a tenant.
-pub(crate) struct Durable {
-    pub(crate) log: Arc<Log>,
-    pub(crate) folder: PathBuf,
-    pub(crate) registry: Mutex<Registry>,
-    /// Locked during a checkpoint.
-    pub(crate) checkpoint: Mutex<LastCheckpoint>,
-    /// Locked as long as the tenant is open: no two processes, nor two stores of one, share it.
-    pub(crate) _lock: File,
-}
-
-/// Tables and catalogue as of the last entry in the log.
-#[derive(Default)]
-pub(crate) struct Registry {
-    /// Weak, for tables keep the tenant alive.
-    pub(crate) tables: BTreeMap<TableId, Weak<Table>>,
-    pub(crate) catalog: Option<Arc<[u8]>>,
-    /// Tables that are no more, though a transaction may still have rows of them to commit.
-    dropped: BTreeMap<TableId, Dropped>,
-}
-
-enum Dropped {
-    /// Somebody may still have it.
-    Held(Weak<Table>),
-    /// Nobody had it at this point.
-    Gone(CommitTs),
-}
-
-impl Registry {
-    /// The dropped tables that a commit after `at` may name. Who wrote to one that is gone
-    /// began at or before the point at which it was found gone, so no table is named any
-    /// more once everything that has not ended began later.
-    pub(crate) fn forget_dropped(&mut self, at: CommitTs, oldest: CommitTs) -> Vec<TableId> {
-        for dropped in self.dropped.values_mut() {
-            if matches!(dropped, Dropped::Held(table) if table.strong_count() == 0) {
-                *dropped = Dropped::Gone(at);
-            }
-        }
-        self.dropped
-            .retain(|_, dropped| !matches!(dropped, Dropped::Gone(at) if *at < oldest));
-        self.dropped.keys().copied().collect()
-    }
-}
 
 impl TenantStore {
     /// An empty table. It takes no arena before its first row. Of a durable tenant it is
@@ -118,7 +57,7 @@ impl TenantStore {
             return Ok(table);
         };
         let mut registry = durable.registry.lock();
-        if registry.tables.contains_key(&id) || registry.dropped.contains_key(&id) {
+        if registry.has(id) {
             return Err(StorageError::TableExists { id });
         }
         let json = serde_json::to_vec(&description).expect("a description has no odd map keys");
@@ -197,8 +136,7 @@ impl TenantStore {
     ) -> Result<(), StorageError> {
         if registry.tables.contains_key(&id) {
             self.append(durable, Kind::DropTable, id.0.to_le_bytes().to_vec())?;
-            let table = registry.tables.remove(&id).unwrap_or_default();
-            registry.dropped.insert(id, Dropped::Held(table));
+            registry.drop_table(id);
         }
         Ok(())
     }
@@ -260,58 +198,6 @@ impl TenantStore {
         fault::pass("definitions.after_commit");
         registry.catalog = Some(document);
         Ok(ts)
-    }
-
-    /// Whether the tenant has a log.
-    pub fn is_durable(&self) -> bool {
-        self.durable.is_some()
-    }
-
-    /// What commits survive from now on; `None` if the tenant has no log at all.
-    pub fn durability(&self) -> Option<Durability> {
-        self.durable
-            .as_ref()
-            .map(|durable| durable.log.durability())
-    }
-
-    /// Changes what commits survive, from the next group on. Nothing happens if the tenant
-    /// has no log.
-    pub fn set_durability(&self, durability: Durability) {
-        if let Some(durable) = &self.durable {
-            durable.log.set_durability(durability);
-        }
-    }
-
-    /// Bytes of log written since the tenant was opened.
-    pub fn log_bytes_written(&self) -> u64 {
-        self.durable
-            .as_ref()
-            .map_or(0, |durable| durable.log.bytes_written())
-    }
-
-    /// The durable side of a tenant that is known to have one.
-    pub(crate) fn durable_side(&self) -> &Durable {
-        self.durable.as_ref().expect("a durable tenant")
-    }
-
-    /// Why changes are refused, if they are: the log has failed, and was not mended yet.
-    pub fn log_failure(&self) -> Option<LogFailure> {
-        self.durable.as_ref()?.log.failure()
-    }
-
-    /// Brings a log that has failed back, if the disk takes it: commits that are in doubt did
-    /// not happen from then on, whatever the disk had of them, and new ones are taken. Nothing
-    /// happens if it has not failed.
-    ///
-    /// # Errors
-    /// [`LogFailure`] while the disk refuses: a later call may do better.
-    pub fn mend_log(&self) -> Result<(), LogFailure> {
-        let Some(durable) = &self.durable else {
-            return Ok(());
-        };
-        durable
-            .log
-            .mend(&|after, through| self.txns().give_up(after, through))
     }
 
     fn append(
