@@ -1,6 +1,6 @@
 //! The arena: safe, bounds-checked access to a region of bytes that one writer
-//! and many readers share. Together with `region` and `buffer` this is all the
-//! unsafe code of the crate.
+//! and many readers share. Together with `region`, `plain` and `buffer` this is the
+//! unsafe code of hot segments.
 //!
 //! Two rules make sharing sound, and this module enforces both:
 //!
@@ -30,50 +30,20 @@ use std::{
     },
 };
 
-use arrow_buffer::IntervalMonthDayNano;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::{
     Region, SegmentError, SegmentSchema,
+    header::{self, HEADER_WORDS},
     intern::Interned,
-    plan::{Area, HEADER_WORDS, Plan},
+    plain::{Plain, Slots},
+    plan::{Area, Plan},
     region::REGION_ALIGN,
     touched::{Footprint, Touched},
 };
 
 #[cfg(not(all(target_endian = "little", target_pointer_width = "64")))]
 compile_error!("a segment's bytes are little-endian, its offsets are computed in 64 bits");
-
-/// Positions of facts among the header's words.
-pub(crate) mod header {
-    pub(crate) const MAGIC: usize = 0;
-    pub(crate) const FORMAT: usize = 1;
-    pub(crate) const SEALED: usize = 2;
-    pub(crate) const CHECKSUM: usize = 3;
-    pub(crate) const ARENA_BYTES: usize = 4;
-    pub(crate) const FINGERPRINT: usize = 5;
-    pub(crate) const IDENTITY: usize = 6;
-    pub(crate) const CAPACITY: usize = 7;
-    pub(crate) const ROWS: usize = 8;
-    pub(crate) const HEAP_USED: usize = 9;
-}
-
-/// A type whose values can be copied to and from bytes.
-///
-/// # Safety
-/// Every bit pattern of the type's size is a value, and it has no padding.
-pub(crate) unsafe trait Plain: Copy + Send + Sync + 'static {}
-
-macro_rules! plain {
-    ($($ty:ty)*) => {$(
-        // SAFETY: integers, floats and byte arrays take every bit pattern and have no padding.
-        unsafe impl Plain for $ty {}
-    )*};
-}
-plain!(u8 u16 u32 u64 i16 i32 i64 i128 f32 f64 [u8; 16]);
-// SAFETY: a repr(C) struct of i32, i32 and i64, which pack without padding; all take every bit pattern.
-unsafe impl Plain for IntervalMonthDayNano {}
-const _: () = assert!(size_of::<IntervalMonthDayNano>() == 16);
 
 /// The first words of a region's header, before there is an arena.
 pub(crate) fn facts(region: &dyn Region, plan: &Plan) -> [u64; HEADER_WORDS] {
@@ -260,12 +230,10 @@ impl Arena {
         let len = tuples.len() / stride;
         // An offset within the tuple; wrapping because there may be no tuple at all.
         let first = tuples.as_ptr().wrapping_add(place.offset);
-        Slots {
-            first,
-            stride,
-            len,
-            bytes: PhantomData,
-        }
+        // SAFETY: `len` tuples of `stride` bytes begin at `first` less the slot's offset, and have
+        // at that offset a slot of the width of T (asserted). The bytes of `tuples` are
+        // initialised, do not change, and live as long as self.
+        unsafe { Slots::over(first, stride, len, PhantomData) }
     }
 
     /// How many pages are in use.
@@ -287,103 +255,6 @@ impl Arena {
         // SAFETY: offsets come from the plan, whose areas are within arena_bytes, and
         // Arena::new asserted that the region has as many.
         unsafe { self.base.add(offset) }
-    }
-}
-
-/// The values of one attribute for a run of published rows: an array with a stride.
-pub(crate) struct Slots<'a, T> {
-    first: *const u8,
-    stride: usize,
-    len: usize,
-    bytes: PhantomData<&'a T>,
-}
-
-impl<'a, T: Plain> Slots<'a, T> {
-    /// # Safety
-    /// From `first` on there are `len` slots of the width of T, `stride` bytes apart, in
-    /// initialised bytes that do not change and live for 'a.
-    pub(crate) unsafe fn over(
-        first: *const u8,
-        stride: usize,
-        len: usize,
-        bytes: PhantomData<&'a T>,
-    ) -> Slots<'a, T> {
-        Slots {
-            first,
-            stride,
-            len,
-            bytes,
-        }
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.len
-    }
-
-    /// The value at a position.
-    pub(crate) fn get(&self, at: usize) -> T {
-        assert!(at < self.len, "row {at} of {} published", self.len);
-        // SAFETY: at < len.
-        unsafe { self.get_unchecked(at) }
-    }
-
-    /// # Safety
-    /// `at` is below `len`.
-    unsafe fn get_unchecked(&self, at: usize) -> T {
-        // SAFETY: Arena::slots, or the caller of over, made first point to a slot of the width of T within a tuple of
-        // `stride` bytes, with `len` tuples in immutable bytes that live for 'a; any alignment
-        // is fine for read_unaligned, any bit pattern for Plain.
-        unsafe {
-            self.first
-                .add(at * self.stride)
-                .cast::<T>()
-                .read_unaligned()
-        }
-    }
-
-    /// A part of the run.
-    pub(crate) fn part(&self, from: usize, to: usize) -> Slots<'a, T> {
-        assert!(
-            from <= to && to <= self.len,
-            "rows {from}..{to} of {} published",
-            self.len
-        );
-        Slots {
-            first: self.first.wrapping_add(from * self.stride),
-            len: to - from,
-            ..*self
-        }
-    }
-
-    /// The values as a slice, when they lie side by side and aligned.
-    pub(crate) fn as_slice(&self) -> Option<&'a [T]> {
-        if self.stride != size_of::<T>() || !self.first.cast::<T>().is_aligned() {
-            return None;
-        }
-        // SAFETY: len values of T side by side (stride is their size), aligned, in immutable
-        // initialised bytes that live for 'a; any bit pattern is a value.
-        Some(unsafe { slice::from_raw_parts(self.first.cast(), self.len) })
-    }
-
-    /// The values in order.
-    pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = T> + '_ {
-        // SAFETY: the range ends at len.
-        (0..self.len).map(|at| unsafe { self.get_unchecked(at) })
-    }
-
-    /// Up to 64 values from a position: as they lie, or copied to `scratch`.
-    pub(crate) fn block<'s>(&self, from: usize, len: usize, scratch: &'s mut [T; 64]) -> &'s [T]
-    where
-        'a: 's,
-    {
-        let part = self.part(from, from + len);
-        if let Some(values) = part.as_slice() {
-            return values;
-        }
-        for (to, value) in scratch.iter_mut().zip(part.iter()) {
-            *to = value;
-        }
-        &scratch[..len]
     }
 }
 

@@ -12,7 +12,7 @@ use arrow_array::{
 };
 use arrow_buffer::{ArrowNativeType, Buffer, NullBuffer, ScalarBuffer};
 
-use crate::{Segment, arena::Plain, hash::load_short};
+use crate::{Segment, hash::load_short, plain::Plain};
 
 /// Rows `from..to` of an attribute as an Arrow buffer, when they lie side by side.
 pub(crate) fn column<T: Plain + ArrowNativeType>(

@@ -11,9 +11,9 @@ use aerostat_types::Physical;
 
 use crate::{
     CompareOp, Literal, LookupTable, Predicate, Probe, Segment, Selection,
-    arena::{Plain, Slots},
     intern::{INLINE_BYTES_MAX, SlotForm, short_slot, with_value},
     order::{Scalar, prefix_key, rank_of_f64},
+    plain::{Plain, Slots},
     segment::Form,
     selection::Collector,
     simd::bits_of,

@@ -19,9 +19,9 @@ use arrow_schema::DataType;
 
 use crate::{
     Segment, Selection,
-    arena::{Plain, Slots},
     buffer::{self, Views},
     frozen,
+    plain::{Plain, Slots},
     segment::Form,
     simd,
 };

@@ -33,8 +33,8 @@
 //! * Values of published rows never change; what changes after publication
 //!   (stamps, zones, index, bitmap words) is only ever accessed as atomics.
 //! * Readers take no lock. One writer at a time holds the latch.
-//! * Unsafe code is in `arena`, `buffer`, `region`, `simd` and `frozen::arena`, nowhere
-//!   else.
+//! * Unsafe code is in `arena`, `buffer`, `plain`, `region`, `simd` and `frozen::arena`,
+//!   nowhere else.
 //! * A frozen segment ([`FrozenImage`], `frozen`) holds encoded rows in key order: it
 //!   is read as any other and takes none; only its end stamps change.
 //!
@@ -60,12 +60,14 @@ mod forward;
 mod frozen;
 mod gather;
 mod hash;
+mod header;
 mod index;
 mod intern;
 pub mod key;
 mod lookup;
 mod nulls;
 mod order;
+mod plain;
 mod plan;
 mod predicate;
 mod probe;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer};
 
-use crate::{Selection, VECTOR_ROWS, arena::Arena, plan::null_words, zone};
+use crate::{Selection, VECTOR_ROWS, arena::Arena, header::null_words, zone};
 
 /// The bitmap of one attribute.
 #[derive(Clone, Copy)]

@@ -7,7 +7,7 @@
 
 use arrow_buffer::IntervalMonthDayNano;
 
-use crate::{arena::Plain, hash::load_short};
+use crate::{hash::load_short, plain::Plain};
 
 /// A fixed-width value as it lies in a slot.
 pub(crate) trait Scalar: Plain + Default {

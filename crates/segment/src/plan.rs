@@ -35,20 +35,12 @@ use std::ops::Range;
 
 use crate::{
     ARENA_BYTES_MAX, BLOCK_ROWS, ROWS_MAX, SegmentError, SegmentSchema, VECTOR_ROWS,
+    header::{HEADER_WORDS, VERSION_WORDS, ZONE_WORDS, null_words},
     region::REGION_ALIGN,
 };
 
-/// Words of facts at the start of the header; the directory follows them.
-pub(crate) const HEADER_WORDS: usize = 16;
-
 /// The header is a multiple of this, one page.
 const HEADER_BYTES: usize = 4096;
-
-/// Words of a zone: min, max, flags.
-pub(crate) const ZONE_WORDS: usize = 3;
-
-/// Words of a version block: begin, end.
-pub(crate) const VERSION_WORDS: usize = 2;
 
 /// A piece of the arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -206,11 +198,6 @@ impl Plan {
     fn nth_last(&self, nth: usize) -> Area {
         self.areas[self.areas.len() - nth]
     }
-}
-
-/// Words of one attribute's null bitmap.
-pub(crate) fn null_words(capacity: u32) -> usize {
-    capacity.div_ceil(64) as usize
 }
 
 /// Cells that secondary indexes are rounded up to: a cache line.

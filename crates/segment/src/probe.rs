@@ -8,11 +8,10 @@ use std::sync::Arc;
 use aerostat_types::{Physical, SqlType};
 
 use crate::{
-    LookupTable, Segment, SegmentSchema, Selection,
-    arena::{Plain, Slots},
-    filter,
+    LookupTable, Segment, SegmentSchema, Selection, filter,
     frozen::Passing,
     order::key_of_i128,
+    plain::{Plain, Slots},
     segment::Form,
 };
 

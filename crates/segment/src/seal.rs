@@ -16,7 +16,7 @@ use std::{
     ops::Range,
     sync::{
         Arc,
-        atomic::{AtomicU32, AtomicU64, Ordering},
+        atomic::{AtomicU32, Ordering},
     },
 };
 
@@ -25,9 +25,10 @@ use crc32fast::Hasher;
 
 use crate::{
     BLOCK_ROWS, ROWS_MAX, Region, SegmentError, SegmentSchema, VECTOR_ROWS,
-    arena::{Arena, Writer, header},
+    arena::{Arena, Writer},
+    header::{self, HEADER_WORDS, VERSION_WORDS, ZONE_WORDS, add_words, null_words},
     intern::{is_valid, with_value},
-    plan::{HEADER_WORDS, Plan, VERSION_WORDS, ZONE_WORDS, null_words},
+    plan::Plan,
     secondary,
     versions::{Side, Versions},
 };
@@ -170,16 +171,6 @@ fn checksum(arena: &Arena) -> u64 {
     }
     hasher.update(arena.heap());
     hasher.finalize().into()
-}
-
-pub(crate) fn add_words(hasher: &mut Hasher, words: &[AtomicU64]) {
-    let mut bytes = [0; 1024];
-    for part in words.chunks(bytes.len() / 8) {
-        for (to, word) in bytes.chunks_exact_mut(8).zip(part) {
-            to.copy_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
-        }
-        hasher.update(&bytes[..part.len() * 8]);
-    }
 }
 
 fn add_cells(hasher: &mut Hasher, cells: &[AtomicU32]) {

@@ -12,7 +12,7 @@ use std::{
     sync::OnceLock,
 };
 
-use crate::arena::Plain;
+use crate::plain::Plain;
 
 /// Instructions beyond plain loops.
 pub(crate) trait Simd: Copy {

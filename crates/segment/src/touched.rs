@@ -17,7 +17,8 @@ use aerostat_types::IndexKind;
 use crate::{
     BLOCK_ROWS, SegmentSchema, VECTOR_ROWS,
     arena::{Arena, Writer},
-    plan::{Plan, VERSION_WORDS, ZONE_WORDS, null_words},
+    header::{VERSION_WORDS, ZONE_WORDS, null_words},
+    plan::Plan,
     secondary::skip,
     versions::{Side, Versions},
     zone,

@@ -7,9 +7,10 @@ use arrow_schema::{DataType, IntervalUnit};
 
 use crate::{
     Segment,
-    arena::{Arena, Plain},
+    arena::Arena,
     intern::SlotForm,
     nulls::Nulls,
+    plain::Plain,
     segment::Form,
     simd,
     source::{NewRows, Values},

@@ -37,7 +37,7 @@ use std::{
 use crate::{
     BLOCK_ROWS, Selection,
     arena::Arena,
-    plan::VERSION_WORDS,
+    header::VERSION_WORDS,
     selection::Collector,
     stamp::{END_NONE, TXN_BIT, VARIES},
 };

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use aerostat_types::Physical;
 
-use crate::{SegmentSchema, arena::Arena, plan::ZONE_WORDS, simd};
+use crate::{SegmentSchema, arena::Arena, header::ZONE_WORDS, simd};
 
 const ANY: u64 = 1;
 const NULLS: u64 = 2;

@@ -15,11 +15,11 @@ use parking_lot::Mutex;
 
 use crate::{
     Region,
-    arena::{Plain, Slots},
     frozen::{
         pack::{Lane, Lanes, Packed},
         plan::{Bytes, FrozenPlan, Words},
     },
+    plain::{Plain, Slots},
     region::REGION_ALIGN,
 };
 

@@ -24,7 +24,6 @@ use arrow_array::{Array, ArrayRef, NullArray};
 
 use crate::{
     BLOCK_ROWS, IndexSpec, SegmentError, SegmentSchema,
-    arena::header,
     frozen::{
         bloom,
         distinct::Estimate,
@@ -36,7 +35,7 @@ use crate::{
         sorted, texts,
     },
     hash::{hash_bytes, hash_number},
-    plan::{HEADER_WORDS, ZONE_WORDS},
+    header::{self, HEADER_WORDS, ZONE_WORDS},
     source::{Source, Values},
     stamp::END_NONE,
 };

@@ -52,7 +52,6 @@ use aerostat_types::{Physical, SegmentNo, TableId};
 
 use crate::{
     AttributeEncoding, BLOCK_ROWS, Encoding, Region, SegmentError, SegmentSchema, Selection, Zone,
-    arena::{Plain, Slots, header},
     frozen::{
         arena::FrozenArena,
         bits::Fixed,
@@ -61,7 +60,9 @@ use crate::{
         plan::{AttributePlan, CodesAt, Descriptor, FrozenPlan, Kind, offset_width},
         strings::Strings,
     },
+    header,
     nulls::Nulls,
+    plain::{Plain, Slots},
     versions::{Ended, Side, Versions},
     zone,
 };

@@ -25,11 +25,11 @@
 use std::ops::{BitAnd, BitOr, Shl, Shr};
 
 use crate::{
-    arena::Plain,
     frozen::{
         condition::{Masks, Test},
         lanes::{LaneVec, with_lanes},
     },
+    plain::Plain,
     simd::{self, Kernel, Simd},
 };
 

@@ -38,7 +38,7 @@ use crate::{
         pack::{packed_bytes, width_of},
         sorted,
     },
-    plan::{HEADER_WORDS, VERSION_WORDS, ZONE_WORDS, null_words},
+    header::{HEADER_WORDS, VERSION_WORDS, ZONE_WORDS, null_words},
     region::REGION_ALIGN,
 };
 

@@ -16,7 +16,7 @@ use crate::{
         plan::Kind,
     },
     hash::hash_number,
-    plan::ZONE_WORDS,
+    header::ZONE_WORDS,
     simd::{self, Kernel, Simd},
     zone,
 };

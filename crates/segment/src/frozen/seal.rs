@@ -12,7 +12,6 @@ use crc32fast::Hasher;
 
 use crate::{
     BLOCK_ROWS, HeapRegion, ROWS_MAX, Region, SegmentError, SegmentSchema,
-    arena::header,
     frozen::{
         Frozen, Values,
         arena::{FrozenArena, first_words},
@@ -25,9 +24,8 @@ use crate::{
         },
         strings::Strings,
     },
+    header::{self, HEADER_WORDS, VERSION_WORDS, add_words},
     order::Scalar,
-    plan::{HEADER_WORDS, VERSION_WORDS},
-    seal::add_words,
     stamp::{END_NONE, VARIES},
     versions::Side,
 };
