@@ -27,10 +27,10 @@ use arrow_buffer::NullBuffer;
 use crate::{
     Literal, SegmentError, SegmentSchema,
     arena::Arena,
-    frozen::interval_of,
     intern::with_value,
     nulls::Nulls,
     order::{Scalar, f64_of_rank, rank_of_f64},
+    plain::interval_of,
     source::{NewRows, Values},
 };
 

@@ -51,6 +51,7 @@ mod model;
 mod append;
 mod arena;
 mod buffer;
+mod chain;
 mod encoding;
 mod error;
 mod filter;
@@ -78,6 +79,7 @@ mod secondary;
 mod segment;
 mod selection;
 mod simd;
+mod skip;
 mod source;
 pub mod stamp;
 mod touched;
@@ -96,11 +98,8 @@ pub use lookup::{DuplicateKey, LookupTable};
 pub use predicate::{CompareOp, Literal, Predicate};
 pub use probe::Probe;
 pub use region::{HeapRegion, REGION_ALIGN, Region};
-pub use schema::{AttributeSpec, SegmentSchema};
-pub use secondary::{
-    IndexSpec,
-    search::{IndexSearch, KeySpan},
-};
+pub use schema::{AttributeSpec, IndexSpec, SegmentSchema};
+pub use secondary::search::{IndexSearch, KeySpan};
 pub use segment::Segment;
 pub use selection::Selection;
 pub use source::NewRows;

@@ -25,6 +25,18 @@ plain!(u8 u16 u32 u64 i16 i32 i64 i128 f32 f64 [u8; 16]);
 unsafe impl Plain for IntervalMonthDayNano {}
 const _: () = assert!(size_of::<IntervalMonthDayNano>() == 16);
 
+/// An interval's bits: months, days, nanoseconds, the order of its fields in memory.
+pub(crate) fn interval_bits(value: IntervalMonthDayNano) -> u128 {
+    u128::from(value.months as u32)
+        | u128::from(value.days as u32) << 32
+        | u128::from(value.nanoseconds as u64) << 64
+}
+
+/// The interval that has these bits.
+pub(crate) fn interval_of(bits: u128) -> IntervalMonthDayNano {
+    IntervalMonthDayNano::new(bits as i32, (bits >> 32) as i32, (bits >> 64) as i64)
+}
+
 /// The values of one attribute for a run of published rows: an array with a stride.
 pub(crate) struct Slots<'a, T> {
     first: *const u8,

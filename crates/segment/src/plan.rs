@@ -33,10 +33,14 @@
 
 use std::ops::Range;
 
+use aerostat_types::IndexKind;
+
 use crate::{
-    ARENA_BYTES_MAX, BLOCK_ROWS, ROWS_MAX, SegmentError, SegmentSchema, VECTOR_ROWS,
+    ARENA_BYTES_MAX, BLOCK_ROWS, IndexSpec, ROWS_MAX, SegmentError, SegmentSchema, VECTOR_ROWS,
+    chain,
     header::{HEADER_WORDS, VERSION_WORDS, ZONE_WORDS, null_words},
     region::REGION_ALIGN,
+    skip,
 };
 
 /// The header is a multiple of this, one page.
@@ -131,7 +135,7 @@ impl Plan {
         heap_bytes_per_row: usize,
     ) -> Result<Plan, SegmentError> {
         let arena_bytes = arena_bytes.min(ARENA_BYTES_MAX);
-        match capacity_for(schema, arena_bytes, heap_bytes_per_row) {
+        match schema.capacity_for(arena_bytes, heap_bytes_per_row) {
             0 => Err(SegmentError::ArenaTooSmall {
                 bytes: arena_bytes,
                 needed: fixed_bytes(schema, 1) + heap_bytes_per_row,
@@ -200,13 +204,48 @@ impl Plan {
     }
 }
 
+impl SegmentSchema {
+    /// How many rows an arena of `arena_bytes` takes when a row needs
+    /// `heap_bytes_per_row` of heap on average. 0 when not even one fits.
+    pub fn capacity_for(&self, arena_bytes: usize, heap_bytes_per_row: usize) -> u32 {
+        let arena_bytes = arena_bytes.min(ARENA_BYTES_MAX);
+        let fits = |rows: u32| {
+            fixed_bytes(self, rows).saturating_add(heap_bytes_per_row.saturating_mul(rows as usize))
+                <= arena_bytes
+        };
+        // Bytes grow with the rows, so the boundary can be halved towards.
+        let (mut fit, mut unfit) = (0, ROWS_MAX + 1);
+        while unfit - fit > 1 {
+            let middle = fit + (unfit - fit) / 2;
+            if fits(middle) {
+                fit = middle
+            } else {
+                unfit = middle
+            }
+        }
+        fit
+    }
+
+    /// The size of an arena for `rows` rows and `heap_bytes` of heap in all.
+    /// `None` when that is more than [`crate::ARENA_BYTES_MAX`].
+    pub fn arena_bytes_for(&self, rows: u32, heap_bytes: usize) -> Option<usize> {
+        let bytes = fixed_bytes(self, rows.clamp(1, ROWS_MAX))
+            .checked_add(heap_bytes)?
+            .checked_next_multiple_of(64)?;
+        (rows <= ROWS_MAX && bytes <= ARENA_BYTES_MAX).then_some(bytes)
+    }
+}
+
 /// Cells that secondary indexes are rounded up to: a cache line.
 const CELLS_ALIGN: usize = REGION_ALIGN / 4;
 
 /// Where the key index and the secondary ones lie, in cells.
 fn index_cells(schema: &SegmentSchema, capacity: u32) -> Vec<Range<usize>> {
     let own = key_cells(schema, capacity);
-    let secondary = schema.indexes().iter().map(|index| index.cells(capacity));
+    let secondary = schema
+        .indexes()
+        .iter()
+        .map(|index| secondary_cells(index, capacity));
     let mut first: usize = 0;
     std::iter::once(own)
         .chain(secondary)
@@ -226,6 +265,14 @@ fn key_cells(schema: &SegmentSchema, capacity: u32) -> usize {
         0
     } else {
         (capacity as usize * 20).div_ceil(17) + 1
+    }
+}
+
+/// Cells of a secondary index.
+fn secondary_cells(index: &IndexSpec, capacity: u32) -> usize {
+    match index.kind {
+        IndexKind::Hash => chain::cells(capacity),
+        IndexKind::Ordered => skip::cells(capacity),
     }
 }
 
@@ -273,42 +320,6 @@ pub(crate) fn fixed_bytes(schema: &SegmentSchema, capacity: u32) -> usize {
 
 fn aligned(bytes: usize) -> usize {
     bytes.next_multiple_of(REGION_ALIGN)
-}
-
-/// The largest capacity for which fixed areas and heap fit; 0 for none.
-pub(crate) fn capacity_for(
-    schema: &SegmentSchema,
-    arena_bytes: usize,
-    heap_bytes_per_row: usize,
-) -> u32 {
-    let arena_bytes = arena_bytes.min(ARENA_BYTES_MAX);
-    let fits = |rows: u32| {
-        fixed_bytes(schema, rows).saturating_add(heap_bytes_per_row.saturating_mul(rows as usize))
-            <= arena_bytes
-    };
-    // Bytes grow with the rows, so the boundary can be halved towards.
-    let (mut fit, mut unfit) = (0, ROWS_MAX + 1);
-    while unfit - fit > 1 {
-        let middle = fit + (unfit - fit) / 2;
-        if fits(middle) {
-            fit = middle
-        } else {
-            unfit = middle
-        }
-    }
-    fit
-}
-
-/// See [`SegmentSchema::arena_bytes_for`].
-pub(crate) fn arena_bytes_for(
-    schema: &SegmentSchema,
-    rows: u32,
-    heap_bytes: usize,
-) -> Option<usize> {
-    let bytes = fixed_bytes(schema, rows.clamp(1, ROWS_MAX))
-        .checked_add(heap_bytes)?
-        .checked_next_multiple_of(64)?;
-    (rows <= ROWS_MAX && bytes <= ARENA_BYTES_MAX).then_some(bytes)
 }
 
 #[cfg(test)]

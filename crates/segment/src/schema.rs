@@ -1,8 +1,10 @@
-//! What the rows of a segment look like: attributes, attribute groups, key.
+//! What the rows of a segment look like: attributes, attribute groups, key, secondary indexes.
 
-use aerostat_types::{Physical, SqlType};
+use std::fmt;
 
-use crate::{IndexSpec, SegmentError, hash::hash_bytes, plan};
+use aerostat_types::{IndexKind, Physical, SqlType};
+
+use crate::{SegmentError, hash::hash_bytes};
 
 /// An attribute: a column as a segment knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,6 +13,45 @@ pub struct AttributeSpec {
     pub ty: SqlType,
     /// Whether it takes NULL, and so has a bitmap.
     pub nullable: bool,
+}
+
+/// A secondary index.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct IndexSpec {
+    /// How it is searched.
+    pub kind: IndexKind,
+    /// Positions of its attributes, the leading one first.
+    pub attributes: Vec<usize>,
+    /// Whether keys without NULL are to be unique. A frozen segment then has a Bloom filter
+    /// of them, for every other segment is asked about a new key.
+    pub unique: bool,
+}
+
+impl IndexSpec {
+    /// Bytes that one row takes, at most.
+    pub(crate) fn row_bytes(&self) -> usize {
+        match self.kind {
+            IndexKind::Hash => 8,
+            IndexKind::Ordered => 6,
+        }
+    }
+
+    /// Whether a frozen segment has a Bloom filter of its keys.
+    pub(crate) fn has_bloom(&self) -> bool {
+        self.unique || self.kind == IndexKind::Hash
+    }
+}
+
+/// The form that the fingerprint is made of.
+impl fmt::Display for IndexSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.kind {
+            IndexKind::Hash => "hash",
+            IndexKind::Ordered => "ordered",
+        };
+        let unique = if self.unique { "unique " } else { "" };
+        write!(f, "{unique}{kind}{:?}", self.attributes)
+    }
 }
 
 /// Where an attribute's values lie.
@@ -173,18 +214,6 @@ impl SegmentSchema {
     /// A number that differs, for all practical purposes, between schemas that read bytes differently.
     pub fn fingerprint(&self) -> u64 {
         self.fingerprint
-    }
-
-    /// How many rows an arena of `arena_bytes` takes when a row needs
-    /// `heap_bytes_per_row` of heap on average. 0 when not even one fits.
-    pub fn capacity_for(&self, arena_bytes: usize, heap_bytes_per_row: usize) -> u32 {
-        plan::capacity_for(self, arena_bytes, heap_bytes_per_row)
-    }
-
-    /// The size of an arena for `rows` rows and `heap_bytes` of heap in all.
-    /// `None` when that is more than [`crate::ARENA_BYTES_MAX`].
-    pub fn arena_bytes_for(&self, rows: u32, heap_bytes: usize) -> Option<usize> {
-        plan::arena_bytes_for(self, rows, heap_bytes)
     }
 
     pub(crate) fn place(&self, attribute: usize) -> Place {

@@ -19,7 +19,7 @@ use crate::{
     arena::{Arena, Writer},
     header::{VERSION_WORDS, ZONE_WORDS, null_words},
     plan::Plan,
-    secondary::skip,
+    skip,
     versions::{Side, Versions},
     zone,
 };

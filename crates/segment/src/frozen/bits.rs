@@ -2,7 +2,10 @@
 
 use arrow_buffer::IntervalMonthDayNano;
 
-use crate::order::Scalar;
+use crate::{
+    order::Scalar,
+    plain::{interval_bits, interval_of},
+};
 
 /// A value that a frozen segment encodes.
 pub(crate) trait Fixed: Scalar {
@@ -136,14 +139,3 @@ macro_rules! with_type {
     };
 }
 pub(crate) use with_type;
-
-/// Months, days, nanoseconds: the order of its fields in memory.
-fn interval_bits(value: IntervalMonthDayNano) -> u128 {
-    u128::from(value.months as u32)
-        | u128::from(value.days as u32) << 32
-        | u128::from(value.nanoseconds as u64) << 64
-}
-
-pub(crate) fn interval_of(bits: u128) -> IntervalMonthDayNano {
-    IntervalMonthDayNano::new(bits as i32, (bits >> 32) as i32, (bits >> 64) as i64)
-}

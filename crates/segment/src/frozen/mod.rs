@@ -69,7 +69,6 @@ use crate::{
 
 pub use encode::{FrozenFacts, FrozenImage};
 pub(crate) use {
-    bits::interval_of,
     filter::Passing,
     find::{find, key_of},
     gather::gather,

@@ -14,60 +14,23 @@
 //!   published yet.
 //! * Whether keys are unique is for others to say: a segment knows only its own rows.
 
-pub(crate) mod chain;
 pub(crate) mod search;
-pub(crate) mod skip;
 
-use std::{cmp::Ordering, fmt, ops::ControlFlow};
+use std::{cmp::Ordering, ops::ControlFlow};
 
 use aerostat_types::IndexKind;
 
 use crate::{
-    Key, KeyRef, Keys, NewRows, Segment, SegmentError, SegmentSchema,
+    IndexSpec, Key, KeyRef, Keys, NewRows, Segment, SegmentError, SegmentSchema,
     arena::Arena,
-    frozen,
+    chain, frozen,
     key::{self, Comparer},
-    secondary::{
-        search::{IndexSearch, KeySpan},
-        skip::{Inserter, SkipList},
-    },
+    secondary::search::{IndexSearch, KeySpan},
     segment::Form,
+    skip::{Inserter, SkipList},
 };
 
-/// A secondary index.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct IndexSpec {
-    /// How it is searched.
-    pub kind: IndexKind,
-    /// Positions of its attributes, the leading one first.
-    pub attributes: Vec<usize>,
-    /// Whether keys without NULL are to be unique. A frozen segment then has a Bloom filter
-    /// of them, for every other segment is asked about a new key.
-    pub unique: bool,
-}
-
 impl IndexSpec {
-    /// Cells in a hot segment.
-    pub(crate) fn cells(&self, capacity: u32) -> usize {
-        match self.kind {
-            IndexKind::Hash => chain::cells(capacity),
-            IndexKind::Ordered => skip::cells(capacity),
-        }
-    }
-
-    /// Bytes that one row takes, at most.
-    pub(crate) fn row_bytes(&self) -> usize {
-        match self.kind {
-            IndexKind::Hash => 8,
-            IndexKind::Ordered => 6,
-        }
-    }
-
-    /// Whether a frozen segment has a Bloom filter of its keys.
-    pub(crate) fn has_bloom(&self) -> bool {
-        self.unique || self.kind == IndexKind::Hash
-    }
-
     /// The keys that the rows have in it.
     ///
     /// # Errors
@@ -78,18 +41,6 @@ impl IndexSpec {
         rows: impl Into<NewRows<'a>>,
     ) -> Result<Keys, SegmentError> {
         Keys::of(schema, &self.attributes, rows)
-    }
-}
-
-/// The form that the fingerprint is made of.
-impl fmt::Display for IndexSpec {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = match self.kind {
-            IndexKind::Hash => "hash",
-            IndexKind::Ordered => "ordered",
-        };
-        let unique = if self.unique { "unique " } else { "" };
-        write!(f, "{unique}{kind}{:?}", self.attributes)
     }
 }
 
@@ -116,7 +67,7 @@ impl Segment {
                 })
             }
             (Form::Hot(arena), IndexKind::Ordered) => {
-                let list = SkipList::of(arena, index);
+                let list = skip_list(arena, index);
                 let compare = |row| compare_row(arena, &spec.attributes, row, key.0);
                 let first = list.seek(arena.rows(), &|row| compare(row).is_lt());
                 list.rows_from(first, arena.rows())
@@ -182,7 +133,7 @@ impl Segment {
                     .try_for_each(f)
             }
             Form::Hot(arena) => {
-                let list = SkipList::of(arena, index);
+                let list = skip_list(arena, index);
                 let is_below =
                     |row, bound: &[u8]| compare_row(arena, &spec.attributes, row, bound).is_lt();
                 let first = list.seek(arena.rows(), &|row| is_below(row, &span.lower));
@@ -209,6 +160,11 @@ impl Segment {
         let attributes = &self.schema().indexes()[index].attributes;
         attributes.iter().any(|&at| self.form().is_null(at, row))
     }
+}
+
+/// The list of an ordered index.
+fn skip_list(arena: &Arena, index: usize) -> SkipList<'_> {
+    SkipList::new(arena.secondary(index), arena.plan().capacity())
 }
 
 /// The key that a published row has in an index, relative to another.
@@ -246,7 +202,7 @@ fn enter_ordered(arena: &Arena, index: usize, keys: &Keys, first: u32) {
     if !keys.is_strictly_ascending() {
         order.sort_by_key(|&nth| keys.get(nth as usize));
     }
-    let mut inserter = Inserter::of(SkipList::of(arena, index));
+    let mut inserter = Inserter::of(skip_list(arena, index));
     for nth in order {
         let key = keys.get(nth as usize);
         // Of equal keys the later row is the greater: it comes after those that are there.
@@ -262,7 +218,7 @@ pub(crate) fn check(arena: &Arena) -> Result<(), SegmentError> {
     for (index, spec) in arena.schema().indexes().iter().enumerate() {
         let sound = match spec.kind {
             IndexKind::Hash => chain::is_sound(arena.secondary(index), arena.rows()),
-            IndexKind::Ordered => SkipList::of(arena, index).is_sound(arena.rows()),
+            IndexKind::Ordered => skip_list(arena, index).is_sound(arena.rows()),
         };
         if !sound {
             return Err(SegmentError::Corrupt("an index whose links lead astray"));

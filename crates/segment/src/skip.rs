@@ -18,7 +18,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::{ROWS_MAX, arena::Arena};
+use crate::ROWS_MAX;
 
 /// Levels of the largest list: the topmost has one row.
 const LEVELS_MAX: usize = 12;
@@ -75,11 +75,8 @@ pub(crate) struct SkipList<'a> {
 }
 
 impl<'a> SkipList<'a> {
-    pub(crate) fn of(arena: &'a Arena, index: usize) -> SkipList<'a> {
-        SkipList::new(arena.secondary(index), arena.plan().capacity())
-    }
-
-    fn new(cells: &'a [AtomicU32], capacity: u32) -> SkipList<'a> {
+    /// The list in cells that are as many as [`cells`] says for the capacity.
+    pub(crate) fn new(cells: &'a [AtomicU32], capacity: u32) -> SkipList<'a> {
         let mut starts = [HEAD_CELLS; LEVELS_MAX];
         for level in 1..LEVELS_MAX {
             starts[level] = starts[level - 1] + links(capacity, level - 1);
