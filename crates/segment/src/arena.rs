@@ -34,12 +34,12 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::{
     Region, SegmentError, SegmentSchema,
+    footprint::{Footprint, Touched},
     header::{self, HEADER_WORDS},
     intern::Interned,
     plain::{Plain, Slots},
     plan::{Area, Plan},
     region::REGION_ALIGN,
-    touched::{Footprint, Touched},
 };
 
 #[cfg(not(all(target_endian = "little", target_pointer_width = "64")))]

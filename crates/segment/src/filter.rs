@@ -12,10 +12,11 @@ use aerostat_types::Physical;
 use crate::{
     CompareOp, Literal, LookupTable, Predicate, Probe, Segment, Selection,
     intern::{INLINE_BYTES_MAX, SlotForm, short_slot, with_value},
+    literal::holds,
     order::{Scalar, prefix_key, rank_of_f64},
     plain::{Plain, Slots},
     segment::Form,
-    selection::Collector,
+    selection::retain,
     simd::bits_of,
 };
 
@@ -331,39 +332,6 @@ impl Column<'_> {
     }
 }
 
-/// Narrows a selection: a range by masks of 64 rows from a multiple of 64 on,
-/// of which only the given rows count; rows one by one.
-pub(crate) fn retain(
-    selection: &mut Selection,
-    mut mask: impl FnMut(u32, std::ops::Range<u32>) -> u64,
-    test: impl Fn(u32) -> bool,
-) {
-    match selection {
-        Selection::Rows(rows) => {
-            let mut kept = 0;
-            for at in 0..rows.len() {
-                let row = rows[at];
-                rows[kept] = row;
-                kept += usize::from(test(row));
-            }
-            rows.truncate(kept);
-        }
-        Selection::Range(rows) => {
-            let rows = rows.clone();
-            let mut found = Collector::reusing(selection);
-            let mut from = rows.start;
-            while from < rows.end {
-                let base = from & !63;
-                let to = rows.end.min(base + 64);
-                let inside = (u64::MAX >> (64 - (to - from))) << (from - base);
-                found.push_mask(base, mask(base, from..to) & inside);
-                from = to;
-            }
-            *selection = found.finish();
-        }
-    }
-}
-
 /// Bit i is the test's answer for value i; at most 64 values.
 fn mask_of<T: Copy>(values: &[T], test: impl Fn(T) -> bool) -> u64 {
     let Ok(values) = <&[T; 64]>::try_from(values) else {
@@ -377,17 +345,6 @@ fn mask_of<T: Copy>(values: &[T], test: impl Fn(T) -> bool) -> u64 {
         *hit = u8::from(test(value));
     }
     bits_of(&hits)
-}
-
-pub(crate) fn holds(op: CompareOp, ordering: std::cmp::Ordering) -> bool {
-    match op {
-        CompareOp::Eq => ordering.is_eq(),
-        CompareOp::Ne => ordering.is_ne(),
-        CompareOp::Lt => ordering.is_lt(),
-        CompareOp::Le => ordering.is_le(),
-        CompareOp::Gt => ordering.is_gt(),
-        CompareOp::Ge => ordering.is_ge(),
-    }
 }
 
 fn bool_of(literal: &Literal) -> Option<bool> {

@@ -1,68 +1,9 @@
 //! Predicates that a segment evaluates itself: a comparison of one attribute
 //! with literals, or a test for NULL.
 
-use aerostat_types::{Physical, SqlType};
+use aerostat_types::Physical;
 
-use crate::{
-    SegmentSchema, Zone,
-    order::{key_of_i128, prefix_key, rank_of_f64},
-};
-
-/// A comparison operator.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CompareOp {
-    /// `=`
-    Eq,
-    /// `<>`
-    Ne,
-    /// `<`
-    Lt,
-    /// `<=`
-    Le,
-    /// `>`
-    Gt,
-    /// `>=`
-    Ge,
-}
-
-/// A value to compare with; never NULL.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Literal {
-    /// For `boolean`.
-    Bool(bool),
-    /// For integers, dates (days), times and timestamps (microseconds), and
-    /// decimals (unscaled, at the attribute's scale).
-    Int(i128),
-    /// For `real` and `double precision`.
-    Float(f64),
-    /// For texts, `bytea`, and `uuid` (16 bytes). Compared byte by byte, which for
-    /// UTF-8 is the order of code points (collation "C").
-    Bytes(Vec<u8>),
-}
-
-impl Literal {
-    fn suits(&self, ty: SqlType) -> bool {
-        match ty.physical() {
-            Physical::Bool => matches!(self, Literal::Bool(_)),
-            Physical::I16 | Physical::I32 | Physical::I64 | Physical::I128 => {
-                matches!(self, Literal::Int(_))
-            }
-            Physical::F32 | Physical::F64 => matches!(self, Literal::Float(_)),
-            Physical::Bytes16 | Physical::Variable => matches!(self, Literal::Bytes(_)),
-            Physical::Interval => false,
-        }
-    }
-
-    /// The order key, and whether no other value of this kind has the same.
-    fn order_key(&self) -> (u64, bool) {
-        match self {
-            Literal::Bool(value) => (key_of_i128(i128::from(*value)), true),
-            Literal::Int(value) => (key_of_i128(*value), i64::try_from(*value).is_ok()),
-            Literal::Float(value) => (rank_of_f64(*value), true),
-            Literal::Bytes(value) => (prefix_key(value), false),
-        }
-    }
-}
+use crate::{CompareOp, Literal, SegmentSchema, Zone};
 
 /// A condition on one attribute. NULL satisfies none but `IsNull`.
 #[derive(Clone, Debug, PartialEq)]
@@ -174,6 +115,7 @@ impl SegmentSchema {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::order::{key_of_i128, prefix_key};
 
     fn compare(op: CompareOp, value: Literal) -> Predicate {
         Predicate::Compare {

@@ -189,6 +189,39 @@ impl Collector {
     }
 }
 
+/// Narrows a selection: a range by masks of 64 rows from a multiple of 64 on,
+/// of which only the given rows count; rows one by one.
+pub(crate) fn retain(
+    selection: &mut Selection,
+    mut mask: impl FnMut(u32, Range<u32>) -> u64,
+    test: impl Fn(u32) -> bool,
+) {
+    match selection {
+        Selection::Rows(rows) => {
+            let mut kept = 0;
+            for at in 0..rows.len() {
+                let row = rows[at];
+                rows[kept] = row;
+                kept += usize::from(test(row));
+            }
+            rows.truncate(kept);
+        }
+        Selection::Range(rows) => {
+            let rows = rows.clone();
+            let mut found = Collector::reusing(selection);
+            let mut from = rows.start;
+            while from < rows.end {
+                let base = from & !63;
+                let to = rows.end.min(base + 64);
+                let inside = (u64::MAX >> (64 - (to - from))) << (from - base);
+                found.push_mask(base, mask(base, from..to) & inside);
+                from = to;
+            }
+            *selection = found.finish();
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

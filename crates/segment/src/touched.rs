@@ -1,82 +1,21 @@
-//! Which pages of a hot segment's arena are in use: what it takes of its tenant's memory.
+//! What an append or a stamp has touched of a hot segment's arena, as ranges of bytes: the
+//! holder of the latch adds their pages to those in use (`footprint`).
 //!
-//! Pages cost memory from when they are first written, and areas share pages, so this is a
-//! set: a bit for each page. Whoever holds the latch adds what an append or a stamp has
-//! touched, which is a few ranges of bytes, and not all that the segment has. The number of
-//! pages is read at any time, without the latch.
-//!
-//! Nothing is ever taken away: a page that was written stays.
+//! What is added is a few ranges each time, and not all that the segment has.
 
-use std::{
-    ops::Range,
-    sync::atomic::{AtomicU64, Ordering},
-};
+use std::ops::Range;
 
 use aerostat_types::IndexKind;
 
 use crate::{
     BLOCK_ROWS, SegmentSchema, VECTOR_ROWS,
     arena::{Arena, Writer},
+    footprint::PAGE_BYTES,
     header::{VERSION_WORDS, ZONE_WORDS, null_words},
-    plan::Plan,
     skip,
     versions::{Side, Versions},
     zone,
 };
-
-const PAGE_BYTES: usize = 4096;
-
-/// The pages in use, and how far they are known.
-pub(crate) struct Touched {
-    pages: Box<[u64]>,
-    /// Rows whose pages are among them.
-    rows: u32,
-    /// Heap bytes whose pages are among them.
-    heap: usize,
-}
-
-impl Touched {
-    pub(crate) fn new(plan: &Plan) -> Touched {
-        let pages = plan.arena_bytes().div_ceil(PAGE_BYTES);
-        Touched {
-            pages: vec![0; pages.div_ceil(64)].into(),
-            rows: 0,
-            heap: 0,
-        }
-    }
-
-    /// Adds the pages of a range of bytes; how many are new.
-    fn add(&mut self, offset: usize, bytes: usize) -> u64 {
-        if bytes == 0 {
-            return 0;
-        }
-        let mut new = 0;
-        for page in offset / PAGE_BYTES..(offset + bytes).div_ceil(PAGE_BYTES) {
-            let (word, bit) = (&mut self.pages[page / 64], 1 << (page % 64));
-            new += u64::from(*word & bit == 0);
-            *word |= bit;
-        }
-        new
-    }
-}
-
-/// The number of pages, for who does not hold the latch.
-#[derive(Default)]
-pub(crate) struct Footprint(AtomicU64);
-
-impl Footprint {
-    /// Bytes in use, in whole pages, but no more than the arena has.
-    pub(crate) fn bytes(&self, plan: &Plan) -> u64 {
-        let bytes = self.0.load(Ordering::Relaxed) * PAGE_BYTES as u64;
-        bytes.min(plan.arena_bytes() as u64)
-    }
-
-    /// For the holder of the latch only.
-    fn grow(&self, pages: u64) {
-        let before = self.0.load(Ordering::Relaxed);
-        self.0.store(before + pages, Ordering::Relaxed);
-    }
-}
 
 /// Adds what rows and heap have touched that are published since this was called last.
 pub(crate) fn note_rows(writer: &mut Writer<'_>) {

@@ -5,7 +5,6 @@ use std::{cmp::Ordering, ops::Range};
 
 use crate::{
     CompareOp, Literal, Predicate, Selection,
-    filter::{holds, retain},
     frozen::{
         Column, Frozen, Values,
         bits::{Fixed, with_type},
@@ -16,9 +15,11 @@ use crate::{
         search::bisect,
         strings::Strings,
     },
+    literal::holds,
     nulls::Nulls,
     order::rank_of_f64,
     selection::Collector,
+    selection::retain,
     simd,
 };
 
