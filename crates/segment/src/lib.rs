@@ -74,6 +74,7 @@ mod plain;
 mod plan;
 mod predicate;
 mod probe;
+mod read;
 mod region;
 mod schema;
 mod seal;

@@ -2,7 +2,7 @@
 
 use std::{
     fmt,
-    ops::{ControlFlow, Range},
+    ops::Range,
     panic::RefUnwindSafe,
     sync::{Arc, OnceLock, atomic::Ordering},
 };
@@ -11,13 +11,13 @@ use aerostat_types::{SegmentNo, TableId};
 use arrow_array::ArrayRef;
 
 use crate::{
-    ARENA_BYTES_MAX, AttributeEncoding, Condition, Forwarding, FrozenImage, Key, KeyRef, Predicate,
-    Region, SegmentError, SegmentSchema, SegmentWriter, Selection, VECTOR_ROWS, Zone,
+    ARENA_BYTES_MAX, AttributeEncoding, Condition, Forwarding, FrozenImage, Predicate, Region,
+    SegmentError, SegmentSchema, SegmentWriter, Selection, VECTOR_ROWS, Zone,
     append::Latch,
     arena::Arena,
     filter,
-    frozen::{self, Frozen},
-    gather, header, index, key,
+    frozen::Frozen,
+    gather, header,
     nulls::Nulls,
     plain::{Plain, Slots},
     plan::Plan,
@@ -436,30 +436,6 @@ impl Segment {
     /// never copied. The array keeps the segment alive.
     pub fn gather(self: &Arc<Self>, attribute: usize, selection: &Selection) -> ArrayRef {
         gather::gather(self, attribute, selection)
-    }
-
-    /// Calls `f` with every published row that has this key, all versions, in no certain
-    /// order, until it breaks.
-    pub fn find(&self, key: KeyRef<'_>, f: &mut dyn FnMut(u32) -> ControlFlow<()>) {
-        let arena = match &self.form {
-            Form::Hot(arena) => arena,
-            Form::Frozen(frozen) => return frozen::find(frozen, key, f),
-        };
-        let _ = index::candidates(arena.index(), key.0, arena.rows(), &mut |row| {
-            if key::row_has(arena, self.schema().key(), row, key) {
-                f(row)
-            } else {
-                ControlFlow::Continue(())
-            }
-        });
-    }
-
-    /// The key of a published row; empty for a schema without key.
-    pub fn key_of(&self, row: u32) -> Key {
-        match &self.form {
-            Form::Hot(arena) => key::of_row(arena, self.schema().key(), row),
-            Form::Frozen(frozen) => frozen::key_of(frozen, self.schema().key(), row),
-        }
     }
 
     /// How the values of an attribute lie here.
