@@ -10,7 +10,7 @@
 use aerostat_types::Physical;
 
 use crate::{
-    CompareOp, Literal, LookupTable, Predicate, Probe, Segment, Selection,
+    CompareOp, Condition, Literal, LookupTable, Predicate, Probe, Segment, Selection,
     intern::{INLINE_BYTES_MAX, SlotForm, short_slot, with_value},
     literal::holds,
     order::{Scalar, prefix_key, rank_of_f64},
@@ -89,25 +89,6 @@ pub(crate) fn filter(form: &Form, predicate: &Predicate, selection: &mut Selecti
     }
 }
 
-/// What a row must satisfy.
-#[derive(Clone, Copy, Debug)]
-pub enum Condition<'a> {
-    /// This is true of it.
-    Predicate(&'a Predicate),
-    /// Its value is a key of the table.
-    Member(&'a Probe),
-}
-
-impl Condition<'_> {
-    /// The attribute it looks at.
-    pub fn attribute(&self) -> usize {
-        match self {
-            Condition::Predicate(predicate) => predicate.attribute(),
-            Condition::Member(probe) => probe.attribute(),
-        }
-    }
-}
-
 /// See [`Segment::keep`].
 pub(crate) fn keep(
     segment: &Segment,
@@ -142,13 +123,24 @@ pub(crate) fn keep(
     }
 }
 
+impl Segment {
+    /// Keeps the selected rows whose value is a key of the table; NULL is none.
+    fn keep_members(&self, probe: &Probe, selection: &mut Selection) {
+        assert!(
+            selection.last().is_none_or(|last| last < self.rows()),
+            "selected rows are published"
+        );
+        match (self.form(), &probe.on_codes) {
+            (Form::Frozen(frozen), Some(on_codes)) => {
+                frozen.keep_passing(probe.attribute, &on_codes.passing, selection);
+            }
+            (form, _) => keep_members(form, probe.attribute, &probe.table, selection),
+        }
+    }
+}
+
 /// Keeps the rows whose slots hold keys of the table.
-pub(crate) fn keep_members(
-    form: &Form,
-    attribute: usize,
-    table: &LookupTable,
-    selection: &mut Selection,
-) {
+fn keep_members(form: &Form, attribute: usize, table: &LookupTable, selection: &mut Selection) {
     let column = Column {
         form,
         attribute,

@@ -1,47 +1,19 @@
 //! Probes: a lookup table as the rows of one segment are asked for it.
 //!
-//! Made once per segment: on codes the table becomes a set of codes, or a range, and so a
-//! join's condition costs what a predicate does. Slots are looked up one by one.
+//! A probe is made once per segment: on codes the table becomes a set of codes, or a range, and
+//! so a join's condition costs what a predicate does. Slots are looked up one by one.
 
 use std::sync::Arc;
 
 use aerostat_types::{Physical, SqlType};
 
 use crate::{
-    LookupTable, Segment, SegmentSchema, Selection, filter,
-    frozen::Passing,
+    LookupTable, Probe, Segment, SegmentSchema, Selection,
+    condition::{OnCodes, Passing},
     order::key_of_i128,
     plain::{Plain, Slots},
     segment::Form,
 };
-
-/// A lookup table and the attribute of one segment whose values are its keys.
-#[derive(Debug)]
-pub struct Probe {
-    attribute: usize,
-    table: Arc<LookupTable>,
-    /// What it is on codes; `None` of an attribute that has none.
-    on_codes: Option<OnCodes>,
-}
-
-#[derive(Debug)]
-struct OnCodes {
-    passing: Passing,
-    /// The table's code for each of the attribute's.
-    translated: Option<Vec<u32>>,
-}
-
-impl Probe {
-    /// The attribute it looks at.
-    pub fn attribute(&self) -> usize {
-        self.attribute
-    }
-
-    /// The condition on codes that it is, if there are codes.
-    pub(crate) fn passing(&self) -> Option<&Passing> {
-        Some(&self.on_codes.as_ref()?.passing)
-    }
-}
 
 impl SegmentSchema {
     /// Whether an attribute's values can be keys of a lookup table: integers, and dates as
@@ -97,20 +69,6 @@ impl Segment {
             let (least, greatest) = (key_of_i128(least.into()), key_of_i128(greatest.into()));
             zone.any && zone.min <= greatest && least <= zone.max
         })
-    }
-
-    /// Keeps the selected rows whose value is a key of the table; NULL is none.
-    pub(crate) fn keep_members(&self, probe: &Probe, selection: &mut Selection) {
-        assert!(
-            selection.last().is_none_or(|last| last < self.rows()),
-            "selected rows are published"
-        );
-        match (self.form(), &probe.on_codes) {
-            (Form::Frozen(frozen), Some(on_codes)) => {
-                frozen.keep_passing(probe.attribute, &on_codes.passing, selection);
-            }
-            (form, _) => filter::keep_members(form, probe.attribute, &probe.table, selection),
-        }
     }
 
     /// Adds the code of each selected row's key, times `scale`, to the row's number. The rows

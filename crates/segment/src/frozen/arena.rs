@@ -16,9 +16,10 @@ use parking_lot::Mutex;
 use crate::{
     Region,
     frozen::{
-        pack::{Lane, Lanes, Packed},
+        pack::{Lanes, Packed},
         plan::{Bytes, FrozenPlan, Words},
     },
+    lane::Lane,
     plain::{Plain, Slots},
     region::REGION_ALIGN,
 };

@@ -15,13 +15,13 @@ use std::{borrow::Cow, ops::Range};
 
 use crate::{
     Condition, Predicate, Selection, VECTOR_ROWS,
+    condition::{Masks, Passing, SMALL_SET_WORDS, Test},
     frozen::{
         Column, Frozen, Values,
         codes::{Codes, RunsPassing},
-        condition::{Masks, SMALL_SET_WORDS, Test},
-        filter::{Passing, keep_listed, passing},
-        pack::BLOCK_CODES,
+        filter::{keep_listed, passing},
     },
+    lane::BLOCK_CODES,
     nulls::Nulls,
     selection::Collector,
     simd::{self, Kernel, Simd},

@@ -3,12 +3,13 @@
 use std::ops::Range;
 
 use crate::{
+    condition::{Masks, Test},
     frozen::{
-        condition::{Masks, Test},
-        pack::{AHEAD_BYTES, BLOCK_CODES, Decode, Lane, Packed, Visitor, in_parts},
+        pack::{AHEAD_BYTES, Decode, Packed, Visitor, in_parts},
         plan::RANK_ROWS,
         search::{gallop, interpolate},
     },
+    lane::{BLOCK_CODES, Lane},
     simd::{self, Kernel, Simd},
 };
 

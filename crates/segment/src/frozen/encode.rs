@@ -28,7 +28,7 @@ use crate::{
         bloom,
         distinct::Estimate,
         lanes::{LaneVec, Starts, with_lanes},
-        pack::{Lane, pack, width_of},
+        pack::pack,
         plan::{AttributePlan, CodesAt, Descriptor, FrozenPlan, Kind, offset_width},
         scalars,
         seal::{FORMAT, MAGIC},
@@ -36,6 +36,7 @@ use crate::{
     },
     hash::{hash_bytes, hash_number},
     header::{self, HEADER_WORDS, ZONE_WORDS},
+    lane::{Lane, width_of},
     source::{Source, Values},
     stamp::END_NONE,
 };

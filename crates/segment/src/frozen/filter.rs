@@ -5,16 +5,17 @@ use std::{cmp::Ordering, ops::Range};
 
 use crate::{
     CompareOp, Literal, Predicate, Selection,
+    condition::{Masks, Passing, Test},
     frozen::{
         Column, Frozen, Values,
         bits::{Fixed, with_type},
         bloom,
         codes::{Codes, RunsPassing},
-        condition::{Masks, Test},
-        pack::{BLOCK_CODES, Decode, Lane, are_dense},
+        pack::{Decode, are_dense},
         search::bisect,
         strings::Strings,
     },
+    lane::{BLOCK_CODES, Lane},
     literal::holds,
     nulls::Nulls,
     order::rank_of_f64,
@@ -26,14 +27,6 @@ use crate::{
 /// Up to here the codes of a list become a bitmap however few rows there are: 8 KiB, which
 /// stay in the L1 cache. A larger one pays when it has no more words than there are rows.
 const BITMAP_WORDS_FREE: usize = 1024;
-
-/// Which rows pass, as far as the dictionary tells.
-#[derive(Clone, Debug)]
-pub(crate) enum Passing {
-    None,
-    All,
-    Some(Test),
-}
 
 impl Frozen {
     /// Keeps the selected rows for which a comparison or a list holds, of an encoded

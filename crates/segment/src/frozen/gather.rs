@@ -15,11 +15,8 @@ use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer, ScalarBuffer};
 use crate::{
     Segment, Selection,
     buffer::Views,
-    frozen::{
-        Column, Frozen, Values,
-        bits::Fixed,
-        pack::{Decode, Lane},
-    },
+    frozen::{Column, Frozen, Values, bits::Fixed, pack::Decode},
+    lane::Lane,
 };
 
 /// The selected values of an attribute that is not [plain](Frozen::is_plain).

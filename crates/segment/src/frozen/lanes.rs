@@ -2,10 +2,8 @@
 //! into, so that the loops over them are vector instructions.
 
 use crate::{
-    frozen::{
-        pack::{Lane, packed_bytes},
-        plan::RANK_ROWS,
-    },
+    frozen::plan::RANK_ROWS,
+    lane::{Lane, packed_bytes},
     simd::{self, Kernel, Simd},
 };
 

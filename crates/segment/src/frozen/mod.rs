@@ -22,7 +22,6 @@ mod bits;
 mod blocks;
 mod bloom;
 mod codes;
-mod condition;
 mod distinct;
 mod encode;
 mod filter;
@@ -69,7 +68,6 @@ use crate::{
 
 pub use encode::{FrozenFacts, FrozenImage};
 pub(crate) use {
-    filter::Passing,
     find::{find, key_of},
     gather::gather,
 };

@@ -34,11 +34,9 @@ use aerostat_types::Physical;
 
 use crate::{
     ARENA_BYTES_MAX, BLOCK_ROWS, ROWS_MAX, SegmentError, SegmentSchema, VECTOR_ROWS,
-    frozen::{
-        pack::{packed_bytes, width_of},
-        sorted,
-    },
+    frozen::sorted,
     header::{HEADER_WORDS, VERSION_WORDS, ZONE_WORDS, null_words},
+    lane::{packed_bytes, width_of},
     region::REGION_ALIGN,
 };
 

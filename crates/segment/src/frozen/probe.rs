@@ -5,13 +5,14 @@ use std::{ops::Range, sync::Arc};
 
 use crate::{
     LookupTable, Selection,
+    condition::{Passing, Test},
     frozen::{
         Column, Frozen, Values,
         bits::{Fixed, with_type},
-        condition::Test,
-        filter::{Passing, range},
-        pack::{BLOCK_CODES, Decode, Lane},
+        filter::range,
+        pack::Decode,
     },
+    lane::{BLOCK_CODES, Lane},
 };
 
 /// Up to here the codes of a frame become bits of their own, 8 KiB, copied from the table's;

@@ -12,11 +12,11 @@ use crate::{
         distinct::{Estimate, Members, Numbering},
         encode::Encoded,
         lanes::LaneVec,
-        pack::width_of,
         plan::Kind,
     },
     hash::hash_number,
     header::ZONE_WORDS,
+    lane::width_of,
     simd::{self, Kernel, Simd},
     zone,
 };

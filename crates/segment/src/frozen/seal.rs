@@ -17,7 +17,7 @@ use crate::{
         arena::{FrozenArena, first_words},
         bits::{Fixed, with_type},
         codes::{Codes, Runs},
-        pack::{Decode, Lane},
+        pack::Decode,
         plan::{
             AttributePlan, Bytes, CodesAt, DESCRIPTOR_WORDS, Descriptor, FrozenPlan, RANK_ROWS,
             header_bytes,
@@ -25,6 +25,7 @@ use crate::{
         strings::Strings,
     },
     header::{self, HEADER_WORDS, VERSION_WORDS, add_words},
+    lane::Lane,
     order::Scalar,
     stamp::{END_NONE, VARIES},
     versions::Side,

@@ -14,11 +14,12 @@ use crate::{
         Frozen, bloom,
         find::put_row,
         lanes::LaneVec,
-        pack::{Packed, pack, packed_bytes, width_of},
+        pack::{Packed, pack},
         search::bisect,
     },
     hash::hash_bytes,
     key::Comparer,
+    lane::{packed_bytes, width_of},
     region::REGION_ALIGN,
     secondary::search::KeySpan,
 };

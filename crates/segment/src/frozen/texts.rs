@@ -8,10 +8,10 @@ use crate::{
         distinct::Numbering,
         encode::Encoded,
         lanes::LaneVec,
-        pack::width_of,
         plan::{Kind, offset_width},
         scalars::{bounds_by_vector, zones_of},
     },
+    lane::width_of,
     order::{Scalar, prefix_key},
     source::{Source, Strings},
 };

@@ -1,12 +1,78 @@
-//! Conditions on codes: what a predicate becomes once its literals are looked up.
+//! Conditions, from what a caller asks of rows to what is tested.
+//!
+//! ```text
+//!  Condition   a predicate ─────────────┐ literals are looked up in the attribute's dictionary
+//!              or a Probe ───────────┐  │
+//!              (table, attribute)    ▼  ▼
+//!  Passing     all rows pass, or none, or those whose codes pass a Test:
+//!  Test        a range, a set, a list, or a table of codes ─► a bit per code
+//! ```
+//!
+//! On values that lie in slots there are no codes: these are compared one by one (`filter`).
 
 use std::{ops::Range, sync::Arc};
 
 use crate::{
-    LookupTable,
-    frozen::pack::{BLOCK_CODES, Lane, Narrow},
+    LookupTable, Predicate,
+    lane::{BLOCK_CODES, Lane, Narrow},
     simd::{self, Kernel, Simd},
 };
+
+/// What a row must satisfy.
+#[derive(Clone, Copy, Debug)]
+pub enum Condition<'a> {
+    /// This is true of it.
+    Predicate(&'a Predicate),
+    /// Its value is a key of the table.
+    Member(&'a Probe),
+}
+
+impl Condition<'_> {
+    /// The attribute it looks at.
+    pub fn attribute(&self) -> usize {
+        match self {
+            Condition::Predicate(predicate) => predicate.attribute(),
+            Condition::Member(probe) => probe.attribute(),
+        }
+    }
+}
+
+/// A lookup table and the attribute of one segment whose values are its keys.
+#[derive(Debug)]
+pub struct Probe {
+    pub(crate) attribute: usize,
+    pub(crate) table: Arc<LookupTable>,
+    /// What it is on codes; `None` of an attribute that has none.
+    pub(crate) on_codes: Option<OnCodes>,
+}
+
+impl Probe {
+    /// The attribute it looks at.
+    pub fn attribute(&self) -> usize {
+        self.attribute
+    }
+
+    /// The condition on codes that it is, if there are codes.
+    pub(crate) fn passing(&self) -> Option<&Passing> {
+        Some(&self.on_codes.as_ref()?.passing)
+    }
+}
+
+/// What a lookup table is on the codes of an attribute.
+#[derive(Debug)]
+pub(crate) struct OnCodes {
+    pub(crate) passing: Passing,
+    /// The table's code for each of the attribute's.
+    pub(crate) translated: Option<Vec<u32>>,
+}
+
+/// Which rows pass, as far as the dictionary tells.
+#[derive(Clone, Debug)]
+pub(crate) enum Passing {
+    None,
+    All,
+    Some(Test),
+}
 
 /// A bit per code of a block.
 pub(crate) type Masks = [u64; BLOCK_CODES / 64];
