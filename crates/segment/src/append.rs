@@ -20,7 +20,8 @@ use crate::{
     intern::{INLINE_BYTES_MAX, short_slot},
     nulls::Nulls,
     order::{Scalar, prefix_key},
-    plan, secondary,
+    plan, seal, secondary,
+    segment::Form,
     source::{Source, Strings, Values},
     stamp::END_NONE,
     touched,
@@ -40,7 +41,7 @@ pub struct Appended {
 }
 
 /// The latch of a segment, held.
-pub(crate) enum Latch<'a> {
+enum Latch<'a> {
     Hot(Writer<'a>),
     /// Rows can be stamped, none appended.
     Frozen {
@@ -55,11 +56,32 @@ pub struct SegmentWriter<'a> {
     latch: Latch<'a>,
 }
 
-impl<'a> SegmentWriter<'a> {
-    pub(crate) fn new(segment: &'a Segment, latch: Latch<'a>) -> SegmentWriter<'a> {
-        SegmentWriter { segment, latch }
+impl Segment {
+    /// Takes the latch, waiting for the writer that holds it.
+    pub fn writer(&self) -> SegmentWriter<'_> {
+        let latch = match self.form() {
+            Form::Hot(arena) => {
+                let writer = arena.writer();
+                seal::break_seal(&writer);
+                Latch::Hot(writer)
+            }
+            Form::Frozen(frozen) => {
+                let latch = frozen.latch();
+                frozen.break_seal();
+                Latch::Frozen {
+                    frozen,
+                    _latch: latch,
+                }
+            }
+        };
+        SegmentWriter {
+            segment: self,
+            latch,
+        }
     }
+}
 
+impl<'a> SegmentWriter<'a> {
     /// The segment.
     pub fn segment(&self) -> &'a Segment {
         self.segment

@@ -20,8 +20,71 @@ use crate::{
     simd::bits_of,
 };
 
-/// See [`crate::Segment::filter`].
-pub(crate) fn filter(form: &Form, predicate: &Predicate, selection: &mut Selection) {
+impl Segment {
+    /// Keeps the selected rows for which the predicate is true; NULL is not.
+    ///
+    /// # Panics
+    /// When the schema does not [accept](crate::SegmentSchema::accepts) the predicate.
+    pub fn filter(&self, predicate: &Predicate, selection: &mut Selection) {
+        filter(self.form(), predicate, selection);
+    }
+
+    /// Keeps the selected rows for which all conditions hold, and tells how many are left after
+    /// each, as long as there are some. Two ranges of one attribute, side by side, are looked
+    /// for together where that is one look; what is left is then that of both.
+    ///
+    /// # Panics
+    /// As [`Segment::filter`].
+    pub fn keep(
+        &self,
+        conditions: &[Condition<'_>],
+        selection: &mut Selection,
+        left: &mut dyn FnMut(usize, usize),
+    ) {
+        assert!(
+            selection.last().is_none_or(|last| last < self.rows()),
+            "selected rows are published"
+        );
+        let mut at = 0;
+        while at < conditions.len() && !selection.is_empty() {
+            if let Form::Frozen(frozen) = self.form() {
+                let parts = frozen.parts(&conditions[at..], selection.len());
+                if !parts.is_empty() {
+                    let mut after = at;
+                    frozen.keep_parts(&parts, selection, &mut |nth, rows| {
+                        left(at + nth, rows);
+                        after = at + nth + 1;
+                    });
+                    at = after;
+                    continue;
+                }
+            }
+            match conditions[at] {
+                Condition::Predicate(predicate) => self.filter(predicate, selection),
+                Condition::Member(probe) => self.keep_members(probe, selection),
+            }
+            left(at, selection.len());
+            at += 1;
+        }
+    }
+
+    /// Keeps the selected rows whose value is a key of the table; NULL is none.
+    fn keep_members(&self, probe: &Probe, selection: &mut Selection) {
+        assert!(
+            selection.last().is_none_or(|last| last < self.rows()),
+            "selected rows are published"
+        );
+        match (self.form(), &probe.on_codes) {
+            (Form::Frozen(frozen), Some(on_codes)) => {
+                frozen.keep_passing(probe.attribute, &on_codes.passing, selection);
+            }
+            (form, _) => keep_members(form, probe.attribute, &probe.table, selection),
+        }
+    }
+}
+
+/// See [`Segment::filter`].
+fn filter(form: &Form, predicate: &Predicate, selection: &mut Selection) {
     assert!(
         form.schema().accepts(predicate),
         "the caller checks with SegmentSchema::accepts"
@@ -85,56 +148,6 @@ pub(crate) fn filter(form: &Form, predicate: &Predicate, selection: &mut Selecti
                 selection,
             }
             .in_list(values, *negated);
-        }
-    }
-}
-
-/// See [`Segment::keep`].
-pub(crate) fn keep(
-    segment: &Segment,
-    conditions: &[Condition<'_>],
-    selection: &mut Selection,
-    left: &mut dyn FnMut(usize, usize),
-) {
-    assert!(
-        selection.last().is_none_or(|last| last < segment.rows()),
-        "selected rows are published"
-    );
-    let mut at = 0;
-    while at < conditions.len() && !selection.is_empty() {
-        if let Form::Frozen(frozen) = segment.form() {
-            let parts = frozen.parts(&conditions[at..], selection.len());
-            if !parts.is_empty() {
-                let mut after = at;
-                frozen.keep_parts(&parts, selection, &mut |nth, rows| {
-                    left(at + nth, rows);
-                    after = at + nth + 1;
-                });
-                at = after;
-                continue;
-            }
-        }
-        match conditions[at] {
-            Condition::Predicate(predicate) => filter(segment.form(), predicate, selection),
-            Condition::Member(probe) => segment.keep_members(probe, selection),
-        }
-        left(at, selection.len());
-        at += 1;
-    }
-}
-
-impl Segment {
-    /// Keeps the selected rows whose value is a key of the table; NULL is none.
-    fn keep_members(&self, probe: &Probe, selection: &mut Selection) {
-        assert!(
-            selection.last().is_none_or(|last| last < self.rows()),
-            "selected rows are published"
-        );
-        match (self.form(), &probe.on_codes) {
-            (Form::Frozen(frozen), Some(on_codes)) => {
-                frozen.keep_passing(probe.attribute, &on_codes.passing, selection);
-            }
-            (form, _) => keep_members(form, probe.attribute, &probe.table, selection),
         }
     }
 }

@@ -4,6 +4,8 @@
 //! A range over values that lie side by side in their Arrow form is handed out
 //! without a copy. Long texts are never copied: a view points into the heap.
 
+mod frozen;
+
 use std::sync::Arc;
 
 use aerostat_types::{Physical, SqlType};
@@ -20,50 +22,10 @@ use arrow_schema::DataType;
 use crate::{
     Segment, Selection,
     buffer::{self, Views},
-    frozen,
     plain::{Plain, Slots},
     segment::Form,
     simd,
 };
-
-/// See [`Segment::gather`].
-pub(crate) fn gather(segment: &Arc<Segment>, attribute: usize, selection: &Selection) -> ArrayRef {
-    if let Form::Frozen(frozen) = segment.form()
-        && !frozen.is_plain(attribute)
-    {
-        return frozen::gather(segment, frozen, attribute, selection);
-    }
-    let ty = segment.schema().attributes()[attribute].ty;
-    // The slots first: they acquire the row count, which covers the null bits.
-    let source = Source {
-        segment,
-        attribute,
-        selection,
-    };
-    match ty {
-        SqlType::Boolean => source.booleans(),
-        SqlType::SmallInt => source.primitive::<Int16Type>(ty),
-        SqlType::Integer => source.primitive::<Int32Type>(ty),
-        SqlType::BigInt => source.primitive::<Int64Type>(ty),
-        SqlType::Real => source.primitive::<Float32Type>(ty),
-        SqlType::Double => source.primitive::<Float64Type>(ty),
-        SqlType::Numeric { .. } if ty.physical() == Physical::I64 => source.narrow_decimals(ty),
-        SqlType::Numeric { .. } => source.primitive::<Decimal128Type>(ty),
-        SqlType::Date => source.primitive::<Date32Type>(ty),
-        SqlType::Time => source.primitive::<Time64MicrosecondType>(ty),
-        SqlType::Timestamp | SqlType::TimestampTz => {
-            source.primitive::<TimestampMicrosecondType>(ty)
-        }
-        SqlType::Interval => source.primitive::<IntervalMonthDayNanoType>(ty),
-        SqlType::Uuid => source.uuids(),
-        SqlType::Char(_) | SqlType::Varchar(_) | SqlType::Text => {
-            Arc::new(Views::of(segment, attribute, selection.iter()).into_text(source.nulls()))
-        }
-        SqlType::Bytea => {
-            Arc::new(Views::of(segment, attribute, selection.iter()).into_bytes(source.nulls()))
-        }
-    }
-}
 
 /// Bytes of a cache line.
 const LINE_BYTES: usize = 64;
@@ -71,29 +33,75 @@ const LINE_BYTES: usize = 64;
 /// A line that the prefetcher does not foresee takes so many times as long as one in order.
 const UNFORESEEN: usize = 5;
 
-/// See [`Segment::prefetch`].
-pub(crate) fn prefetch(segment: &Segment, attributes: &[usize], selection: &Selection) {
-    let (Form::Hot(arena), Selection::Rows(rows)) = (segment.form(), selection) else {
-        return;
-    };
-    let &[first, .., last] = &rows[..] else {
-        return;
-    };
-    let schema = segment.schema();
-    let places = attributes.iter().map(|&attribute| schema.place(attribute));
-    let mut places: Vec<(usize, usize)> = places.map(|place| (place.group, place.offset)).collect();
-    places.sort_unstable();
-    for of_group in places.chunk_by(|a, b| a.0 == b.0) {
-        let &[(group, low), .., (_, high)] = of_group else {
-            continue;
+impl Segment {
+    /// Asks for the cache lines of attributes that are about to be gathered, where several of
+    /// them lie in one row-wise group and the rows are so dense that reading past all of them
+    /// in order takes less than one miss after the other.
+    pub fn prefetch(&self, attributes: &[usize], selection: &Selection) {
+        let (Form::Hot(arena), Selection::Rows(rows)) = (self.form(), selection) else {
+            return;
         };
-        let stride = schema.strides()[group];
-        let lines_wanted = rows.len() * ((high - low) / LINE_BYTES + 1);
-        let span = first as usize * stride..(last as usize + 1) * stride;
-        if lines_wanted * UNFORESEEN >= span.len() / LINE_BYTES {
-            let tuples = arena.tuples(group);
-            span.step_by(LINE_BYTES)
-                .for_each(|at| simd::prefetch(tuples, at));
+        let &[first, .., last] = &rows[..] else {
+            return;
+        };
+        let schema = self.schema();
+        let places = attributes.iter().map(|&attribute| schema.place(attribute));
+        let mut places: Vec<(usize, usize)> =
+            places.map(|place| (place.group, place.offset)).collect();
+        places.sort_unstable();
+        for of_group in places.chunk_by(|a, b| a.0 == b.0) {
+            let &[(group, low), .., (_, high)] = of_group else {
+                continue;
+            };
+            let stride = schema.strides()[group];
+            let lines_wanted = rows.len() * ((high - low) / LINE_BYTES + 1);
+            let span = first as usize * stride..(last as usize + 1) * stride;
+            if lines_wanted * UNFORESEEN >= span.len() / LINE_BYTES {
+                let tuples = arena.tuples(group);
+                span.step_by(LINE_BYTES)
+                    .for_each(|at| simd::prefetch(tuples, at));
+            }
+        }
+    }
+
+    /// The selected values of an attribute. Nothing is copied where the selection is a
+    /// range and the attribute has a group of its own in Arrow's form; long texts are
+    /// never copied. The array keeps the segment alive.
+    pub fn gather(self: &Arc<Self>, attribute: usize, selection: &Selection) -> ArrayRef {
+        if let Form::Frozen(frozen) = self.form()
+            && !frozen.is_plain(attribute)
+        {
+            return frozen::gather(self, frozen, attribute, selection);
+        }
+        let ty = self.schema().attributes()[attribute].ty;
+        // The slots first: they acquire the row count, which covers the null bits.
+        let source = Source {
+            segment: self,
+            attribute,
+            selection,
+        };
+        match ty {
+            SqlType::Boolean => source.booleans(),
+            SqlType::SmallInt => source.primitive::<Int16Type>(ty),
+            SqlType::Integer => source.primitive::<Int32Type>(ty),
+            SqlType::BigInt => source.primitive::<Int64Type>(ty),
+            SqlType::Real => source.primitive::<Float32Type>(ty),
+            SqlType::Double => source.primitive::<Float64Type>(ty),
+            SqlType::Numeric { .. } if ty.physical() == Physical::I64 => source.narrow_decimals(ty),
+            SqlType::Numeric { .. } => source.primitive::<Decimal128Type>(ty),
+            SqlType::Date => source.primitive::<Date32Type>(ty),
+            SqlType::Time => source.primitive::<Time64MicrosecondType>(ty),
+            SqlType::Timestamp | SqlType::TimestampTz => {
+                source.primitive::<TimestampMicrosecondType>(ty)
+            }
+            SqlType::Interval => source.primitive::<IntervalMonthDayNanoType>(ty),
+            SqlType::Uuid => source.uuids(),
+            SqlType::Char(_) | SqlType::Varchar(_) | SqlType::Text => {
+                Arc::new(Views::of(self, attribute, selection.iter()).into_text(source.nulls()))
+            }
+            SqlType::Bytea => {
+                Arc::new(Views::of(self, attribute, selection.iter()).into_bytes(source.nulls()))
+            }
         }
     }
 }

@@ -1,4 +1,9 @@
-//! The segment itself: what readers do with it.
+//! The segment itself: how one comes to be, its two forms, and which of its rows are visible.
+//!
+//! What else is done with the rows is above: `append` writes them, `filter`, `probe`, `by_index`
+//! and `read` find them, `gather` and `read` hand them out.
+
+pub(crate) mod forward;
 
 use std::{
     fmt,
@@ -8,27 +13,26 @@ use std::{
 };
 
 use aerostat_types::{SegmentNo, TableId};
-use arrow_array::ArrayRef;
 
 use crate::{
-    ARENA_BYTES_MAX, AttributeEncoding, Condition, Forwarding, FrozenImage, Predicate, Region,
-    SegmentError, SegmentSchema, SegmentWriter, Selection, VECTOR_ROWS, Zone,
-    append::Latch,
+    ARENA_BYTES_MAX, AttributeEncoding, FrozenImage, Predicate, Region, SegmentError,
+    SegmentSchema, Selection, VECTOR_ROWS, Zone,
     arena::Arena,
-    filter,
     frozen::Frozen,
-    gather, header,
+    header,
     nulls::Nulls,
     plain::{Plain, Slots},
     plan::Plan,
-    seal, touched,
+    seal,
+    segment::forward::Forwarding,
+    touched,
     versions::{Seen, Side, Versions},
     zone,
 };
 
-/// Rows of one table in one arena. Any number of threads read without a lock while
-/// one [`SegmentWriter`] appends and stamps. A row's values never change once it is
-/// published; an update is a new row and an end stamp on the old.
+/// Rows of one table in one arena. Any number of threads read without a lock while one
+/// [`SegmentWriter`](crate::SegmentWriter) appends and stamps. A row's values never change
+/// once it is published; an update is a new row and an end stamp on the old.
 pub struct Segment {
     form: Form,
     forwarding: OnceLock<Forwarding>,
@@ -236,26 +240,6 @@ impl Segment {
         }
     }
 
-    /// Takes the latch, waiting for the writer that holds it.
-    pub fn writer(&self) -> SegmentWriter<'_> {
-        match &self.form {
-            Form::Hot(arena) => {
-                let writer = arena.writer();
-                seal::break_seal(&writer);
-                SegmentWriter::new(self, Latch::Hot(writer))
-            }
-            Form::Frozen(frozen) => {
-                let latch = frozen.latch();
-                frozen.break_seal();
-                let latch = Latch::Frozen {
-                    frozen,
-                    _latch: latch,
-                };
-                SegmentWriter::new(self, latch)
-            }
-        }
-    }
-
     /// Whether the segment is encoded and takes no rows.
     pub fn is_frozen(&self) -> bool {
         matches!(self.form, Form::Frozen(_))
@@ -399,43 +383,6 @@ impl Segment {
             "selected rows are published"
         );
         self.form.versions().keep_seen(seen, selection);
-    }
-
-    /// Keeps the selected rows for which the predicate is true; NULL is not.
-    ///
-    /// # Panics
-    /// When the schema does not [accept](SegmentSchema::accepts) the predicate.
-    pub fn filter(&self, predicate: &Predicate, selection: &mut Selection) {
-        filter::filter(&self.form, predicate, selection);
-    }
-
-    /// Keeps the selected rows for which all conditions hold, and tells how many are left after
-    /// each, as long as there are some. Two ranges of one attribute, side by side, are looked
-    /// for together where that is one look; what is left is then that of both.
-    ///
-    /// # Panics
-    /// As [`Segment::filter`].
-    pub fn keep(
-        &self,
-        conditions: &[Condition<'_>],
-        selection: &mut Selection,
-        left: &mut dyn FnMut(usize, usize),
-    ) {
-        filter::keep(self, conditions, selection, left);
-    }
-
-    /// Asks for the cache lines of attributes that are about to be gathered, where several of
-    /// them lie in one row-wise group and the rows are so dense that reading past all of them
-    /// in order takes less than one miss after the other.
-    pub fn prefetch(&self, attributes: &[usize], selection: &Selection) {
-        gather::prefetch(self, attributes, selection);
-    }
-
-    /// The selected values of an attribute. Nothing is copied where the selection is a
-    /// range and the attribute has a group of its own in Arrow's form; long texts are
-    /// never copied. The array keeps the segment alive.
-    pub fn gather(self: &Arc<Self>, attribute: usize, selection: &Selection) -> ArrayRef {
-        gather::gather(self, attribute, selection)
     }
 
     /// How the values of an attribute lie here.

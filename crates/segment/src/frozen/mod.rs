@@ -18,7 +18,7 @@
 //! ones, is for others to say.
 
 mod arena;
-mod bits;
+pub(crate) mod bits;
 mod blocks;
 mod bloom;
 mod codes;
@@ -26,9 +26,8 @@ mod distinct;
 mod encode;
 mod filter;
 mod find;
-mod gather;
 mod lanes;
-mod pack;
+pub(crate) mod pack;
 mod plan;
 mod probe;
 mod read;
@@ -67,10 +66,7 @@ use crate::{
 };
 
 pub use encode::{FrozenFacts, FrozenImage};
-pub(crate) use {
-    find::{find, key_of},
-    gather::gather,
-};
+pub(crate) use find::{find, key_of};
 
 /// A frozen segment's arena and what reads it.
 pub(crate) struct Frozen {

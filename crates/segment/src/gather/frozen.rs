@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// The selected values of an attribute that is not [plain](Frozen::is_plain).
-pub(crate) fn gather(
+pub(super) fn gather(
     segment: &Arc<Segment>,
     frozen: &Frozen,
     attribute: usize,
