@@ -25,7 +25,6 @@ const CIRCLES: &[(&str, usize, usize)] = &[
     ("gateway", 2, 6),
     ("lab", 4, 0),
     ("query", 18, 87),
-    ("segment", 0, 11),
     ("semantics", 11, 13),
     ("storage", 2, 0),
     ("txn", 12, 0),

@@ -24,6 +24,7 @@ mod bloom;
 mod codes;
 mod distinct;
 mod encode;
+mod encoded;
 mod filter;
 mod find;
 mod lanes;

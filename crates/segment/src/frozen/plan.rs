@@ -33,8 +33,8 @@
 use aerostat_types::Physical;
 
 use crate::{
-    ARENA_BYTES_MAX, BLOCK_ROWS, ROWS_MAX, SegmentError, SegmentSchema, VECTOR_ROWS,
-    frozen::sorted,
+    ARENA_BYTES_MAX, BLOCK_ROWS, IndexSpec, ROWS_MAX, SegmentError, SegmentSchema, VECTOR_ROWS,
+    frozen::bloom,
     header::{HEADER_WORDS, VERSION_WORDS, ZONE_WORDS, null_words},
     lane::{packed_bytes, width_of},
     region::REGION_ALIGN,
@@ -45,6 +45,9 @@ pub(crate) const DESCRIPTOR_WORDS: usize = 8;
 
 /// Rows for which one count of the runs before is kept.
 pub(crate) const RANK_ROWS: usize = 512;
+
+/// Below this many rows an index has no Bloom filter: halving takes a few steps only.
+const INDEX_BLOOM_ROWS_MIN: u32 = 4096;
 
 /// Bytes after the tuples, so that a code's 16 bytes can be loaded wherever it begins.
 const TUPLE_SLACK_BYTES: usize = 16;
@@ -300,7 +303,7 @@ impl FrozenPlan {
             })
             .collect();
         let indexes = schema.indexes().iter().map(|index| {
-            let (row_bytes, bloom_bytes) = sorted::area_bytes(index, rows);
+            let (row_bytes, bloom_bytes) = index_bytes(index, rows);
             IndexPlan {
                 rows: layer.bytes(row_bytes),
                 bloom: layer.bytes(bloom_bytes),
@@ -431,4 +434,19 @@ fn plan_attribute(
         }),
         bloom: layer.bytes(descriptor.bloom_lines as usize * REGION_ALIGN),
     }
+}
+
+/// Bytes of an index: of the row numbers, and of the Bloom filter.
+pub(crate) fn index_bytes(index: &IndexSpec, rows: u32) -> (usize, usize) {
+    let bloom = if index.has_bloom() && rows >= INDEX_BLOOM_ROWS_MIN {
+        bloom::lines_for(rows as usize) * REGION_ALIGN
+    } else {
+        0
+    };
+    (packed_bytes(rows as usize, row_width(rows)), bloom)
+}
+
+/// Bits of a row number.
+pub(crate) fn row_width(rows: u32) -> u32 {
+    width_of(u64::from(rows.saturating_sub(1)))
 }

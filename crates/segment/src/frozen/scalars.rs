@@ -10,7 +10,7 @@ use crate::{
     frozen::{
         bits::Fixed,
         distinct::{Estimate, Members, Numbering},
-        encode::Encoded,
+        encoded::Encoded,
         lanes::LaneVec,
         plan::Kind,
     },

@@ -15,32 +15,13 @@ use crate::{
         find::put_row,
         lanes::LaneVec,
         pack::{Packed, pack},
+        plan::{index_bytes, row_width},
         search::bisect,
     },
     hash::hash_bytes,
     key::Comparer,
-    lane::{packed_bytes, width_of},
-    region::REGION_ALIGN,
     secondary::search::KeySpan,
 };
-
-/// Below this many rows there is no Bloom filter: halving takes a few steps only.
-const BLOOM_ROWS_MIN: u32 = 4096;
-
-/// Bits of a row number.
-fn row_width(rows: u32) -> u32 {
-    width_of(u64::from(rows.saturating_sub(1)))
-}
-
-/// Bytes of the row numbers, and of the Bloom filter.
-pub(crate) fn area_bytes(index: &IndexSpec, rows: u32) -> (usize, usize) {
-    let bloom = if index.has_bloom() && rows >= BLOOM_ROWS_MIN {
-        bloom::lines_for(rows as usize) * REGION_ALIGN
-    } else {
-        0
-    };
-    (packed_bytes(rows as usize, row_width(rows)), bloom)
-}
 
 /// The content of the two areas.
 pub(crate) fn encode(index: &IndexSpec, keys: &Keys) -> (Vec<u8>, Vec<u8>) {
@@ -50,7 +31,7 @@ pub(crate) fn encode(index: &IndexSpec, keys: &Keys) -> (Vec<u8>, Vec<u8>) {
         &LaneVec::of(&keys.order(), width, |row: u32| row.into()),
         width,
     );
-    let (_, bloom_bytes) = area_bytes(index, rows);
+    let (_, bloom_bytes) = index_bytes(index, rows);
     let bloom = if bloom_bytes == 0 {
         Vec::new()
     } else {

@@ -6,7 +6,7 @@ use crate::{
     SegmentError,
     frozen::{
         distinct::Numbering,
-        encode::Encoded,
+        encoded::Encoded,
         lanes::LaneVec,
         plan::{Kind, offset_width},
         scalars::{bounds_by_vector, zones_of},
