@@ -31,6 +31,7 @@ mod columns;
 mod expression;
 mod input;
 mod load;
+mod outcome;
 mod parse;
 mod program;
 mod rows;
@@ -46,10 +47,11 @@ mod tests;
 
 pub use bind::bind;
 pub use input::{Inputs, Literal, Numbers};
+pub use outcome::{Stop, Written};
 pub use parse::{Parsed, parse, parse_listed};
-pub use program::{Kind, Output, Program, Stop, Written};
+pub use program::{Output, Program};
 pub use rows::{ListedRows, RowsPlace};
-pub use shape::{Shape, TableName};
+pub use shape::{Kind, Shape, TableName};
 pub use text::{check_value_bytes, fitted_text};
 pub use value::{Rows, Value};
 

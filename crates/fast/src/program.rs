@@ -3,16 +3,15 @@
 use std::sync::Arc;
 
 use aerostat_storage::{
-    CompareOp, Key, Literal as KeyValue, Predicate, RowView, StorageError, Table, TableView,
-    ValueRef,
+    CompareOp, Key, Literal as KeyValue, Predicate, RowView, Table, TableView, ValueRef,
 };
-use aerostat_txn::{Awaited, Snapshot, Transaction};
+use aerostat_txn::{Snapshot, Transaction};
 use aerostat_types::{Physical, SqlType};
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow_schema::SchemaRef;
 
 use crate::{
-    INDEX_ROWS_MAX, Inputs, RANGE_KEYS_MAX, Rows, Value,
+    INDEX_ROWS_MAX, Inputs, Kind, RANGE_KEYS_MAX, Rows, Stop, Value, Written,
     columns::array,
     expression::{Condition, Expr, NoRow, Row, as_wide},
     input::Values,
@@ -20,51 +19,6 @@ use crate::{
     shape::Operator,
     write::Write,
 };
-
-/// What a statement does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Returns rows.
-    Select,
-    /// Adds rows.
-    Insert,
-    /// Changes rows.
-    Update,
-    /// Removes rows.
-    Delete,
-}
-
-/// Why a program did not run to its end. Nothing has happened, once the transaction is
-/// rolled back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stop {
-    /// The planner's way knows what to do, or which error it is.
-    Unfit,
-    /// It would have to wait for another transaction, or to work for long, and its own must
-    /// not.
-    WouldWait(Option<Awaited>),
-    /// A row was changed by a transaction that has committed since the snapshot.
-    Conflict,
-    /// The transaction was cancelled.
-    Cancelled,
-    /// It waited for a transaction that waits for its own.
-    Deadlock,
-    /// It waited for another transaction for as long as its lock timeout.
-    TimedOut,
-}
-
-impl From<StorageError> for Stop {
-    fn from(error: StorageError) -> Self {
-        match error {
-            StorageError::WouldWait { awaited } => Stop::WouldWait(awaited),
-            StorageError::Conflict => Stop::Conflict,
-            StorageError::Cancelled => Stop::Cancelled,
-            StorageError::Deadlock => Stop::Deadlock,
-            StorageError::LockTimeout => Stop::TimedOut,
-            _ => Stop::Unfit,
-        }
-    }
-}
 
 /// An output column.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,15 +29,6 @@ pub struct Output {
     pub ty: SqlType,
     /// The column of the table that it is, from 0; `None` for one that is computed.
     pub column: Option<usize>,
-}
-
-/// What a write did.
-#[derive(Clone, Debug)]
-pub struct Written {
-    /// Rows inserted, updated or deleted.
-    pub rows: u64,
-    /// The rows of RETURNING; `None` without RETURNING.
-    pub returned: Option<Vec<RecordBatch>>,
 }
 
 /// A shape bound to a table, ready to run any number of times at once.

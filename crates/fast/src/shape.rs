@@ -2,8 +2,6 @@
 
 use aerostat_types::{SqlType, TableSchema};
 
-use crate::program::Kind;
-
 /// A statement of the grammar. Names are folded, literals are numbered.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Shape {
@@ -95,6 +93,19 @@ impl Shape {
             Action::Delete(_) => Kind::Delete,
         }
     }
+}
+
+/// What a statement does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Returns rows.
+    Select,
+    /// Adds rows.
+    Insert,
+    /// Changes rows.
+    Update,
+    /// Removes rows.
+    Delete,
 }
 
 /// A table's name, as written.
