@@ -3,21 +3,16 @@
 //! `None` anywhere says that the planner's way must be asked, be it for a name that is not
 //! there or for a type that is not brought to another here.
 
-mod fit;
-
 use std::sync::Arc;
 
 use aerostat_storage::Table;
 use aerostat_types::{CheckConstraint, Column, IndexKind, SqlType, TableIndex, TableSchema};
 use arrow_schema::{Field, Schema};
 
-use fit::{Type, comparable, fitted, has_least, integer_of, is_ordered, width_of};
-
-pub(crate) use fit::fit_of_sql;
-
 use crate::{
     Literal, Output, Program,
     expression::{Condition, Expr},
+    fit::{Type, comparable, fitted, has_least, integer_of, is_ordered, width_of},
     load::{self, Load, OnConflict, Source},
     parse,
     program::{Action, By, Find},

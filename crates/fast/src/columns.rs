@@ -1,4 +1,4 @@
-//! Values as columns of a batch.
+//! Values as columns have them: the arrays of a batch, physical forms, integers of any width.
 
 use std::sync::Arc;
 
@@ -13,8 +13,6 @@ use arrow_array::{
         IntervalMonthDayNanoType, Time64MicrosecondType, TimestampMicrosecondType,
     },
 };
-
-use crate::expression::as_wide;
 
 /// The values as an array of the type's Arrow form. Each is NULL or of the type.
 pub(crate) fn array<'a>(ty: SqlType, values: impl Iterator<Item = ValueRef<'a>>) -> ArrayRef {
@@ -88,6 +86,18 @@ pub(crate) fn physical(ty: SqlType, value: ValueRef<'_>) -> Option<ValueRef<'_>>
         (Physical::I128, _) => ValueRef::I128(narrow()?),
         _ => return None,
     })
+}
+
+/// What is compared and computed with as a number.
+pub(crate) fn as_wide(value: ValueRef<'_>) -> Option<i128> {
+    match value {
+        ValueRef::Bool(value) => Some(i128::from(value)),
+        ValueRef::I16(value) => Some(i128::from(value)),
+        ValueRef::I32(value) => Some(i128::from(value)),
+        ValueRef::I64(value) => Some(i128::from(value)),
+        ValueRef::I128(value) => Some(value),
+        _ => None,
+    }
 }
 
 fn bytes(value: ValueRef<'_>) -> Option<&[u8]> {

@@ -10,6 +10,7 @@ use aerostat_types::{
 
 use crate::{
     Literal, Stop, Value,
+    columns::as_wide,
     input::Values,
     shape::{Arithmetic, Operator},
 };
@@ -155,6 +156,19 @@ impl Expr {
     }
 }
 
+/// Evaluates outputs of a row.
+pub(crate) fn evaluate<'a>(
+    outputs: &'a [Expr],
+    row: &impl Row<'a>,
+    values: &Values<'a>,
+    into: &mut Vec<ValueRef<'a>>,
+) -> Result<(), Stop> {
+    for output in outputs {
+        into.push(output.eval(row, values)?);
+    }
+    Ok(())
+}
+
 /// Of integers of at most 64 bits, so that nothing overflows here.
 fn compute(operator: Arithmetic, left: i128, right: i128) -> Result<i128, Stop> {
     match operator {
@@ -222,18 +236,6 @@ fn text<'a>(
             .map(|text| ValueRef::Bytes(text.as_bytes()))
             .ok_or(Stop::Unfit),
         _ => Err(Stop::Unfit),
-    }
-}
-
-/// What is compared and computed with as a number.
-pub(crate) fn as_wide(value: ValueRef<'_>) -> Option<i128> {
-    match value {
-        ValueRef::Bool(value) => Some(i128::from(value)),
-        ValueRef::I16(value) => Some(i128::from(value)),
-        ValueRef::I32(value) => Some(i128::from(value)),
-        ValueRef::I64(value) => Some(i128::from(value)),
-        ValueRef::I128(value) => Some(value),
-        _ => None,
     }
 }
 

@@ -11,10 +11,9 @@ use arrow_array::RecordBatch;
 use crate::{
     Program, Stop, Written,
     arrays::Arrays,
-    bind::fit_of_sql,
-    expression::{Condition, Expr, NoRow, Row, fitted},
+    expression::{Condition, Expr, NoRow, Row, evaluate, fitted},
+    fit::fit_of_sql,
     input::Values,
-    program::evaluate,
     rows::{Cell, Cells},
     write::Write,
 };

@@ -12,8 +12,8 @@ use arrow_schema::SchemaRef;
 
 use crate::{
     INDEX_ROWS_MAX, Inputs, Kind, RANGE_KEYS_MAX, Rows, Stop, Value, Written,
-    columns::array,
-    expression::{Condition, Expr, NoRow, Row, as_wide},
+    columns::{array, as_wide},
+    expression::{Condition, Expr, NoRow},
     input::Values,
     select::Selection,
     shape::Operator,
@@ -286,17 +286,4 @@ fn limits(
         }
     }
     Ok((low <= high).then_some((low, high)))
-}
-
-/// Evaluates outputs of a row.
-pub(crate) fn evaluate<'a>(
-    outputs: &'a [Expr],
-    row: &impl Row<'a>,
-    values: &Values<'a>,
-    into: &mut Vec<ValueRef<'a>>,
-) -> Result<(), Stop> {
-    for output in outputs {
-        into.push(output.eval(row, values)?);
-    }
-    Ok(())
 }

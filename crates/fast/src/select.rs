@@ -6,9 +6,10 @@ use aerostat_storage::{TableView, ValueRef};
 
 use crate::{
     Program, Rows, Stop,
-    expression::{Expr, NoRow, as_wide, compare},
+    columns::as_wide,
+    expression::{Expr, NoRow, compare, evaluate},
     input::Values,
-    program::{Find, evaluate},
+    program::Find,
 };
 
 /// A bound SELECT.

@@ -8,7 +8,7 @@ use aerostat_types::SqlType;
 use arrow_array::{RecordBatch, RecordBatchOptions, types::IntervalMonthDayNano};
 use arrow_schema::{ArrowError, SchemaRef};
 
-use crate::{columns::array, expression::as_wide};
+use crate::columns::{array, as_wide};
 
 /// A value. Its SQL type says which form it has: that of its Arrow type's values.
 #[derive(Clone, Debug, PartialEq)]

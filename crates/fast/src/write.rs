@@ -10,10 +10,10 @@ use arrow_schema::SchemaRef;
 use crate::{
     Kind, Program, Stop, Written,
     columns::{array, physical},
-    expression::{Condition, Expr, NoRow, Row},
+    expression::{Condition, Expr, NoRow, Row, evaluate},
     input::Values,
     load::Load,
-    program::{Find, evaluate},
+    program::Find,
 };
 
 /// A bound write.

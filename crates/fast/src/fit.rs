@@ -6,7 +6,7 @@ use crate::expression::{Expr, Fit, Width};
 
 /// The type of a bound scalar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Type {
+pub(crate) enum Type {
     Sql(SqlType),
     /// A literal with so many digits after the point.
     Decimal(u8),
@@ -15,7 +15,7 @@ pub(super) enum Type {
     Null,
 }
 
-pub(super) fn width_of(ty: Type) -> Option<Width> {
+pub(crate) fn width_of(ty: Type) -> Option<Width> {
     match ty {
         Type::Sql(SqlType::SmallInt) => Some(Width::I16),
         Type::Sql(SqlType::Integer) => Some(Width::I32),
@@ -24,7 +24,7 @@ pub(super) fn width_of(ty: Type) -> Option<Width> {
     }
 }
 
-pub(super) fn integer_of(width: Width) -> SqlType {
+pub(crate) fn integer_of(width: Width) -> SqlType {
     match width {
         Width::I16 => SqlType::SmallInt,
         Width::I32 => SqlType::Integer,
@@ -33,7 +33,7 @@ pub(super) fn integer_of(width: Width) -> SqlType {
 }
 
 /// Both sides as values of one kind, as PostgreSQL compares them.
-pub(super) fn comparable(left: (Expr, Type), right: (Expr, Type)) -> Option<(Expr, Expr)> {
+pub(crate) fn comparable(left: (Expr, Type), right: (Expr, Type)) -> Option<(Expr, Expr)> {
     use Type::{Decimal, Sql, Unknown};
     let is_text = |ty: Type| matches!(ty, Sql(SqlType::Text | SqlType::Varchar(_)));
     let is_integer = |ty: Type| width_of(ty).is_some();
@@ -76,7 +76,7 @@ fn decimal(ty: Type, digits: u8, scale: i8) -> Option<Fit> {
 }
 
 /// A value as a column's type, by PostgreSQL's assignment casts, as far as they are known here.
-pub(super) fn fitted(expr: Expr, from: Type, to: SqlType) -> Option<Expr> {
+pub(crate) fn fitted(expr: Expr, from: Type, to: SqlType) -> Option<Expr> {
     match (from, to) {
         (Type::Null, _) => Some(Expr::Null),
         (Type::Sql(SqlType::TimestampTz), SqlType::Timestamp) => {
@@ -96,7 +96,7 @@ pub(crate) fn fit_of_sql(from: SqlType, to: SqlType) -> Option<Option<Fit>> {
 
 /// How a value becomes a column's type; `Some(None)` for one that is of it, `None` for a cast
 /// that is not known here.
-pub(super) fn fit_of(from: Type, to: SqlType) -> Option<Option<Fit>> {
+fn fit_of(from: Type, to: SqlType) -> Option<Option<Fit>> {
     let is_text = |ty: Type| matches!(ty, Type::Sql(SqlType::Text | SqlType::Varchar(_)));
     Some(match (from, to) {
         (from, SqlType::Char(n))
@@ -126,12 +126,12 @@ pub(super) fn fit_of(from: Type, to: SqlType) -> Option<Option<Fit>> {
 }
 
 /// Whether values of the type are ordered by their numbers or bytes.
-pub(super) fn is_ordered(ty: SqlType) -> bool {
+pub(crate) fn is_ordered(ty: SqlType) -> bool {
     !matches!(ty, SqlType::Real | SqlType::Double | SqlType::Interval)
 }
 
 /// Whether `min` and `max` are known here: numbers whose type the result has.
-pub(super) fn has_least(ty: SqlType) -> bool {
+pub(crate) fn has_least(ty: SqlType) -> bool {
     matches!(
         ty,
         SqlType::SmallInt
