@@ -12,10 +12,11 @@ use arrow_schema::{Field, Schema};
 use crate::{
     Literal, Output, Program,
     expression::{Condition, Expr},
+    find::{By, Find},
     fit::{Type, comparable, fitted, has_least, integer_of, is_ordered, width_of},
     load::{self, Load, OnConflict, Source},
     parse,
-    program::{Action, By, Find},
+    program::Action,
     select::{Aggregate, List, RowList, Selection},
     shape::{self, ColumnName, Comparison, Item, LiteralType, Operator, Scalar, Shape},
     write::{Change, Write},

@@ -29,6 +29,7 @@ mod arrays;
 mod bind;
 mod columns;
 mod expression;
+mod find;
 mod fit;
 mod input;
 mod load;

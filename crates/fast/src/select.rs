@@ -8,8 +8,8 @@ use crate::{
     Program, Rows, Stop,
     columns::as_wide,
     expression::{Expr, NoRow, compare, evaluate},
+    find::Find,
     input::Values,
-    program::Find,
 };
 
 /// A bound SELECT.

@@ -11,9 +11,9 @@ use crate::{
     Kind, Program, Stop, Written,
     columns::{array, physical},
     expression::{Condition, Expr, NoRow, Row, evaluate},
+    find::Find,
     input::Values,
     load::Load,
-    program::Find,
 };
 
 /// A bound write.
