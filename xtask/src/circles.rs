@@ -21,7 +21,6 @@ use anyhow::{Context, Result};
 const CIRCLES: &[(&str, usize, usize)] = &[
     ("calibrate", 4, 0),
     ("embedded", 4, 0),
-    ("fast", 4, 0),
     ("gateway", 2, 6),
     ("lab", 4, 0),
     ("query", 18, 87),

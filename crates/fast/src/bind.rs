@@ -14,12 +14,15 @@ use crate::{
     expression::{Condition, Expr},
     find::{By, Find},
     fit::{Type, comparable, fitted, has_least, integer_of, is_ordered, width_of},
-    load::{self, Load, OnConflict, Source},
     parse,
     program::Action,
     select::{Aggregate, List, RowList, Selection},
     shape::{self, ColumnName, Comparison, Item, LiteralType, Operator, Scalar, Shape},
-    write::{Change, Write},
+    target::Target,
+    write::{
+        Change, Write,
+        load::{self, Load, OnConflict, Source},
+    },
 };
 
 /// Binds a shape to the table it names. `types` are those of its parameters, `default` the
@@ -65,18 +68,11 @@ pub fn bind(
             binder.write(change, shape.items.as_deref())?
         }
     };
-    let fields: Vec<Field> = outputs
-        .iter()
-        .map(|output| output.ty.field(&output.name, true))
-        .collect();
     Some(Program {
-        table: Arc::clone(table),
+        target: Target::new(Arc::clone(table), outputs),
         read: columns_read(&action, table.schema()),
         sequences: sequences_of(&action),
         action,
-        types: outputs.iter().map(|output| output.ty).collect(),
-        outputs,
-        schema: Arc::new(Schema::new(fields)),
     })
 }
 

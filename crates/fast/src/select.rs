@@ -5,11 +5,12 @@ use std::cmp::Ordering;
 use aerostat_storage::{TableView, ValueRef};
 
 use crate::{
-    Program, Rows, Stop,
+    Rows, Stop,
     columns::as_wide,
     expression::{Expr, NoRow, compare, evaluate},
     find::Find,
     input::Values,
+    target::Target,
 };
 
 /// A bound SELECT.
@@ -49,7 +50,7 @@ pub(crate) enum Aggregate {
 impl Selection {
     pub(crate) fn run(
         &self,
-        program: &Program,
+        target: &Target,
         view: &TableView,
         values: &Values<'_>,
     ) -> Result<Rows, Stop> {
@@ -67,10 +68,10 @@ impl Selection {
                     }
                     Ok(())
                 })?;
-                Ok(program.rows(&state, 1))
+                Ok(target.rows(&state, 1))
             }
             List::Rows(list) if list.distinct || !list.order.is_empty() => {
-                list.sorted(program, &self.find, view, values)
+                list.sorted(target, &self.find, view, values)
             }
             List::Rows(list) => {
                 let rows_max = list.rows_max(values)?;
@@ -83,7 +84,7 @@ impl Selection {
                     }
                     Ok(())
                 })?;
-                Ok(program.rows(&found, rows))
+                Ok(target.rows(&found, rows))
             }
         }
     }
@@ -93,7 +94,7 @@ impl RowList {
     /// Sorts what is found, drops what is there twice, cuts it.
     fn sorted(
         &self,
-        program: &Program,
+        target: &Target,
         find: &Find,
         view: &TableView,
         values: &Values<'_>,
@@ -132,7 +133,7 @@ impl RowList {
             .iter()
             .flat_map(|row| row[keys..].iter().copied())
             .collect();
-        Ok(program.rows(&outputs, rows.len()))
+        Ok(target.rows(&outputs, rows.len()))
     }
 
     fn rows_max(&self, values: &Values<'_>) -> Result<usize, Stop> {

@@ -1,5 +1,7 @@
 //! INSERT, UPDATE and DELETE of the rows found.
 
+pub(crate) mod load;
+
 use std::sync::Arc;
 
 use aerostat_storage::{RowId, ValueRef};
@@ -7,13 +9,15 @@ use aerostat_txn::Transaction;
 use arrow_array::{ArrayRef, RecordBatch};
 use arrow_schema::SchemaRef;
 
+use load::Load;
+
 use crate::{
-    Kind, Program, Stop, Written,
-    columns::{array, physical},
+    Kind, Stop, Written,
+    columns::array,
     expression::{Condition, Expr, NoRow, Row, evaluate},
     find::Find,
     input::Values,
-    load::Load,
+    target::Target,
 };
 
 /// A bound write.
@@ -50,7 +54,7 @@ impl Write {
 
     pub(crate) fn run(
         &self,
-        program: &Program,
+        target: &Target,
         transaction: &Transaction,
         values: &Values<'_>,
     ) -> Result<Written, Stop> {
@@ -63,18 +67,18 @@ impl Write {
                     evaluate(row, &NoRow, values, &mut new)?;
                     self.check(&new[from..], values, &mut returned)?;
                 }
-                let table = &program.table;
+                let table = &target.table;
                 // A row without arrays around its values costs half as much.
                 if rows.len() == 1 {
-                    Self::settle(program, &mut new)?;
+                    target.settle(&mut new)?;
                     table.insert_row(transaction, &new)?
                 } else {
-                    table.insert(transaction, &self.batch(program, &new)?)?
+                    table.insert(transaction, &self.batch(target, &new)?)?
                 }
             }
-            Change::Load(load) => return load.run(self, program, transaction, values),
+            Change::Load(load) => return load.run(self, target, transaction, values),
             Change::Update(find, columns) => {
-                let view = program.table.view(transaction.snapshot().clone());
+                let view = target.table.view(transaction.snapshot().clone());
                 let (mut ids, mut new) = (Vec::new(), Vec::with_capacity(columns.len()));
                 find.each(&view, values, |row| {
                     let from = new.len();
@@ -85,18 +89,18 @@ impl Write {
                 match ids.as_slice() {
                     [] => columns.iter().try_for_each(|value| value.settle(values))?,
                     [id] => {
-                        Self::settle(program, &mut new)?;
+                        target.settle(&mut new)?;
                         view.update_row(transaction, *id, &new)?;
                     }
                     ids => {
-                        view.update(transaction, ids, &self.batch(program, &new)?)?;
+                        view.update(transaction, ids, &self.batch(target, &new)?)?;
                     }
                 }
                 let rows = ids.len() as u64;
-                return self.written(program, rows, &returned);
+                return self.written(target, rows, &returned);
             }
             Change::Delete(find) => {
-                let view = program.table.view(transaction.snapshot().clone());
+                let view = target.table.view(transaction.snapshot().clone());
                 let mut ids: Vec<RowId> = Vec::new();
                 find.each(&view, values, |row| {
                     ids.push(row.id());
@@ -106,14 +110,14 @@ impl Write {
                     view.delete(transaction, &ids)?;
                 }
                 let rows = ids.len() as u64;
-                return self.written(program, rows, &returned);
+                return self.written(target, rows, &returned);
             }
         };
-        self.written(program, rows, &returned)
+        self.written(target, rows, &returned)
     }
 
     /// Looks at a new row before it is written.
-    pub(crate) fn check<'a>(
+    fn check<'a>(
         &'a self,
         row: &[ValueRef<'a>],
         values: &Values<'a>,
@@ -139,22 +143,9 @@ impl Write {
         }
     }
 
-    /// Brings a row's values into the physical forms of their columns.
-    pub(crate) fn settle(program: &Program, new: &mut [ValueRef<'_>]) -> Result<(), Stop> {
-        let columns = &program.table.schema().columns;
-        for (value, column) in new.iter_mut().zip(columns) {
-            *value = physical(column.ty, *value).ok_or(Stop::Unfit)?;
-        }
-        Ok(())
-    }
-
     /// Whole rows of the table, as storage takes them.
-    pub(crate) fn batch(
-        &self,
-        program: &Program,
-        new: &[ValueRef<'_>],
-    ) -> Result<RecordBatch, Stop> {
-        let columns = &program.table.schema().columns;
+    fn batch(&self, target: &Target, new: &[ValueRef<'_>]) -> Result<RecordBatch, Stop> {
+        let columns = &target.table.schema().columns;
         let width = columns.len();
         let arrays: Vec<ArrayRef> = columns
             .iter()
@@ -166,14 +157,14 @@ impl Write {
 
     fn written(
         &self,
-        program: &Program,
+        target: &Target,
         rows: u64,
         returned: &[ValueRef<'_>],
     ) -> Result<Written, Stop> {
         let returned = match &self.returning {
             Some(outputs) => {
                 let rows = returned.len() / outputs.len();
-                Some(vec![program.batch(returned, rows)?])
+                Some(vec![target.batch(returned, rows)?])
             }
             None => None,
         };

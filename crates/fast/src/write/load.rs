@@ -8,14 +8,15 @@ use aerostat_txn::Transaction;
 use aerostat_types::SqlType;
 use arrow_array::RecordBatch;
 
+use super::Write;
 use crate::{
-    Program, Stop, Written,
+    Stop, Written,
     arrays::Arrays,
     expression::{Condition, Expr, NoRow, Row, evaluate, fitted},
     fit::fit_of_sql,
     input::Values,
     rows::{Cell, Cells},
-    write::Write,
+    target::Target,
 };
 
 /// Bytes of texts after which rows are written: a parameter may stand in each of them.
@@ -94,7 +95,7 @@ impl Load {
     pub(crate) fn run(
         &self,
         write: &Write,
-        program: &Program,
+        target: &Target,
         transaction: &Transaction,
         values: &Values<'_>,
     ) -> Result<Written, Stop> {
@@ -124,7 +125,7 @@ impl Load {
             let place = Place {
                 load: self,
                 write,
-                program,
+                target,
                 transaction,
             };
             let (rows, batch) = place.write_chunk(&chunk, values)?;
@@ -141,11 +142,11 @@ impl Load {
     fn fill<'a>(
         &'a self,
         cells: &'a [Cell<'a>],
-        program: &Program,
+        target: &Target,
         values: &Values<'a>,
         row: &mut Vec<ValueRef<'a>>,
     ) -> Result<(), Stop> {
-        let columns = &program.table.schema().columns;
+        let columns = &target.table.schema().columns;
         for (source, column) in self.sources.iter().zip(columns) {
             let own = || {
                 source
@@ -188,7 +189,7 @@ enum Reader<'t> {
 struct Place<'p> {
     load: &'p Load,
     write: &'p Write,
-    program: &'p Program,
+    target: &'p Target,
     transaction: &'p Transaction,
 }
 
@@ -202,14 +203,14 @@ impl Place<'_> {
         let Place {
             load,
             write,
-            program,
+            target,
             ..
         } = *self;
         let (mut rows, mut returned) = (Vec::new(), Vec::new());
         let (mut written, mut bytes) = (0, 0);
         for cells in chunk.chunks(load.types.len()) {
             let from = rows.len();
-            load.fill(cells, program, values, &mut rows)?;
+            load.fill(cells, target, values, &mut rows)?;
             write.check(&rows[from..], values, &mut returned)?;
             bytes += bytes_of(&rows[from..]);
             if bytes >= BATCH_BYTES || rows.len() >= BATCH_VALUES {
@@ -223,7 +224,7 @@ impl Place<'_> {
         let returned = match &write.returning {
             // The planner's way reserves the memory of what is returned.
             Some(_) if bytes_of(&returned) > BATCH_BYTES => return Err(Stop::Unfit),
-            Some(outputs) => Some(program.batch(&returned, returned.len() / outputs.len())?),
+            Some(outputs) => Some(target.batch(&returned, returned.len() / outputs.len())?),
             None => None,
         };
         Ok((written, returned))
@@ -234,19 +235,19 @@ impl Place<'_> {
         let Place {
             load,
             write,
-            program,
+            target,
             transaction,
         } = *self;
         let written = match &load.on_conflict {
             Some(on_conflict) => self.upsert(on_conflict, rows, values)?,
             // A single row is written where its values lie, however long these are.
             None if rows.len() == load.sources.len() => {
-                Write::settle(program, rows)?;
-                program.table.insert_row(transaction, rows)?
+                target.settle(rows)?;
+                target.table.insert_row(transaction, rows)?
             }
             None => {
-                let batch = write.batch(program, rows)?;
-                program.table.insert(transaction, &batch)?
+                let batch = write.batch(target, rows)?;
+                target.table.insert(transaction, &batch)?
             }
         };
         rows.clear();
@@ -263,11 +264,11 @@ impl Place<'_> {
     ) -> Result<u64, Stop> {
         let Place {
             write,
-            program,
+            target,
             transaction,
             ..
         } = *self;
-        let columns = &program.table.schema().columns;
+        let columns = &target.table.schema().columns;
         let width = columns.len();
         // A NULL that may not be is an error also of a row that is not inserted.
         let is_refused = |(value, at): (&ValueRef<'_>, usize)| {
@@ -276,8 +277,8 @@ impl Place<'_> {
         if rows.iter().zip((0..width).cycle()).any(is_refused) {
             return Err(Stop::Unfit);
         }
-        let view = program.table.view(transaction.snapshot().clone());
-        let batch = write.batch(program, rows)?;
+        let view = target.table.view(transaction.snapshot().clone());
+        let batch = write.batch(target, rows)?;
         let constraints = &on_conflict.constraints;
         let found = view.in_the_way(transaction, &batch, constraints)?;
         let mut free = Vec::with_capacity(rows.len());
@@ -295,7 +296,7 @@ impl Place<'_> {
         let mut written = match free.len() {
             0 => 0,
             all if all == rows.len() => self.insert_free(&batch, constraints)?,
-            _ => self.insert_free(&write.batch(program, &free)?, constraints)?,
+            _ => self.insert_free(&write.batch(target, &free)?, constraints)?,
         };
         if let Some(update) = &on_conflict.update {
             written += self.update(update, &view, &pairs, values)?;
@@ -304,7 +305,7 @@ impl Place<'_> {
     }
 
     fn insert_free(&self, rows: &RecordBatch, constraints: &[String]) -> Result<u64, Stop> {
-        let inserted = self.program.table.insert(self.transaction, rows);
+        let inserted = self.target.table.insert(self.transaction, rows);
         inserted.map_err(|error| match error {
             // Somebody was faster.
             StorageError::UniqueViolation { constraint, .. }
@@ -344,7 +345,7 @@ impl Place<'_> {
         if ids.is_empty() {
             return Ok(0);
         }
-        let batch = self.write.batch(self.program, &rows)?;
+        let batch = self.write.batch(self.target, &rows)?;
         Ok(view.update(self.transaction, &ids, &batch)?)
     }
 }
