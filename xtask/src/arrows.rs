@@ -30,7 +30,9 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     // Tests make tenants to back up.
     ("objects", &["types", "memory", "storage"]),
     ("fast", &["types", "txn", "memory", "storage"]),
-    ("semantics", &["types"]),
+    ("api", &["types", "fast"]),
+    ("sql", &["types", "txn"]),
+    ("semantics", &["types", "sql"]),
     ("advice", &["types"]),
     ("schedule", &["types"]),
     ("calibrate", &[]),
@@ -57,6 +59,8 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "memory",
             "storage",
             "fast",
+            "api",
+            "sql",
             "schedule",
             "semantics",
             "advice",
@@ -74,7 +78,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "query",
         ],
     ),
-    ("gateway", &["types", "query"]),
+    ("gateway", &["types", "api", "query"]),
     ("workload", &["types"]),
     (
         "server",
@@ -102,7 +106,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
 /// Foreign crates, by prefix, and the crates of ours that alone may know them.
 const ONLY: &[(&str, &[&str])] = &[
     ("datafusion", &["semantics", "query"]),
-    ("sqlparser", &["semantics", "query"]),
+    ("sqlparser", &["sql", "semantics", "query"]),
     ("pgwire", &["gateway"]),
     // DataFusion has it below its own names; `features` only says with which features.
     ("object_store", &["objects", "features"]),

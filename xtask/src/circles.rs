@@ -23,10 +23,8 @@ const CIRCLES: &[(&str, usize, usize)] = &[
     ("embedded", 4, 0),
     ("gateway", 2, 6),
     ("lab", 4, 0),
-    ("query", 18, 87),
-    ("semantics", 11, 13),
+    ("query", 14, 79),
     ("storage", 2, 0),
-    ("txn", 12, 0),
     ("types", 2, 0),
     ("workload", 4, 0),
 ];

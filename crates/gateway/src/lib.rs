@@ -43,7 +43,7 @@ mod threads;
 mod value;
 mod wire;
 
-pub(crate) use aerostat_query::api;
+pub(crate) use aerostat_api as api;
 
 pub use backend::{Backend, BackendSession, Canceller, Kept};
 pub use engine::serve;

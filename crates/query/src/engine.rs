@@ -11,26 +11,6 @@ use std::{
     time::Duration,
 };
 
-use aerostat_advice::Machine;
-use aerostat_memory::Governor;
-use aerostat_schedule::Scheduler;
-use aerostat_semantics::functions;
-use aerostat_storage::{FreezeBacklog, backup::Places};
-use aerostat_txn::{AdvisoryLocks, TxnManager};
-use aerostat_types::{ErrorKind, SqlError, TenantId};
-use datafusion::{
-    common::{Result, config::ConfigNonZeroUsize},
-    execution::{
-        SessionState, SessionStateBuilder,
-        disk_manager::DiskManagerBuilder,
-        runtime_env::{RuntimeEnv, RuntimeEnvBuilder},
-    },
-    physical_optimizer::{PhysicalOptimizerRule, optimizer::PhysicalOptimizer},
-    prelude::SessionConfig,
-};
-use parking_lot::Mutex;
-use tokio::{runtime::Handle, sync::Semaphore};
-
 use crate::{
     admin::{Node, NodeError},
     api::RoleInfo,
@@ -47,9 +27,27 @@ use crate::{
     session::{Controls, Session, commit::Commits, facts::Sessions, memory::Spare, readers, waits},
     spill::{SpillLimits, SpillSpace, TenantSpill},
     star::StarPlanner,
-    statement::RESERVED,
     turns::follow_tasks,
 };
+use aerostat_advice::Machine;
+use aerostat_memory::Governor;
+use aerostat_schedule::Scheduler;
+use aerostat_sql::tree::RESERVED;
+use aerostat_storage::{FreezeBacklog, backup::Places};
+use aerostat_txn::{AdvisoryLocks, TxnManager};
+use aerostat_types::{ErrorKind, SqlError, TenantId};
+use datafusion::{
+    common::{Result, config::ConfigNonZeroUsize},
+    execution::{
+        SessionState, SessionStateBuilder,
+        disk_manager::DiskManagerBuilder,
+        runtime_env::{RuntimeEnv, RuntimeEnvBuilder},
+    },
+    physical_optimizer::{PhysicalOptimizerRule, optimizer::PhysicalOptimizer},
+    prelude::SessionConfig,
+};
+use parking_lot::Mutex;
+use tokio::{runtime::Handle, sync::Semaphore};
 
 /// Rows of a batch between operators, and of a vector in storage.
 const BATCH_ROWS: usize = 8_192;
@@ -519,7 +517,7 @@ pub(crate) fn base_state(threads: usize) -> SessionState {
     builder = builder.with_physical_optimizer_rules(rules);
     builder = builder.with_optimizer_rules(aerostat_semantics::optimizer_rules());
     let mut state = builder.build();
-    functions::register(&mut state);
+    aerostat_semantics::register(&mut state);
     state
 }
 

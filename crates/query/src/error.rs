@@ -1,24 +1,21 @@
-//! From DataFusion's, Arrow's and storage's errors to the one a user sees.
+//! From DataFusion's and Arrow's errors to the one a user sees.
 //!
 //! Our own code raises [`SqlError`]s, which travel through DataFusion as
 //! external errors and come out here as they went in. What DataFusion itself
 //! finds wrong is recognised by variant where there is one, by wording where
 //! there is none; the tests below hold the wordings.
 
-use std::{error::Error, io, iter::successors, sync::Arc};
+use std::{error::Error, io, iter::successors};
 
-use aerostat_memory::MemoryError;
+use crate::failure::{is_full, out_of_memory};
 pub(crate) use aerostat_semantics::external;
 use aerostat_semantics::name_of_arrow;
-use aerostat_storage::StorageError;
-use aerostat_txn::CommitError;
+use aerostat_sql::{names::visible_name, statement::Source};
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::{
     arrow::{datatypes::DataType, error::ArrowError},
     common::{DataFusionError, SchemaError, TableReference},
 };
-
-use crate::{plan::visible_name, statement::Source};
 
 /// The user's error for one of DataFusion's, with a position in the statement where one is known.
 pub(crate) fn from_datafusion(error: DataFusionError, source: &Source) -> SqlError {
@@ -32,127 +29,6 @@ pub(crate) fn from_datafusion(error: DataFusionError, source: &Source) -> SqlErr
 /// The error of our own that another hides.
 pub(crate) fn ours(error: &DataFusionError) -> Option<&SqlError> {
     find(error)
-}
-
-/// The user's error for one of storage's.
-pub(crate) fn from_storage(error: StorageError) -> SqlError {
-    let message = error.to_string();
-    match error {
-        StorageError::NotNull { table, column } => {
-            let mut error = SqlError::new(ErrorKind::NotNullViolation, message);
-            error.object = Some(Box::new((String::new(), table, Some(column))));
-            error
-        }
-        StorageError::UniqueViolation {
-            table,
-            constraint,
-            detail,
-        } => {
-            let mut error = SqlError::new(
-                ErrorKind::UniqueViolation,
-                format!("duplicate key value violates unique constraint \"{constraint}\""),
-            )
-            .with_detail(detail)
-            .with_constraint(constraint);
-            error.object = Some(Box::new((String::new(), table, None)));
-            error
-        }
-        StorageError::IndexNotUnique { detail, .. } => {
-            SqlError::new(ErrorKind::UniqueViolation, message).with_detail(detail)
-        }
-        StorageError::IndexExists { .. } => SqlError::new(ErrorKind::DuplicateTable, message),
-        StorageError::Conflict => SqlError::new(
-            ErrorKind::SerializationFailure,
-            "could not serialize access due to concurrent update",
-        )
-        .with_hint("Run the statement again."),
-        StorageError::Deadlock => SqlError::new(ErrorKind::DeadlockDetected, "deadlock detected")
-            .with_hint("Run the statement again."),
-        StorageError::LockTimeout => SqlError::new(
-            ErrorKind::LockNotAvailable,
-            "canceling statement due to lock timeout",
-        ),
-        StorageError::LockNotAvailable { table } => SqlError::new(
-            ErrorKind::LockNotAvailable,
-            format!("could not obtain lock on row in relation \"{table}\""),
-        ),
-        StorageError::TooManyLocks(_) => SqlError::new(ErrorKind::OutOfMemory, message)
-            .with_hint("Lock fewer rows together with other transactions, or end some of these."),
-        StorageError::Cancelled => canceled(),
-        StorageError::OutOfMemory(cause) => SqlError::new(ErrorKind::OutOfMemory, "out of memory")
-            .with_detail(cause.to_string())
-            .with_hint("Raise the database's memory_max or the server's --memory, or remove data."),
-        StorageError::Map(cause) => no_mapping(&cause),
-        StorageError::ValueTooLong { .. } | StorageError::RowTooWide { .. } => {
-            SqlError::new(ErrorKind::ProgramLimitExceeded, message)
-        }
-        StorageError::TooManyColumns { .. } => SqlError::new(ErrorKind::TooManyColumns, message),
-        StorageError::Commit(CommitError::Cancelled) => canceled(),
-        error @ StorageError::Commit(CommitError::InDoubt(_)) => {
-            SqlError::new(ErrorKind::TransactionResolutionUnknown, message)
-                .with_detail(causes(&error))
-        }
-        error @ (StorageError::Commit(_) | StorageError::Log(_) | StorageError::Checkpoint(_)) => {
-            let is_full = chain(&error).any(is_full);
-            let (kind, hint) = match is_full {
-                true => (
-                    ErrorKind::DiskFull,
-                    "Free space on the disk of the data folder; changes are taken again within seconds.",
-                ),
-                false => (
-                    ErrorKind::IoError,
-                    "See to the disk of the data folder; once it works, changes are taken again within seconds.",
-                ),
-            };
-            SqlError::new(kind, message)
-                .with_detail(causes(&error))
-                .with_hint(hint)
-        }
-        _ => SqlError::new(ErrorKind::Internal, message),
-    }
-}
-
-/// The operating system gave no memory, though the budgets had some.
-fn no_mapping(cause: &MemoryError) -> SqlError {
-    let hint = match cause {
-        MemoryError::TooManyMappings { .. } => {
-            "Raise the system's limit: sysctl -w vm.max_map_count=1048576, and in /etc/sysctl.d."
-        }
-        _ => {
-            "Lower the server's --memory, or look at the system's limits: ulimit -v, vm.max_map_count."
-        }
-    };
-    SqlError::new(ErrorKind::OutOfMemory, "out of memory")
-        .with_detail(cause.to_string())
-        .with_hint(hint)
-}
-
-/// What caused an error, from the nearest cause to the farthest.
-pub(crate) fn causes(error: &dyn Error) -> String {
-    let mut texts = Vec::new();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        texts.push(cause.to_string());
-        next = cause.source();
-    }
-    texts.join(": ")
-}
-
-/// The error of a statement that the user cancelled.
-pub(crate) fn canceled() -> SqlError {
-    SqlError::new(
-        ErrorKind::QueryCanceled,
-        "canceling statement due to user request",
-    )
-}
-
-/// The error of a statement that asks for more than there is.
-pub(crate) fn out_of_memory(detail: String) -> SqlError {
-    SqlError::new(ErrorKind::OutOfMemory, "out of memory")
-        .with_detail(detail)
-        .with_hint(
-            "Raise the database's memory_max or the server's --memory, or ask for less at once.",
-        )
 }
 
 fn convert(error: &DataFusionError) -> SqlError {
@@ -233,14 +109,6 @@ fn cause<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'stati
     }
 }
 
-/// Whether the disk took no more.
-pub(crate) fn is_full(error: &(dyn Error + 'static)) -> bool {
-    use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
-    let shared = error.downcast_ref::<Arc<io::Error>>().map(|error| &**error);
-    let error = shared.or_else(|| error.downcast_ref());
-    error.is_some_and(|error| matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge))
-}
-
 fn from_arrow(error: &ArrowError) -> SqlError {
     match error {
         ArrowError::DivideByZero => SqlError::new(ErrorKind::DivisionByZero, "division by zero"),
@@ -278,7 +146,7 @@ fn from_schema(error: &SchemaError) -> SqlError {
                 same.next().is_some()
             };
             let is_meant = |other: &datafusion::prelude::Column| {
-                other.name.contains(crate::statement::RESERVED)
+                other.name.contains(aerostat_sql::tree::RESERVED)
                     && visible_name(&other.name) == field.name
                     && (field.relation.is_none() || other.relation == field.relation)
             };

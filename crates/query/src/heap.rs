@@ -30,7 +30,7 @@ use aerostat_types::{OutOfMemory, SqlError};
 use datafusion::arrow::array::RecordBatch;
 use parking_lot::Mutex;
 
-use crate::{error::out_of_memory, session::cancel::Cancellation};
+use crate::{failure::out_of_memory, session::cancel::Cancellation};
 
 /// What the statements of a tenant may hold together without anybody's asking: their plans, and
 /// batches of 8,192 rows of some columns between operators. A share for each would let a hundred

@@ -17,14 +17,13 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
 pub mod admin;
-pub mod api;
 pub mod catalog;
 pub mod ddl;
 mod dml;
 mod engine;
 mod error;
+mod failure;
 mod heap;
-mod lines;
 mod memory_pool;
 mod notify;
 pub mod pgcatalog;
@@ -35,19 +34,18 @@ pub mod sequence;
 mod session;
 mod spill;
 mod star;
-mod statement;
 mod turns;
 mod upkeep;
 mod usage;
-pub mod utility;
 
+pub use aerostat_api as api;
+pub use aerostat_sql::statement::Statement;
 pub use engine::{
     DatabaseStatistics, Engine, EngineOptions, NoObserver, Observer, StatementRecord,
 };
 pub use pgcatalog::DatabaseState;
 pub use session::{CancelHandle, Controls, Held, Prepared, Sent, Session};
 pub use spill::{DiskQuantity, SpillLimits};
-pub use statement::Statement;
 pub use upkeep::UpkeepOptions;
 
 /// The PostgreSQL version whose behaviour is followed, as clients are told it.

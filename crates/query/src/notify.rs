@@ -23,7 +23,7 @@ use aerostat_types::{ErrorKind, SqlError};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::seldom::Seldom;
+use crate::{api::Notification, seldom::Seldom};
 
 /// What the notifications of a database may take that some session has yet to tell its client: a
 /// session that stays in a transaction is told nothing before its end.
@@ -31,18 +31,6 @@ const QUEUED_BYTES_MAX: usize = 16 << 20;
 
 /// What a notification takes beside its texts, with its places in the queues of a few sessions.
 const NOTIFICATION_BYTES: usize = 128;
-
-/// A NOTIFY, once its transaction has committed.
-#[derive(Debug)]
-pub struct Notification {
-    /// The number of the session that it is from.
-    pub sender: i32,
-    /// Its channel.
-    pub channel: String,
-    /// What it says.
-    pub payload: String,
-    _room: Room,
-}
 
 /// A part of what a database's notifications may take, given back when dropped.
 #[derive(Debug)]
@@ -56,17 +44,6 @@ impl Drop for Room {
         self.channels
             .queued_bytes
             .fetch_sub(self.bytes, Ordering::Relaxed);
-    }
-}
-
-impl Notification {
-    pub(crate) fn new(sender: i32, channel: &str, payload: &str, room: Room) -> Self {
-        Self {
-            sender,
-            channel: channel.to_owned(),
-            payload: payload.to_owned(),
-            _room: room,
-        }
     }
 }
 

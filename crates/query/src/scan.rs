@@ -57,7 +57,8 @@ use self::{
     run_time::Narrower,
 };
 use crate::{
-    error::{external, from_storage},
+    error::external,
+    failure::from_storage,
     usage::{RecordedScan, Usage},
 };
 

@@ -34,7 +34,8 @@ use tempfile::{Builder, TempPath};
 use tokio_util::io::ReaderStream;
 
 use crate::{
-    error::{canceled, is_full, ours},
+    error::ours,
+    failure::{canceled, is_full},
     heap::stop_current,
 };
 

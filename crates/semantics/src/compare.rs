@@ -13,9 +13,11 @@ use datafusion::common::{DFSchema, Result, ScalarValue};
 use datafusion::logical_expr::expr::{Exists, InSubquery};
 use datafusion::logical_expr::{Cast, Expr, ExprSchemable, Operator};
 
-use super::{Operand, equal, literal_as, no_operator, operand, operator, raise, type_name};
+use super::{Operand, equal, literal_as, no_operator, operand, raise, type_name};
+use crate::functions::cast::DAY_MICROS;
 use crate::functions::cast::{self, POWERS_OF_TEN, Zone, rescale};
-use crate::functions::temporal::{DAY_MICROS, Temporal};
+use crate::functions::common_type::{common_time, common_type};
+use crate::functions::temporal::Temporal;
 
 pub(super) fn is_comparison(op: Operator) -> bool {
     matches!(
@@ -86,9 +88,28 @@ fn sides(
 fn beside_list(literal: Expr, other: &Expr, schema: &DFSchema, zone: &Zone) -> Result<Expr> {
     let (_, field) = other.to_field(schema)?;
     match field.data_type() {
-        list @ DataType::List(_) => Ok(operator::as_list(&literal, list, zone)?.unwrap_or(literal)),
+        list @ DataType::List(_) => Ok(as_list(&literal, list, zone)?.unwrap_or(literal)),
         _ => Ok(literal),
     }
+}
+
+/// An expression's type if it is an array.
+pub(super) fn list_type(expr: &Expr, schema: &DFSchema) -> Result<Option<DataType>> {
+    let (_, field) = expr.to_field(schema)?;
+    let is_list = matches!(field.data_type(), DataType::List(_));
+    Ok(is_list.then(|| field.data_type().clone()))
+}
+
+/// A string literal beside a list, as such a list; nothing for other expressions.
+pub(super) fn as_list(expr: &Expr, list: &DataType, zone: &Zone) -> Result<Option<Expr>> {
+    let value = match expr {
+        Expr::Literal(ScalarValue::Utf8(Some(text)), _) => cast::list_literal(text, list, zone)?,
+        Expr::Literal(ScalarValue::Utf8(None) | ScalarValue::Null, _) => {
+            ScalarValue::try_new_null(list)?
+        }
+        _ => return Ok(None),
+    };
+    Ok(Some(Expr::Literal(value, None)))
 }
 
 /// A literal or parameter beside a value of `ty` as an operator takes it: there are none of varchars, so
@@ -219,18 +240,6 @@ fn exact_literal(value: &ScalarValue, ty: SqlType) -> Option<ScalarValue> {
 fn whole(digits: i128, scale: i8) -> Option<i128> {
     let power = POWERS_OF_TEN.get(usize::try_from(scale).ok()?)?;
     (digits % power == 0).then_some(digits / power)
-}
-
-/// The type in which two different times compare.
-fn common_time(left: SqlType, right: SqlType) -> Option<SqlType> {
-    use SqlType::{Date, Timestamp, TimestampTz};
-    match (left, right) {
-        (Date | Timestamp | TimestampTz, TimestampTz) | (TimestampTz, Date | Timestamp) => {
-            Some(TimestampTz)
-        }
-        (Date | Timestamp, Date | Timestamp) => Some(Timestamp),
-        _ => None,
-    }
 }
 
 fn times(
@@ -503,37 +512,4 @@ pub(super) fn compared_number(left: SqlType, right: SqlType) -> Option<SqlType> 
         precision: digits,
         scale: 0,
     })
-}
-
-/// PostgreSQL's `select_common_type` for two types, the first of which came first: of two that
-/// each become the other, as texts do, that one is taken. A `char(n)` among others is a text.
-pub(super) fn common_type(a: SqlType, b: SqlType) -> Option<SqlType> {
-    if a == b {
-        return Some(a);
-    }
-    if a.is_text() && b.is_text() {
-        return Some(match a {
-            SqlType::Varchar(_) => SqlType::Varchar(None),
-            _ => SqlType::Text,
-        });
-    }
-    if cast::is_number(a) && cast::is_number(b) {
-        return Some(if rank(a) >= rank(b) { a } else { b });
-    }
-    if a.oid() == b.oid() {
-        Some(a)
-    } else {
-        common_time(a, b)
-    }
-}
-
-fn rank(ty: SqlType) -> u8 {
-    match ty {
-        SqlType::SmallInt => 0,
-        SqlType::Integer => 1,
-        SqlType::BigInt => 2,
-        SqlType::Numeric { .. } => 3,
-        SqlType::Real => 4,
-        _ => 5,
-    }
 }

@@ -46,12 +46,12 @@ mod guard;
 mod lists;
 mod literals;
 mod null_equal;
-mod operand;
 mod operator;
 mod order;
 mod pattern;
 mod placeholders;
 mod planner;
+mod precision;
 mod recursive;
 mod repeated;
 mod rule;
@@ -61,15 +61,16 @@ mod stoppable;
 #[cfg(test)]
 pub(crate) mod tests;
 mod totals;
+mod type_names;
 mod types;
 mod unnest;
-pub mod walk;
 
 use std::sync::Arc;
 
-use aerostat_types::{ErrorKind, SqlError, SqlType};
+use aerostat_types::{ErrorKind, SqlError};
 use arrow::datatypes::DataType;
 use datafusion::common::DataFusionError;
+use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::Operator;
 use datafusion::logical_expr::planner::{ExprPlanner, TypePlanner};
 use datafusion::optimizer::analyzer::type_coercion::TypeCoercion;
@@ -77,12 +78,13 @@ use datafusion::optimizer::common_subexpr_eliminate::CommonSubexprEliminate;
 use datafusion::optimizer::{Analyzer, AnalyzerRule, Optimizer, OptimizerRule};
 
 pub use constants::compute_constants;
-pub use literals::{any_of, array_items, type_literals};
-pub(crate) use operand::{Operand, literal_as, operand};
+pub use functions::array_text::array_items;
+pub(crate) use functions::operand::{Operand, literal_as, operand};
+pub use literals::{any_of, type_literals};
 pub use repeated::count_repeated;
 pub use rule::resolve_constant;
-pub(crate) use types::ANY_NUMERIC;
-pub use types::name_of_arrow;
+pub use type_names::name_of_arrow;
+pub(crate) use type_names::{ANY_NUMERIC, type_name};
 
 /// Rules that stand right before DataFusion's `TypeCoercion`.
 pub(crate) fn before_type_coercion() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
@@ -138,6 +140,15 @@ pub fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     rules.into_iter().map(stoppable::optimizer).collect()
 }
 
+/// Registers every function of ours, over DataFusion's of the same name.
+pub fn register(state: &mut SessionState) {
+    let registered = functions::register(state).and_then(|()| unnest::register(state));
+    if let Err(error) = registered {
+        // A session's own registry takes every function.
+        tracing::error!(%error, "a function could not be registered");
+    }
+}
+
 /// SQL type names to Arrow fields.
 pub fn type_planner() -> Arc<dyn TypePlanner> {
     Arc::new(types::PostgresTypes)
@@ -156,29 +167,6 @@ pub fn external(error: impl Into<SqlError>) -> DataFusionError {
 /// An error of ours by kind and message, on its way through DataFusion.
 pub(crate) fn raise(kind: ErrorKind, message: impl Into<String>) -> DataFusionError {
     external(SqlError::new(kind, message))
-}
-
-/// A type as PostgreSQL's messages name it: without modifiers.
-pub(crate) fn type_name(ty: SqlType) -> &'static str {
-    match ty {
-        SqlType::Boolean => "boolean",
-        SqlType::SmallInt => "smallint",
-        SqlType::Integer => "integer",
-        SqlType::BigInt => "bigint",
-        SqlType::Real => "real",
-        SqlType::Double => "double precision",
-        SqlType::Numeric { .. } => "numeric",
-        SqlType::Char(_) => "character",
-        SqlType::Varchar(_) => "character varying",
-        SqlType::Text => "text",
-        SqlType::Bytea => "bytea",
-        SqlType::Uuid => "uuid",
-        SqlType::Date => "date",
-        SqlType::Time => "time without time zone",
-        SqlType::Timestamp => "timestamp without time zone",
-        SqlType::TimestampTz => "timestamp with time zone",
-        SqlType::Interval => "interval",
-    }
 }
 
 /// PostgreSQL's error for an operator that has no meaning for its operands.

@@ -45,6 +45,7 @@
 
 use std::ops::ControlFlow;
 
+use aerostat_sql::walk;
 use aerostat_types::{ErrorKind, SqlError, SqlType};
 use datafusion::common::DataFusionError;
 use datafusion::sql::sqlparser::ast::{
@@ -54,9 +55,10 @@ use datafusion::sql::sqlparser::ast::{
     UnaryOperator, Value, ValueWithSpan, VisitMut, VisitorMut, WindowType,
 };
 
-use crate::functions::cast::{self, Zone};
-use crate::types;
-use crate::walk;
+use crate::{
+    functions::cast::{self, Zone},
+    precision, types,
+};
 
 mod array;
 mod calls;
@@ -69,8 +71,7 @@ use choice::{null_if_literal, same_as_literal, typed_branch};
 use number::{bare, bare_frame, fits_numeric, is_number, is_wrapped, literal_type, negate};
 use tuples::{compare_rows, is_comparison, is_row_beside_value, members, row_in_list};
 
-pub use array::{any_of, array_items};
-pub(crate) use calls::items_keep_part;
+pub use array::any_of;
 
 /// Rewrites a query, DML statement or expression as the module says. Call it
 /// once between parser and planner; a second call changes nothing.
@@ -217,11 +218,11 @@ fn rewrite(expr: &mut Expr) -> Result<(), SqlError> {
                 wrap(expr, data_type);
             }
         }
-        Expr::Cast { data_type, .. } if calls::digits(data_type).is_some() => {
+        Expr::Cast { data_type, .. } if precision::digits(data_type).is_some() => {
             let digits = calls::take_digits(data_type);
             *expr = calls::rounded(std::mem::replace(expr, null()), digits);
         }
-        Expr::TypedString(typed) if calls::digits(&typed.data_type).is_some() => {
+        Expr::TypedString(typed) if precision::digits(&typed.data_type).is_some() => {
             check_text(&typed.value.value, &typed.data_type)?;
             let digits = calls::take_digits(&mut typed.data_type);
             *expr = calls::rounded(std::mem::replace(expr, null()), digits);
@@ -230,9 +231,9 @@ fn rewrite(expr: &mut Expr) -> Result<(), SqlError> {
             expr: value,
             data_type,
             ..
-        } if calls::interval_type(data_type).is_some() => {
+        } if precision::interval_type(data_type).is_some() => {
             calls::check_digits(data_type)?;
-            let ty = calls::interval_type(data_type).unwrap_or_default();
+            let ty = precision::interval_type(data_type).unwrap_or_default();
             *expr = match string_of(value) {
                 Some(text) => calls::interval_of(text, ty)?,
                 None => calls::kept_fields(std::mem::replace(value, null()), ty),
@@ -242,7 +243,7 @@ fn rewrite(expr: &mut Expr) -> Result<(), SqlError> {
             expr: array,
             data_type,
             ..
-        } if matches!(**array, Expr::Array(_)) && items_keep_part(data_type) => {
+        } if matches!(**array, Expr::Array(_)) && precision::items_keep_part(data_type) => {
             if let (Expr::Array(array), Some(item)) =
                 (&mut **array, calls::take_item_type(data_type))
             {
@@ -252,8 +253,8 @@ fn rewrite(expr: &mut Expr) -> Result<(), SqlError> {
                 }
             }
         }
-        Expr::TypedString(typed) if calls::interval_type(&typed.data_type).is_some() => {
-            let ty = calls::interval_type(&typed.data_type).unwrap_or_default();
+        Expr::TypedString(typed) if precision::interval_type(&typed.data_type).is_some() => {
+            let ty = precision::interval_type(&typed.data_type).unwrap_or_default();
             if let Value::SingleQuotedString(text) = &typed.value.value {
                 *expr = calls::interval_of(text, ty)?;
             }

@@ -1,13 +1,12 @@
 //! Which function an operator means for the types of its operands.
 
 use aerostat_types::{ErrorKind, SqlError, SqlType};
-use arrow::datatypes::DataType;
 use datafusion::common::{DFSchema, DataFusionError, Result, ScalarValue};
 use datafusion::functions_nested::concat::{array_append_udf, array_concat_udf, array_prepend_udf};
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::{BinaryExpr, Cast, Expr, ExprSchemable, Operator, lit};
 
-use super::types::blank_padded;
+use super::type_names::blank_padded;
 use super::{Operand, compare, lists, literal_as, no_operator, operand};
 use crate::functions::bounded::bounded;
 use crate::functions::cast::{self, Zone};
@@ -31,8 +30,8 @@ pub(super) fn resolve(
         if matches!(
             op,
             Operator::Lt | Operator::LtEq | Operator::Gt | Operator::GtEq
-        ) && list_type(&left, schema)?.is_some()
-            && list_type(&right, schema)?.is_some()
+        ) && compare::list_type(&left, schema)?.is_some()
+            && compare::list_type(&right, schema)?.is_some()
         {
             // For Arrow an item that is NULL is less than others.
             let order = arrays::call(arrays::Kind::Order, vec![left, right]);
@@ -250,40 +249,24 @@ fn array_prepend(item: Expr, list: Expr) -> Expr {
 
 /// Arrays one behind the other, or an array and an item. What has no type yet is an array, too.
 fn concatenate_lists(left: Expr, right: Expr, schema: &DFSchema, zone: &Zone) -> Result<Expr> {
-    let (l, r) = (list_type(&left, schema)?, list_type(&right, schema)?);
+    let (l, r) = (
+        compare::list_type(&left, schema)?,
+        compare::list_type(&right, schema)?,
+    );
     Ok(match (l, r) {
         (Some(_), None) if is_null(&right) => left,
         (None, Some(_)) if is_null(&left) => right,
-        (Some(ty), None) => match as_list(&right, &ty, zone)? {
+        (Some(ty), None) => match compare::as_list(&right, &ty, zone)? {
             Some(right) => array_concat(vec![left, right]),
             None => array_append(left, right),
         },
-        (None, Some(ty)) => match as_list(&left, &ty, zone)? {
+        (None, Some(ty)) => match compare::as_list(&left, &ty, zone)? {
             Some(left) => array_concat(vec![left, right]),
             None => array_prepend(left, right),
         },
         (Some(_), Some(_)) => array_concat(vec![left, right]),
         (None, None) => binary(left, Operator::StringConcat, right),
     })
-}
-
-/// An expression's type if it is an array.
-pub(super) fn list_type(expr: &Expr, schema: &DFSchema) -> Result<Option<DataType>> {
-    let (_, field) = expr.to_field(schema)?;
-    let is_list = matches!(field.data_type(), DataType::List(_));
-    Ok(is_list.then(|| field.data_type().clone()))
-}
-
-/// A string literal beside a list, as such a list; nothing for other expressions.
-pub(super) fn as_list(expr: &Expr, list: &DataType, zone: &Zone) -> Result<Option<Expr>> {
-    let value = match expr {
-        Expr::Literal(ScalarValue::Utf8(Some(text)), _) => arrays::literal(text, list, zone)?,
-        Expr::Literal(ScalarValue::Utf8(None) | ScalarValue::Null, _) => {
-            ScalarValue::try_new_null(list)?
-        }
-        _ => return Ok(None),
-    };
-    Ok(Some(Expr::Literal(value, None)))
 }
 
 fn arithmetic(

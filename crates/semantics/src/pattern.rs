@@ -6,7 +6,7 @@ use datafusion::logical_expr::expr::{Like, ScalarFunction};
 use datafusion::logical_expr::{BinaryExpr, Expr, Operator};
 
 use super::raise;
-use crate::functions::{regexp, strings};
+use crate::functions::{backslash::with_backslash, regexp, strings};
 
 /// The text of a pattern that is a constant; `Ok(None)` for NULL.
 fn constant(pattern: &Expr, construct: &str) -> Result<Option<String>> {
@@ -78,27 +78,6 @@ pub(super) fn like(mut like: Like) -> Result<Expr> {
         }
     }
     Ok(Expr::Like(like))
-}
-
-/// A LIKE pattern written with the backslash for its escape, or for none.
-pub(crate) fn with_backslash(pattern: &str, escape: Option<char>) -> String {
-    let mut rewritten = String::with_capacity(pattern.len());
-    let mut characters = pattern.chars();
-    while let Some(character) = characters.next() {
-        if Some(character) == escape {
-            let next = characters.next();
-            if matches!(next, None | Some('%' | '_' | '\\')) {
-                rewritten.push('\\');
-            }
-            rewritten.extend(next);
-        } else {
-            if character == '\\' {
-                rewritten.push('\\');
-            }
-            rewritten.push(character);
-        }
-    }
-    rewritten
 }
 
 /// SIMILAR TO becomes a regular expression match.

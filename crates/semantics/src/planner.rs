@@ -13,7 +13,7 @@ use datafusion::logical_expr::planner::{
 use datafusion::logical_expr::{Expr, ExprSchemable, GetFieldAccess, Operator};
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 
-use super::operator;
+use super::{compare, operator};
 use crate::functions::cast::Zone;
 use crate::functions::{arrays, bounded, datetime, math, strings};
 
@@ -135,14 +135,14 @@ fn of_arrays(
         _ => return Ok(None),
     };
     let (l, r) = (
-        operator::list_type(left, schema)?,
-        operator::list_type(right, schema)?,
+        compare::list_type(left, schema)?,
+        compare::list_type(right, schema)?,
     );
     let Some(list) = l.or(r) else {
         return Ok(None);
     };
     let typed = |side: &Expr| -> Result<Expr> {
-        Ok(operator::as_list(side, &list, &Zone::UNSETTLED)?.unwrap_or_else(|| side.clone()))
+        Ok(compare::as_list(side, &list, &Zone::UNSETTLED)?.unwrap_or_else(|| side.clone()))
     };
     Ok(Some(arrays::call(kind, vec![typed(left)?, typed(right)?])))
 }

@@ -16,8 +16,9 @@ use arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion::common::{DataFusionError, Result, ScalarValue};
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, RecursiveQuery};
 
-use super::{compare, external, name_of_arrow, raise, sets, type_name};
+use super::{external, name_of_arrow, raise, sets, type_name};
 use crate::functions::cast::{self, Zone};
+use crate::functions::common_type::common_type;
 
 /// Compares the types of the two terms, and gives the columns of the recursive one those of the other:
 /// `n || 'x'` of a `varchar` is a `text`, of which there is one form only.
@@ -80,7 +81,7 @@ fn check_column(query: &str, number: usize, first: &Field, again: &Field) -> Res
     let (Some(own), Some(other)) = (SqlType::of_field(first), SqlType::of_field(again)) else {
         return check_lists(query, number, first, again);
     };
-    let Some(overall) = compare::common_type(own, other) else {
+    let Some(overall) = common_type(own, other) else {
         let (own, other) = (type_name(own), type_name(other));
         let message = format!("UNION types {own} and {other} cannot be matched");
         return Err(raise(ErrorKind::DatatypeMismatch, message));

@@ -32,8 +32,9 @@ use datafusion::logical_expr::{
 };
 
 use super::compare::{self, named_field};
-use super::{equal, literal_as, operator, raise};
+use super::{equal, literal_as, raise};
 use crate::functions::cast::{self, Zone};
+use crate::functions::common_type;
 
 /// The numbers of equal rows on the left and on the right of INTERSECT ALL and EXCEPT ALL.
 const OCCURRENCES: [&str; 2] = ["\u{1}occurrence", "\u{1}occurrence there"];
@@ -235,7 +236,7 @@ fn lists_of_literals(inputs: &mut [Arc<LogicalPlan>], columns: usize, zone: &Zon
             if let LogicalPlan::Projection(projection) = &**input {
                 let mut outputs = projection.expr.clone();
                 let name = NamePreserver::new_for_projection().save(&outputs[column]);
-                if let Some(typed) = operator::as_list(unaliased(&outputs[column]), &list, zone)? {
+                if let Some(typed) = compare::as_list(unaliased(&outputs[column]), &list, zone)? {
                     outputs[column] = name.restore(typed);
                     let typed = Projection::try_new(outputs, Arc::clone(&projection.input))?;
                     *input = Arc::new(LogicalPlan::Projection(typed));
@@ -293,7 +294,7 @@ fn common_type(
         };
         common = Some(match common {
             None => ty,
-            Some(so_far) => compare::common_type(so_far, ty).ok_or_else(|| {
+            Some(so_far) => common_type::common_type(so_far, ty).ok_or_else(|| {
                 let (left, right) = (super::type_name(so_far), super::type_name(ty));
                 let message = format!("{construct} types {left} and {right} cannot be matched");
                 raise(ErrorKind::DatatypeMismatch, message)
@@ -339,7 +340,7 @@ fn nested_type(input: &LogicalPlan, column: usize) -> Option<SqlType> {
             Known::Foreign => Some(None),
             Known::Type(ty) => Some(Some(ty)),
         });
-    types.reduce(|a, b| compare::common_type(a?, b?))?
+    types.reduce(|a, b| common_type::common_type(a?, b?))?
 }
 
 fn is_union(input: &LogicalPlan) -> bool {

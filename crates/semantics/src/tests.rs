@@ -34,7 +34,7 @@ pub(crate) fn context() -> SessionContext {
         .with_type_planner(super::type_planner())
         .with_optimizer_rules(super::optimizer_rules())
         .build();
-    crate::functions::register(&mut state);
+    crate::register(&mut state);
     let context = SessionContext::new_with_state(state);
     let columns: Vec<(Field, ArrayRef)> = vec![
         (

@@ -111,9 +111,9 @@ pub use conflicts::InTheWay;
 pub use damage::RecoverError;
 pub use error::{COLUMNS_MAX, StorageError};
 
+pub use aerostat_types::Durability;
 pub use freeze::{FreezeBacklog, FreezeReport};
 pub use lock::WaitPolicy;
-pub use log::Durability;
 pub use lookup::Lookup;
 pub use meta::{MetaError, MetaFile};
 pub use narrow::{Bound, NarrowedCounts, Narrowing};

@@ -8,11 +8,14 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
 mod bytes;
+mod copy;
+mod durability;
 mod encoding;
 mod error;
 mod id;
 mod keyword;
 mod layout;
+mod notice;
 mod out_of_memory;
 mod schema;
 mod sql_type;
@@ -21,6 +24,8 @@ pub mod text;
 mod zone;
 
 pub use bytes::{ByteSize, ParseByteSizeError};
+pub use copy::{CopyFormat, CopyHeader, CopyOptions, ForceQuote};
+pub use durability::Durability;
 pub use encoding::{Charset, Encoding, Named, encoding_names};
 pub use error::{ErrorKind, SqlError};
 pub use id::{CommitTs, SegmentNo, TableId, TenantId, TxnId};
@@ -28,6 +33,7 @@ pub use keyword::{
     Keyword, KeywordCategory, keyword_category, keywords, may_name_column, quote_ident,
 };
 pub use layout::{Layout, LayoutError};
+pub use notice::{Notice, NoticeSeverity};
 pub use out_of_memory::OutOfMemory;
 pub use schema::{CheckConstraint, Column, IndexKind, TableIndex, TableSchema};
 pub use sql_type::{

@@ -67,7 +67,7 @@ async fn salt(node: &Node, user: &str) -> String {
 async fn salts_do_not_tell_which_roles_there_are() {
     let secret = NodeSecret([7; 32]);
     let node = async || {
-        let password = aerostat_query::admin::hash_password("pencil").unwrap();
+        let password = aerostat_api::hash_password("pencil").unwrap();
         let fake = Fake {
             password: password.map(|hashed| hashed.parse().unwrap()),
             ..Fake::default()

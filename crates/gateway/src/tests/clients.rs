@@ -32,8 +32,8 @@ async fn connect(
     Ok(client)
 }
 
-fn verifier(password: &str) -> aerostat_query::api::ScramVerifier {
-    let hashed = aerostat_query::admin::hash_password(password).unwrap();
+fn verifier(password: &str) -> aerostat_api::ScramVerifier {
+    let hashed = aerostat_api::hash_password(password).unwrap();
     hashed.unwrap().parse().unwrap()
 }
 

@@ -9,6 +9,7 @@ use std::{
     time::{Duration, UNIX_EPOCH},
 };
 
+use aerostat_sql::utility::RestorePoint;
 use aerostat_storage::{
     Durability,
     backup::{BackupError, BackupInfo, BackupSource, FolderSource, Restore, Until, restore},
@@ -25,8 +26,7 @@ use crate::{
     api::{Notice, NoticeSeverity},
     catalog::node::{DatabaseRecord, Lowered},
     ddl::{Actor, CommandResult},
-    error::{canceled, causes, from_storage},
-    utility::RestorePoint,
+    failure::{canceled, causes, from_storage},
 };
 
 /// What RESTORE DATABASE says.

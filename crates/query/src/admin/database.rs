@@ -6,6 +6,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use aerostat_sql::{
+    grants::PredefinedRole,
+    utility::{DatabaseChange, DatabaseCommand, DatabaseOptions, RoleName},
+};
 use aerostat_storage::backup::{BackupSink, Places};
 use aerostat_txn::CancelToken;
 use aerostat_types::{ErrorKind, SqlError, TenantId};
@@ -19,11 +23,10 @@ use crate::{
     api::{Notice, NoticeSeverity},
     catalog::{
         PUBLIC,
-        node::{Database, DatabaseRecord, Lowered, NodeRecord, PredefinedRole},
+        node::{Database, DatabaseRecord, Lowered, NodeRecord},
     },
     ddl::{Actor, CommandResult},
-    error::canceled,
-    utility::{DatabaseChange, DatabaseCommand, DatabaseOptions, RoleName},
+    failure::canceled,
 };
 
 /// How long sessions of a database that is to be dropped or renamed get to end, as in

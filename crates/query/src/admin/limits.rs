@@ -5,13 +5,11 @@
 //! makes a database with is limited as the database that it is connected to, so that nobody has
 //! more by CREATE DATABASE than by staying where he is.
 
+use aerostat_sql::utility::DatabaseOptions;
 use aerostat_storage::Durability;
 use aerostat_types::{ByteSize, ErrorKind, SqlError};
 
-use crate::{
-    catalog::node::{DatabaseRecord, Lowered},
-    utility::DatabaseOptions,
-};
+use crate::catalog::node::{DatabaseRecord, Lowered};
 
 /// What the operator gave a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

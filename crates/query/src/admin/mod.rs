@@ -34,7 +34,6 @@ mod node;
 mod privilege;
 mod repair;
 mod role;
-mod scram;
 mod stoppable;
 #[cfg(test)]
 mod tests;
@@ -45,4 +44,3 @@ pub use databases::Unopened;
 pub(crate) use node::undefined_role;
 pub use node::{BOOTSTRAP, Node, NodeError};
 pub use repair::{Examined, Verdict, repair};
-pub use scram::{ITERATIONS, hash_password};

@@ -8,6 +8,7 @@ use std::{
 };
 
 use aerostat_memory::Governor;
+use aerostat_sql::grants::PredefinedRole;
 use aerostat_storage::{
     Durability, MetaError, MetaFile, OpenOptions, RecoverError, StorageError, TenantStore,
     backup::{BackupError, Places},
@@ -25,7 +26,7 @@ use crate::{
     api::RoleInfo,
     catalog::{
         FIRST_USER_OID, PUBLIC, RecordError,
-        node::{Database, DatabaseRecord, Lowered, NodeRecord, PredefinedRole, RoleRecord},
+        node::{Database, DatabaseRecord, Lowered, NodeRecord, RoleRecord},
     },
     ddl::{self, Actor},
     pgcatalog::DatabaseState,

@@ -1,5 +1,11 @@
 //! GRANT and REVOKE on databases, and COMMENT ON databases and roles.
 
+use aerostat_sql::{
+    grants::PredefinedRole,
+    utility::{
+        CommentStatement, CommentTarget, DatabasePrivilege, GrantStatement, GrantTarget, Grantee,
+    },
+};
 use aerostat_types::{ErrorKind, SqlError};
 
 use super::{
@@ -8,11 +14,8 @@ use super::{
 };
 use crate::{
     api::{Notice, NoticeSeverity},
-    catalog::{PUBLIC, node::PredefinedRole},
+    catalog::PUBLIC,
     ddl::{self, Actor, CommandResult},
-    utility::{
-        CommentStatement, CommentTarget, DatabasePrivilege, GrantStatement, GrantTarget, Grantee,
-    },
 };
 
 impl Node {

@@ -2,21 +2,23 @@
 
 use std::collections::BTreeSet;
 
+use aerostat_sql::{
+    grants::PredefinedRole,
+    utility::{Password, RoleCommand, RoleName, RoleOptions},
+};
 use aerostat_types::{ErrorKind, SqlError};
 
 use super::{
     databases::Databases,
     node::{BOOTSTRAP_OID, Node, allocate_oid, role_in, undefined_role},
-    scram::hash_password,
 };
 use crate::{
-    api::{Notice, NoticeSeverity},
+    api::{Notice, NoticeSeverity, hash_password},
     catalog::{
         PUBLIC,
-        node::{NodeRecord, PredefinedRole, RoleRecord},
+        node::{NodeRecord, RoleRecord},
     },
     ddl::{Actor, CommandResult, belongings, rename_role},
-    utility::{Password, RoleCommand, RoleName, RoleOptions},
 };
 
 impl Node {

@@ -3,14 +3,15 @@
 use std::{path::Path, sync::Arc};
 
 use aerostat_memory::Governor;
+use aerostat_sql::utility::{self, Utility};
 use aerostat_storage::backup::Folders;
 use aerostat_txn::CancelToken;
 use aerostat_types::{ByteSize, ErrorKind, SqlError};
 
 use super::*;
 use crate::{
+    api::hash_password,
     ddl::{Actor, CommandResult},
-    utility::{self, Utility},
 };
 
 fn open(data: &Path) -> Node {

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use aerostat_sql::deferral::Deferral;
 use aerostat_types::TableIndex;
 use serde::{Deserialize, Serialize};
 
@@ -92,34 +93,6 @@ impl ReferentialAction {
             Self::SetNull => "n",
             Self::SetDefault => "d",
         }
-    }
-}
-
-/// When a constraint is checked.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Deferral {
-    /// At the end of each statement, always.
-    #[default]
-    Never,
-    /// At the end of each statement, unless the transaction says later.
-    Immediate,
-    /// When the transaction commits, unless it says at once.
-    Deferred,
-}
-
-impl Deferral {
-    /// What `pg_get_constraintdef` writes of it.
-    pub fn words(self) -> &'static str {
-        match self {
-            Self::Never => "",
-            Self::Immediate => " DEFERRABLE",
-            Self::Deferred => " DEFERRABLE INITIALLY DEFERRED",
-        }
-    }
-
-    /// Whether a transaction may put the check off.
-    pub fn is_deferrable(self) -> bool {
-        self != Self::Never
     }
 }
 

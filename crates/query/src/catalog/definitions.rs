@@ -28,7 +28,7 @@ use parking_lot::Mutex;
 use super::{
     CatalogState, SchemaEntry, Temporaries, draft::Draft, merge::merge, node::Database, record,
 };
-use crate::error::{canceled, from_storage};
+use crate::failure::{canceled, from_storage};
 
 /// What one transaction defines. Dropping it undoes it.
 pub struct Definitions {

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
+use aerostat_sql::names::QualifiedName;
 use aerostat_storage::Table;
 use aerostat_txn::{CancelToken, LockMode, LockTag};
 use aerostat_types::{Layout, SqlError, TableId, TableIndex, TableSchema};
@@ -14,8 +15,8 @@ use super::{
     name_tag, relation_tag,
 };
 use crate::{
-    ddl::{Actor, Found, QualifiedName},
-    error::from_storage,
+    ddl::{Actor, Found},
+    failure::from_storage,
     sequence::{Counter, Position},
 };
 

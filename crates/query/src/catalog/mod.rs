@@ -28,6 +28,10 @@ use std::{
     },
 };
 
+use aerostat_sql::{
+    deferral::Deferral,
+    grants::{Privilege, SchemaPrivilege},
+};
 use aerostat_storage::Table;
 use aerostat_txn::LockTag;
 use aerostat_types::{Column, ErrorKind, IndexKind, SqlError, TableId, TableIndex};
@@ -38,7 +42,7 @@ use serde::{Deserialize, Serialize};
 use crate::usage::Usage;
 
 pub use comments::PartComments;
-pub use constraint::{Deferral, ForeignKey, IndexEntry, ReferentialAction};
+pub use constraint::{ForeignKey, IndexEntry, ReferentialAction};
 pub use definitions::{Definitions, Mark};
 pub(crate) use definitions::{Effect, forget_index, rename_index};
 pub use draft::{Change, Draft};
@@ -50,13 +54,6 @@ pub use temporary::{OnCommit, PG_TEMP, is_temporary, temporary_schema};
 
 /// The schema that unqualified names go to.
 pub const PUBLIC: &str = "public";
-/// The schema of PostgreSQL's system catalogue.
-pub const PG_CATALOG: &str = "pg_catalog";
-/// The schema of the standard's information views.
-pub const INFORMATION_SCHEMA: &str = "information_schema";
-/// The schema of Aerostat's own system views.
-pub const AEROSTAT: &str = "aerostat";
-
 /// The OID of `pg_catalog`, as in PostgreSQL.
 pub const PG_CATALOG_OID: u32 = 11;
 /// The OID of `public`, as in PostgreSQL 15.
@@ -67,9 +64,6 @@ pub const INFORMATION_SCHEMA_OID: u32 = 13_000;
 pub const AEROSTAT_OID: u32 = 13_001;
 /// The first OID of objects that users make, as in PostgreSQL.
 pub const FIRST_USER_OID: u32 = 16_384;
-
-/// Longest identifier in bytes, as in PostgreSQL (NAMEDATALEN − 1).
-pub const NAME_BYTES_MAX: usize = 63;
 
 /// Everything in one database, at one moment.
 #[derive(Clone)]
@@ -280,23 +274,6 @@ pub struct Grant {
     pub privilege: Privilege,
 }
 
-/// What one may do with a relation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Privilege {
-    /// Read rows.
-    Select,
-    /// Add rows.
-    Insert,
-    /// Change rows.
-    Update,
-    /// Remove rows.
-    Delete,
-    /// Remove all rows at once.
-    Truncate,
-    /// Take numbers from a sequence.
-    Usage,
-}
-
 /// One privilege that a role holds on a schema.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SchemaGrant {
@@ -304,15 +281,6 @@ pub struct SchemaGrant {
     pub role: String,
     /// What it may do.
     pub privilege: SchemaPrivilege,
-}
-
-/// What one may do with a schema.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum SchemaPrivilege {
-    /// Reach the relations in it.
-    Usage,
-    /// Make relations in it.
-    Create,
 }
 
 /// The lock on a relation or schema.

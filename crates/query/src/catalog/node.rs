@@ -11,6 +11,7 @@ use std::{
     },
 };
 
+use aerostat_sql::grants::PredefinedRole;
 use aerostat_storage::{Durability, FreezeBacklog, Recovered, TenantStore};
 use aerostat_types::{ByteSize, TenantId};
 use parking_lot::RwLock;
@@ -63,56 +64,11 @@ impl RoleRecord {
     pub fn is_member_of(&self, role: PredefinedRole) -> bool {
         self.superuser || self.member_of.contains(&role)
     }
-}
 
-/// A role that every node has, and whose members may do what it stands for. Nobody connects as
-/// it, owns anything or is granted anything through it, so it has no record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum PredefinedRole {
-    /// Sets what databases may take of the node.
-    AerostatOperator,
-    /// CHECKPOINT.
-    PgCheckpoint,
-    /// Sees what others' sessions do and how large others' databases are.
-    PgReadAllStats,
-}
-
-impl PredefinedRole {
-    /// All of them.
-    pub const ALL: [Self; 3] = [
-        Self::AerostatOperator,
-        Self::PgCheckpoint,
-        Self::PgReadAllStats,
-    ];
-
-    /// Its name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::AerostatOperator => "aerostat_operator",
-            Self::PgCheckpoint => "pg_checkpoint",
-            Self::PgReadAllStats => "pg_read_all_stats",
-        }
-    }
-
-    /// Its OID: PostgreSQL's, or one that PostgreSQL has for nothing.
-    pub fn oid(self) -> u32 {
-        match self {
-            Self::AerostatOperator => 9_100,
-            Self::PgCheckpoint => 4_544,
-            Self::PgReadAllStats => 3_375,
-        }
-    }
-
-    /// The one of this name.
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|role| role.name() == name)
-    }
-
-    /// As a role is shown: it has none of a role's rights.
-    pub fn record(self) -> RoleRecord {
-        RoleRecord {
-            oid: self.oid(),
+    /// A predefined role as it is shown: it has none of a role's rights.
+    pub fn of_predefined(role: PredefinedRole) -> Self {
+        Self {
+            oid: role.oid(),
             superuser: false,
             login: false,
             create_database: false,

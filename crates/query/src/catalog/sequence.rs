@@ -2,11 +2,12 @@
 
 use std::sync::{Arc, LazyLock};
 
+use aerostat_sql::sequence_text as text;
 use aerostat_types::{Column, SqlType};
 use serde::{Deserialize, Serialize};
 
 use super::{CatalogState, Grant, Relation, SchemaEntry, TableEntry};
-use crate::sequence::{Counter, Definition, text};
+use crate::sequence::{Counter, Definition};
 
 /// A sequence in the catalogue.
 #[derive(Clone)]

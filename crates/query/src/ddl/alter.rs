@@ -5,6 +5,10 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use aerostat_sql::{
+    names::{Place, QualifiedName},
+    utility::{RelationChange, SchemaObject},
+};
 use aerostat_txn::LockMode;
 use aerostat_types::{ErrorKind, SqlError, TableSchema};
 
@@ -14,9 +18,9 @@ use super::{
     expression, index,
     key::duplicate_constraint,
     layout,
-    names::{Place, QualifiedName, is_system_schema},
     privilege::{not_owner, relation_mut},
     schema::check_schema_name,
+    search_path::is_system_schema,
     sequence,
     views::{ColumnChange, Readers},
 };
@@ -26,7 +30,6 @@ use crate::{
         CatalogState, Draft, Effect, IndexEntry, Relation, TableEntry, comments,
         duplicate_relation, duplicate_schema, is_temporary, undefined_schema,
     },
-    utility::{RelationChange, SchemaObject},
 };
 
 pub(super) fn execute(

@@ -2,6 +2,11 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use aerostat_sql::{
+    grants::Privilege,
+    names::{Place, QualifiedName, folded},
+    sequence_text as text,
+};
 use aerostat_txn::LockMode;
 use aerostat_types::{Column, ErrorKind, SqlError, TableId, TableSchema};
 use datafusion::sql::sqlparser::ast::{
@@ -15,17 +20,15 @@ use super::{
     foreign_key::{self, Resolved},
     instants::settled_default,
     layout::{self, DefaultLayout, WantedLayout},
-    names::{self, Place, QualifiedName},
     sequence::{self, Wanted},
     temporary::creation_place,
 };
 use crate::{
     api::{Notice, NoticeSeverity},
     catalog::{
-        CatalogState, Draft, Identity, IndexEntry, OnCommit, PartComments, Privilege, Relation,
-        SequenceEntry, TableEntry, is_temporary,
+        CatalogState, Draft, Identity, IndexEntry, OnCommit, PartComments, Relation, SequenceEntry,
+        TableEntry, is_temporary,
     },
-    sequence::text,
 };
 
 /// What [`create_table_as`] came to.
@@ -482,7 +485,7 @@ fn add_query_columns(
                 "CREATE TABLE AS takes names of columns, not types",
             ));
         }
-        column.name = names::folded(&given.name);
+        column.name = folded(&given.name);
     }
     for column in columns {
         definition.add_column(column);

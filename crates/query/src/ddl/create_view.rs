@@ -5,6 +5,7 @@ use std::{
     sync::Arc,
 };
 
+use aerostat_sql::names::{Place, QualifiedName, declared};
 use aerostat_txn::LockMode;
 use aerostat_types::{Column, ErrorKind, SqlError};
 use datafusion::sql::sqlparser::ast::{self, CreateTableOptions, SetExpr};
@@ -15,7 +16,6 @@ use super::{
     definition::check_columns,
     dependency::{Dependencies, qualify_query},
     instants,
-    names::{self, Place, QualifiedName},
     temporary::creation_place,
 };
 use crate::{
@@ -52,7 +52,7 @@ pub fn create_view(
         ));
     }
     for (column, given) in columns.iter_mut().zip(&statement.columns) {
-        column.name = names::declared(&given.name, &mut notices)?;
+        column.name = declared(&given.name, &mut notices)?;
     }
     check_columns(&columns)?;
     if statement.or_replace {

@@ -1,9 +1,10 @@
 //! The constraints that SET CONSTRAINTS names.
 
+use aerostat_sql::{deferral::Deferral, names::QualifiedName};
 use aerostat_types::{ErrorKind, SqlError};
 
-use super::{Actor, QualifiedName};
-use crate::catalog::{CatalogState, Deferral, Relation, SchemaEntry, TableEntry, undefined_schema};
+use super::Actor;
+use crate::catalog::{CatalogState, Relation, SchemaEntry, TableEntry, undefined_schema};
 
 impl Actor {
     /// The numbers of the deferrable constraints of a name: tables of one schema may have

@@ -3,7 +3,13 @@
 
 use std::{collections::BTreeSet, ops::ControlFlow};
 
-use aerostat_semantics::walk;
+use aerostat_sql::{
+    deferral::{Deferral, deferral_of},
+    names::{declared, fold, folded},
+    sequence_options::Options,
+    sql_type::sql_type,
+    walk,
+};
 use aerostat_storage::COLUMNS_MAX;
 use aerostat_types::{
     CheckConstraint, Column, ErrorKind, SqlError, SqlType, TableSchema, keyword_category,
@@ -16,17 +22,11 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::{
     foreign_key::WrittenForeignKey,
-    key::{self, WrittenKey, deferral_of, duplicate_constraint, multiple_primary_keys, unused},
-    names::{SYSTEM_COLUMNS, declared, fold, folded},
+    key::{self, WrittenKey, duplicate_constraint, multiple_primary_keys, unused},
+    search_path::SYSTEM_COLUMNS,
     sequence::Wanted,
-    sql_type,
 };
-use crate::{
-    api::Notice,
-    catalog::{Deferral, IndexEntry},
-    plan::check_stored,
-    sequence::Options,
-};
+use crate::{api::Notice, catalog::IndexEntry, plan::check_stored};
 
 /// What a statement defines.
 pub(super) struct Defined {

@@ -9,7 +9,10 @@ use std::{
     ops::ControlFlow,
 };
 
-use aerostat_semantics::walk;
+use aerostat_sql::{
+    names::{Place, QualifiedName, folded},
+    walk,
+};
 use aerostat_types::{ErrorKind, SqlError, quote_ident};
 use datafusion::sql::sqlparser::{
     ast::{Ident, ObjectName, ObjectNamePart, Query, Statement, VisitorMut, With},
@@ -17,10 +20,7 @@ use datafusion::sql::sqlparser::{
     parser::Parser,
 };
 
-use super::{
-    Actor,
-    names::{self, Place, QualifiedName},
-};
+use super::{Actor, search_path::is_system_schema};
 use crate::catalog::{CatalogState, Relation};
 
 /// A view's text was accepted once under the parser's limit; printing it may have added parentheses.
@@ -103,7 +103,7 @@ impl Qualifier<'_> {
             return Ok(());
         }
         let place = match (self.actor, &name.schema) {
-            (_, Some(schema)) if names::is_system_schema(schema) => None,
+            (_, Some(schema)) if is_system_schema(schema) => None,
             (Some(actor), _) => actor.find(self.state, &name)?.map(|found| found.place),
             (None, Some(schema)) => Some(Place {
                 schema: schema.clone(),
@@ -142,7 +142,7 @@ impl VisitorMut for Qualifier<'_> {
             let names: Vec<_> = with
                 .cte_tables
                 .iter()
-                .map(|cte| names::folded(&cte.alias.name))
+                .map(|cte| folded(&cte.alias.name))
                 .collect();
             if with.recursive {
                 self.ctes.extend(names.iter().cloned());

@@ -2,6 +2,11 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
+use aerostat_sql::{
+    grants::Privilege,
+    names::{Place, QualifiedName},
+    utility::SchemaObject,
+};
 use aerostat_txn::LockMode;
 use aerostat_types::{ErrorKind, SqlError, TableId};
 
@@ -9,16 +14,13 @@ use super::{
     Actor, CommandResult, Found,
     alter::skipping,
     dependency::Dependencies,
-    names::{Place, QualifiedName, is_system_schema},
     privilege::{not_owner, relation_mut},
+    search_path::is_system_schema,
     sequence::{self, NeedyDefault},
 };
 use crate::{
     api::{Notice, NoticeSeverity},
-    catalog::{
-        CatalogState, Draft, Privilege, Relation, TableEntry, is_temporary, undefined_schema,
-    },
-    utility::SchemaObject,
+    catalog::{CatalogState, Draft, Relation, TableEntry, is_temporary, undefined_schema},
 };
 
 /// How many dependants a message names, as in PostgreSQL.

@@ -2,15 +2,13 @@
 
 use std::ops::ControlFlow;
 
-use aerostat_semantics::walk;
+use aerostat_sql::{names::folded, walk};
 use aerostat_types::{ErrorKind, SqlError, quote_ident};
 use datafusion::sql::sqlparser::{
     ast::{Expr, Ident, VisitorMut},
     dialect::PostgreSqlDialect,
     parser::Parser,
 };
-
-use super::names::folded;
 
 /// # Errors
 /// It cannot be read, which is a defect.

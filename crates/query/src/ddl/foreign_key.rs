@@ -2,19 +2,22 @@
 
 use std::collections::BTreeSet;
 
+use aerostat_sql::{
+    deferral::{Deferral, deferral_of},
+    names::{Place, QualifiedName, declared, fold},
+};
 use aerostat_types::{ErrorKind, SqlError, SqlType, TableIndex, TableSchema};
 use datafusion::sql::sqlparser::ast::{self, ConstraintReferenceMatchKind, Ident};
 
 use super::{
     Actor, Found,
-    key::{deferral_of, duplicate_constraint, unused},
-    names::{Place, QualifiedName, declared, fold},
+    key::{duplicate_constraint, unused},
     privilege::denied,
     temporary::check_reference,
 };
 use crate::{
     api::Notice,
-    catalog::{CatalogState, Deferral, ForeignKey, IndexEntry, ReferentialAction, Relation},
+    catalog::{CatalogState, ForeignKey, IndexEntry, ReferentialAction, Relation},
 };
 
 /// FOREIGN KEY or REFERENCES as it was written.

@@ -11,25 +11,28 @@
 use std::sync::Arc;
 
 use aerostat_semantics::name_of_arrow;
+use aerostat_sql::{
+    deferral::Deferral,
+    names::{PG_CATALOG, Place, QualifiedName, make_object_name},
+    storage_parameters::{self, Owner},
+    utility::{CreateIndex, IndexColumn, ReindexTarget},
+};
 use aerostat_txn::{LockMode, Transaction};
 use aerostat_types::{ErrorKind, IndexKind, SqlError, SqlType, TableIndex};
 
 use super::{
     Actor, CommandResult, Found,
     alter::{check_free, is_taken, redefine, skipping},
-    names::{Place, QualifiedName, make_object_name},
     privilege::{not_owner, relation_mut},
-    storage_parameters::{self, Owner},
 };
 use crate::{
     api::{Notice, NoticeSeverity},
     catalog::{
-        CatalogState, Deferral, Draft, Effect, IndexEntry, PG_CATALOG, Relation, TableEntry,
-        comments::follow, forget_index, rename_index,
+        CatalogState, Draft, Effect, IndexEntry, Relation, TableEntry, comments::follow,
+        forget_index, rename_index,
     },
-    error::from_storage,
+    failure::from_storage,
     pgcatalog,
-    utility::{CreateIndex, IndexColumn, ReindexTarget},
 };
 
 /// CREATE INDEX. The transaction stands for the build where it waits for others; its

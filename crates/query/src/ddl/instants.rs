@@ -6,12 +6,14 @@
 
 use std::ops::ControlFlow;
 
-use aerostat_semantics::walk;
-use aerostat_types::text::{format_timestamptz, parse_timestamptz};
-use aerostat_types::{SqlError, SqlType, Zone};
+use aerostat_sql::{sql_type::sql_type, walk};
+use aerostat_types::{
+    SqlError, SqlType, Zone,
+    text::{format_timestamptz, parse_timestamptz},
+};
 use datafusion::sql::sqlparser::ast::{Expr, Value, ValueWithSpan, VisitMut, VisitorMut};
 
-use super::{expression, sql_type::sql_type};
+use super::expression;
 
 /// Gives the literals of a tree that say their type an offset.
 pub(super) fn settle<N: VisitMut>(node: &mut N, zone: Zone) {

@@ -3,11 +3,10 @@
 
 use std::collections::BTreeSet;
 
+use aerostat_sql::{deferral::Deferral, names::make_object_name};
 use aerostat_types::{Column, ErrorKind, IndexKind, SqlError, TableIndex};
-use datafusion::sql::sqlparser::ast::{ConstraintCharacteristics, DeferrableInitial};
 
-use super::names::make_object_name;
-use crate::catalog::{Deferral, IndexEntry};
+use crate::catalog::IndexEntry;
 
 /// PRIMARY KEY or UNIQUE as it was written.
 pub(super) struct WrittenKey {
@@ -162,38 +161,4 @@ pub(super) fn unused(
         .map(|number: u32| make_object_name(table, column, &format!("{label}{number}")))
         .find(|name| !taken(name))
         .unwrap_or(plain)
-}
-
-/// When a constraint is checked, as it says.
-///
-/// # Errors
-/// `SyntaxError` for what contradicts itself.
-pub(super) fn deferral_of(
-    characteristics: Option<&ConstraintCharacteristics>,
-) -> Result<Deferral, SqlError> {
-    let Some(said) = characteristics else {
-        return Ok(Deferral::Never);
-    };
-    let is_deferred = said.initially == Some(DeferrableInitial::Deferred);
-    deferral(said.deferrable, is_deferred)
-}
-
-/// When a constraint is checked that is said to be DEFERRABLE or NOT DEFERRABLE, or neither,
-/// and INITIALLY DEFERRED or not.
-///
-/// # Errors
-/// `SyntaxError` for NOT DEFERRABLE INITIALLY DEFERRED.
-pub(crate) fn deferral(
-    is_deferrable: Option<bool>,
-    is_deferred: bool,
-) -> Result<Deferral, SqlError> {
-    match (is_deferrable, is_deferred) {
-        (Some(false), true) => Err(SqlError::new(
-            ErrorKind::SyntaxError,
-            "constraint declared INITIALLY DEFERRED must be DEFERRABLE",
-        )),
-        (_, true) => Ok(Deferral::Deferred),
-        (Some(true), false) => Ok(Deferral::Immediate),
-        (None | Some(false), false) => Ok(Deferral::Never),
-    }
 }

@@ -7,21 +7,20 @@
 
 use std::{fmt, str::FromStr, sync::Arc};
 
+use aerostat_sql::{
+    names::{Place, QualifiedName, folded},
+    storage_parameters::{self, Owner},
+    utility::TableParameters,
+};
 use aerostat_txn::{CancelToken, LockMode};
 use aerostat_types::{Column, ErrorKind, Layout, LayoutError, SqlError, TableSchema};
 use datafusion::sql::sqlparser::ast::{self, CreateTableOptions, Expr, SqlOption, Value};
 
-use super::{
-    Actor, Found,
-    names::{self, Place, QualifiedName},
-    privilege::relation_mut,
-    storage_parameters::{self, Owner},
-};
+use super::{Actor, Found, privilege::relation_mut};
 use crate::{
     api::Notice,
     catalog::{CatalogState, Draft, Effect, Relation, TableEntry, node::Database, relation_tag},
-    error::from_storage,
-    utility::TableParameters,
+    failure::from_storage,
 };
 
 /// The layout of tables that say none; the setting `aerostat.default_layout`.
@@ -263,7 +262,7 @@ fn set_auto(state: &mut CatalogState, place: &Place, auto: bool) -> Result<(), S
 
 fn option_text(value: &Expr) -> Option<String> {
     match value {
-        Expr::Identifier(ident) => Some(names::folded(ident)),
+        Expr::Identifier(ident) => Some(folded(ident)),
         Expr::Value(value) => match &value.value {
             Value::SingleQuotedString(text) | Value::EscapedStringLiteral(text) => {
                 Some(text.clone())

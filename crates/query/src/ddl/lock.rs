@@ -1,13 +1,11 @@
 //! LOCK TABLE.
 
+use aerostat_sql::{grants::Privilege, names::QualifiedName, utility::LockStatement};
 use aerostat_txn::LockMode;
 use aerostat_types::{ErrorKind, SqlError};
 
-use super::{Actor, CommandResult, dependency::relations_in, names::QualifiedName};
-use crate::{
-    catalog::{Draft, Privilege, Relation},
-    utility::LockStatement,
-};
+use super::{Actor, CommandResult, dependency::relations_in};
+use crate::catalog::{Draft, Relation};
 
 /// LOCK TABLE. A view is locked with all that its query names, which its owner must be
 /// allowed to lock.

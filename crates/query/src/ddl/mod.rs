@@ -22,7 +22,6 @@
 //! | [`execute`] | [`SchemaCommand`]: CREATE SCHEMA, SEQUENCE, TRUNCATE, DROP, ALTER |
 //! | [`grant`] | GRANT and REVOKE on tables, views and schemas |
 //! | [`comment`] | COMMENT ON table, view, column or schema |
-//! | [`sql_type`] | a type as `sqlparser` reads it |
 //! | [`Actor::resolve`], [`Actor::require`] | names and rights for any other statement |
 //!
 //! TRUNCATE gives a table new, empty rows under its old number.
@@ -47,22 +46,21 @@ mod instants;
 mod key;
 mod layout;
 mod lock;
-pub mod names;
 mod privilege;
 mod schema;
+mod search_path;
 mod sequence;
-mod sql_type;
-mod storage_parameters;
 mod temporary;
 #[cfg(test)]
 pub(crate) mod tests;
 mod view_text;
 mod views;
 
+use aerostat_sql::utility::SchemaCommand;
 use aerostat_types::{Column, ErrorKind, SqlError, TableSchema};
 use datafusion::sql::sqlparser::ast;
 
-use crate::{api::Notice, catalog::Draft, utility::SchemaCommand};
+use crate::{api::Notice, catalog::Draft};
 
 pub(crate) use alter_table::{
     Altering, Asked as AskedAlter, PendingAlter, duplicate, lock as lock_alter, of_rewrite,
@@ -73,16 +71,12 @@ pub use create_table::{CreatedTable, PendingTable, create_table, create_table_as
 pub use create_view::create_view;
 pub use dependency::{qualify_query, relations_in};
 pub(crate) use index::{create as create_index, reindex, settle_all as settle_indexes};
-pub(crate) use key::deferral;
 pub use layout::DefaultLayout;
 pub(crate) use layout::follow_advice;
 pub(crate) use lock::lock;
-pub use names::{Found, Place, QualifiedName};
 pub(crate) use privilege::{belongings, denied, grantee_names, rename_role, toggle};
 pub use privilege::{comment, grant};
-pub use sql_type::sql_type;
-pub use storage_parameters::StorageParameter;
-pub(crate) use storage_parameters::is_boolean;
+pub use search_path::Found;
 pub(crate) use temporary::{before_commit, drop_temporaries};
 pub use views::PlanViews;
 

@@ -2,24 +2,25 @@
 
 use std::sync::Arc;
 
-use aerostat_txn::LockMode;
-use aerostat_types::{ErrorKind, SqlError};
-
-use super::{
-    Actor, CommandResult, Found, RoleExists, index,
-    names::{Place, QualifiedName, is_system_schema},
-};
-use crate::{
-    admin::undefined_role,
-    catalog::{
-        CatalogState, Draft, Grant, PUBLIC, Privilege, Relation, SchemaEntry, SchemaGrant,
-        SchemaPrivilege, TableEntry, comments::put, undefined_schema,
-    },
-    sequence::not_a_sequence,
+use aerostat_sql::{
+    grants::{Privilege, SchemaPrivilege},
+    names::{Place, QualifiedName},
     utility::{
         CommentStatement, CommentTarget, GrantStatement, GrantTarget, Grantee, RELATION_ALL,
         RoleName, SEQUENCE_ALL,
     },
+};
+use aerostat_txn::LockMode;
+use aerostat_types::{ErrorKind, SqlError};
+
+use super::{Actor, CommandResult, Found, RoleExists, index, search_path::is_system_schema};
+use crate::{
+    admin::undefined_role,
+    catalog::{
+        CatalogState, Draft, Grant, PUBLIC, Relation, SchemaEntry, SchemaGrant, TableEntry,
+        comments::put, undefined_schema,
+    },
+    sequence::not_a_sequence,
 };
 
 /// The role that stands for everyone in grants; no role can have this name.

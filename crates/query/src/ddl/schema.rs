@@ -2,13 +2,13 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use aerostat_sql::utility::RoleName;
 use aerostat_types::{ErrorKind, SqlError};
 
-use super::{Actor, CommandResult, RoleExists, names::is_system_schema, privilege::denied};
+use super::{Actor, CommandResult, RoleExists, privilege::denied, search_path::is_system_schema};
 use crate::{
     api::{Notice, NoticeSeverity},
     catalog::{Draft, SchemaEntry, duplicate_schema},
-    utility::RoleName,
 };
 
 pub(super) fn create(

@@ -5,6 +5,12 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
+use aerostat_sql::{
+    names::{Place, QualifiedName, split_name},
+    sequence_options::Options,
+    sequence_text as text,
+    utility::{OwnerColumn, SequenceOptions},
+};
 use aerostat_txn::LockMode;
 use aerostat_types::{ErrorKind, SqlError, SqlType, TableId};
 
@@ -13,7 +19,6 @@ use super::{
     alter::{check_free, redefine, skipping},
     expression,
     key::unused,
-    names::{Place, QualifiedName},
     privilege::relation_mut,
 };
 use crate::{
@@ -21,9 +26,7 @@ use crate::{
         CatalogState, Draft, OwnedBy, Relation, SequenceEntry, TableEntry, duplicate_relation,
         is_temporary, undefined_relation,
     },
-    pgcatalog::split_name,
-    sequence::{Options, not_a_sequence, text},
-    utility::{OwnerColumn, SequenceOptions},
+    sequence::{Definition, not_a_sequence},
 };
 
 /// A sequence that a column is to have.
@@ -57,7 +60,7 @@ pub(super) fn create(
             false => Err(error),
         };
     }
-    let (definition, start) = options.numbers.create(SqlType::BigInt)?;
+    let (definition, start) = Definition::create(&options.numbers, SqlType::BigInt)?;
     let oid = change.state.allocate_oid()?;
     let mut entry = SequenceEntry {
         oid,
@@ -104,7 +107,7 @@ pub(super) fn alter(
     let mut entry = SequenceEntry::clone(before);
     if options.numbers != Options::default() {
         let position = entry.counter.position();
-        let (definition, start) = options.numbers.alter(&entry.definition, position)?;
+        let (definition, start) = entry.definition.altered(&options.numbers, position)?;
         let id = TableId(change.state.allocate_oid()?);
         entry.definition = definition;
         entry.counter = draft.create_counter(id, start, entry.counter.is_temporary())?;
@@ -211,7 +214,7 @@ pub(super) fn make_wanted(
         options,
     } in wanted
     {
-        let (definition, start) = options.create(*ty)?;
+        let (definition, start) = Definition::create(options, *ty)?;
         let is_taken = |name: &str| taken(name) || made.iter().any(|other| other.name == name);
         let name = match name {
             Some(name) if is_taken(&name.name) => return Err(duplicate_relation(&name.name)),

@@ -2,12 +2,10 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use aerostat_sql::names::{Place, QualifiedName};
 use aerostat_types::{ErrorKind, SqlError};
 
-use super::{
-    Actor, drop,
-    names::{Place, QualifiedName, is_system_schema},
-};
+use super::{Actor, drop, search_path::is_system_schema};
 use crate::catalog::{
     CatalogState, Draft, OnCommit, Relation, SchemaEntry, TableEntry, is_temporary,
     undefined_schema,

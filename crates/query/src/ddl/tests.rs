@@ -10,6 +10,11 @@ mod views;
 use std::sync::Arc;
 
 use aerostat_memory::Governor;
+use aerostat_sql::{
+    grants::Privilege,
+    names::QualifiedName,
+    utility::{self, RelationChange, TableAction, Utility},
+};
 use aerostat_storage::TenantStore;
 use aerostat_txn::{CancelToken, Isolation};
 use aerostat_types::{
@@ -22,12 +27,8 @@ use datafusion::sql::sqlparser::{
 };
 
 use super::*;
-use crate::{
-    catalog::{
-        CatalogState, Definitions, Draft, Privilege, Relation, TableEntry, ViewEntry,
-        node::Database,
-    },
-    utility::{self, RelationChange, TableAction, Utility},
+use crate::catalog::{
+    CatalogState, Definitions, Draft, Relation, TableEntry, ViewEntry, node::Database,
 };
 
 /// A database and whoever speaks to it.

@@ -15,15 +15,16 @@
 
 use std::{collections::BTreeMap, ops::ControlFlow};
 
-use aerostat_semantics::walk;
+use aerostat_sql::{
+    names::{Place, folded},
+    statement::{Statement, StatementKind},
+    walk,
+};
 use aerostat_types::{ErrorKind, SqlError, quote_ident};
 use datafusion::sql::sqlparser::ast::{
     self, Ident, ObjectName, ObjectNamePart, Query, Select, SelectItem, SetExpr, TableAlias,
     TableFactor, Visitor, VisitorMut,
 };
-
-use super::names::{Place, folded};
-use crate::statement::{Statement, StatementKind};
 
 /// The query of a view's text.
 ///

@@ -6,12 +6,11 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use aerostat_sql::names::Place;
 use aerostat_types::{Column, ErrorKind, SqlError, TableSchema};
 use datafusion::sql::sqlparser::ast;
 
-use super::{
-    Actor, dependency::relations_in, drop::shown, names::Place, privilege::relation_mut, view_text,
-};
+use super::{Actor, dependency::relations_in, drop::shown, privilege::relation_mut, view_text};
 use crate::catalog::{CatalogState, Relation};
 
 /// Plans views' queries. The planner implements it.

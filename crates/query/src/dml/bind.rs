@@ -1,6 +1,7 @@
 //! Binding UPDATE and DELETE, and what all DML shares: defaults, RETURNING, CHECK.
 
 use aerostat_semantics::{functions, type_literals};
+use aerostat_sql::{grants::Privilege, sequence_text::sequences_in};
 use aerostat_txn::LockMode;
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::{
@@ -28,10 +29,8 @@ use super::{
     rights,
 };
 use crate::{
-    catalog::Privilege,
     error::external,
     plan::{ROW_ID_COLUMN, StatementContext, Target, output_name, returned_origins},
-    sequence::text::sequences_in,
 };
 
 /// Binds `UPDATE t SET … [FROM …] [WHERE …] [RETURNING …]`.
@@ -274,7 +273,7 @@ fn returning_expressions(
                     .sql_to_expr(expression.clone(), schema, parameters)?,
             )),
             SelectItem::ExprWithAlias { expr, alias } => expressions.push((
-                crate::ddl::names::folded(alias),
+                aerostat_sql::names::folded(alias),
                 context
                     .planner()
                     .sql_to_expr(expr.clone(), schema, parameters)?,
@@ -290,7 +289,7 @@ fn returning_expressions(
                     .0
                     .last()
                     .and_then(|part| part.as_ident())
-                    .map(crate::ddl::names::folded);
+                    .map(aerostat_sql::names::folded);
                 let before = expressions.len();
                 expressions.extend(
                     schema
@@ -401,7 +400,7 @@ pub(super) fn keep_with(
             .map_err(|error| external(SqlError::new(ErrorKind::Internal, error.to_string())))?;
         query.with = Some(with.clone());
         let plan = context.plan_query(*query, parameters)?;
-        planned.push((crate::ddl::names::folded(name), plan));
+        planned.push((aerostat_sql::names::folded(name), plan));
     }
     for (name, plan) in planned {
         parameters.insert_cte(name, plan);

@@ -20,7 +20,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{api::CopySink, error::canceled};
+use crate::{api::CopySink, failure::canceled};
 
 /// Batches between the client's connection and the insert: enough that decoding
 /// and inserting overlap, few enough that a fast client waits.

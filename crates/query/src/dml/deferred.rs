@@ -28,8 +28,10 @@ use datafusion::{
 };
 use parking_lot::Mutex;
 
+use aerostat_sql::deferral::Deferral;
+
 use crate::{
-    catalog::{CatalogState, Deferral, TableEntry},
+    catalog::{CatalogState, TableEntry},
     plan::StatementContext,
 };
 

@@ -2,7 +2,11 @@
 
 use std::sync::Arc;
 
-use aerostat_semantics::walk;
+use crate::{
+    error::external,
+    plan::{StatementContext, Target, column_identifiers},
+};
+use aerostat_sql::{grants::Privilege, tree::merge::NewRow, walk};
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::{
     arrow::{array::RecordBatch, datatypes::Field},
@@ -24,12 +28,6 @@ use super::{
         query_of, refuse, unsupported,
     },
     on_conflict::bind_on_conflict,
-};
-use crate::{
-    catalog::Privilege,
-    error::external,
-    plan::{StatementContext, Target, column_identifiers},
-    statement::merge::NewRow,
 };
 
 /// Binds `INSERT INTO t [(…)] VALUES … | SELECT … | DEFAULT VALUES [ON CONFLICT …] [RETURNING …]`. The last two

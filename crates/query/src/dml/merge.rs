@@ -16,7 +16,17 @@
 
 use std::ops::ControlFlow;
 
-use aerostat_semantics::{name_of_arrow, walk};
+use crate::{
+    error::external,
+    plan::{ROW_ID_COLUMN, StatementContext, Target},
+};
+use aerostat_semantics::name_of_arrow;
+use aerostat_sql::{
+    grants::Privilege,
+    names::folded,
+    tree::merge::{Action, action},
+    walk,
+};
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::{
     arrow::datatypes::DataType,
@@ -39,13 +49,6 @@ use super::{
     bind::{check_name, check_truths, plan_from, unsupported},
     insert::{qualified, row_values},
     rights,
-};
-use crate::{
-    catalog::Privilege,
-    ddl::names::folded,
-    error::external,
-    plan::{ROW_ID_COLUMN, StatementContext, Target},
-    statement::merge::{Action, action},
 };
 
 /// The column with the number of a row's clause; no name that a user can write.

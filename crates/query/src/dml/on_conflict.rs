@@ -11,7 +11,13 @@
 
 use std::{fmt, ops::ControlFlow, sync::Arc};
 
-use aerostat_semantics::walk;
+use crate::{
+    catalog::{IndexEntry, Relation},
+    error::external,
+    plan::{ROW_ID_COLUMN, StatementContext, Target},
+    scan::Planning,
+};
+use aerostat_sql::{grants::Privilege, names::folded, tree::no_matching_constraint, walk};
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::{
     arrow::{
@@ -39,14 +45,6 @@ use super::{
     assign::assigned_values,
     bind::{finish_with, unsupported},
     rights,
-};
-use crate::{
-    catalog::{IndexEntry, Privilege, Relation},
-    ddl::names::folded,
-    error::external,
-    plan::{ROW_ID_COLUMN, StatementContext, Target},
-    scan::Planning,
-    statement::no_matching_constraint,
 };
 
 /// What the rows that were to be inserted are called.

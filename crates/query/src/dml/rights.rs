@@ -11,6 +11,7 @@
 
 use std::sync::Arc;
 
+use aerostat_sql::grants::Privilege;
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::{
     common::{
@@ -24,7 +25,7 @@ use datafusion::{
 };
 
 use crate::{
-    catalog::{Privilege, Relation, TableEntry},
+    catalog::{Relation, TableEntry},
     error::{external, ours},
     plan::{StatementContext, TARGET_SCHEMA, Target},
 };

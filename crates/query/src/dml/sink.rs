@@ -32,7 +32,8 @@ use super::{
     referential::{Part, Referential},
 };
 use crate::{
-    error::{external, from_storage},
+    error::external,
+    failure::from_storage,
     plan::{StatementContext, Target, optimize, plan_physical, task_context},
 };
 

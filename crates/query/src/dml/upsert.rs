@@ -29,7 +29,8 @@ use super::{
     sink::{Sink, blocking, check, table_rows},
 };
 use crate::{
-    error::{external, from_storage},
+    error::external,
+    failure::from_storage,
     plan::{plan_physical, task_context},
 };
 

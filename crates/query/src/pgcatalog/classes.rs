@@ -5,6 +5,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
+use aerostat_sql::names::{AEROSTAT, INFORMATION_SCHEMA, PG_CATALOG};
 use aerostat_types::Column;
 
 use super::{
@@ -12,9 +13,8 @@ use super::{
     data::{self, SystemRelation},
 };
 use crate::catalog::{
-    AEROSTAT, AEROSTAT_OID, Grant, INFORMATION_SCHEMA, INFORMATION_SCHEMA_OID, IndexEntry,
-    PG_CATALOG, PG_CATALOG_OID, PG_TEMP, Relation, SEQUENCE_COLUMNS, SequenceEntry, TableEntry,
-    ViewEntry, is_temporary,
+    AEROSTAT_OID, Grant, INFORMATION_SCHEMA_OID, IndexEntry, PG_CATALOG_OID, PG_TEMP, Relation,
+    SEQUENCE_COLUMNS, SequenceEntry, TableEntry, ViewEntry, is_temporary,
 };
 
 /// What is worked out once for a statement, on first use: relations by number and

@@ -22,7 +22,6 @@ mod data;
 mod definition;
 mod functions;
 mod provider;
-mod quoting;
 mod rewrite;
 mod rights;
 mod tables;
@@ -39,8 +38,7 @@ use aerostat_types::SqlError;
 
 pub use classes::ClassIndex;
 pub(crate) use data::operator_class_input;
-pub(crate) use functions::{NEXT_OF_IDENTITY, acts, is_bound, numbers_of, waiting_parameter};
-pub(crate) use quoting::split_name;
+pub(crate) use functions::{acts, is_bound, numbers_of, waiting_parameter};
 pub use types::{PG_TYPE_KEY, length_of_type, oid_of_field, oid_of_typname};
 pub use view::{
     CatalogView, CursorDescription, DatabaseState, Facts, FunctionDescription, FunctionKind,

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use aerostat_sql::grants::{Privilege, SchemaPrivilege};
 use aerostat_types::quote_ident;
 
 use super::{
     CatalogView,
     classes::{Class, ClassKind},
 };
-use crate::catalog::{PUBLIC as EVERYONE, Privilege, SchemaPrivilege};
+use crate::catalog::PUBLIC as EVERYONE;
 
 impl CatalogView {
     /// Whether a role may do something with a relation.

@@ -5,18 +5,24 @@
 use std::sync::Arc;
 
 use aerostat_advice::Machine;
+use aerostat_sql::{
+    grants::PredefinedRole,
+    names::{AEROSTAT, INFORMATION_SCHEMA, PG_CATALOG},
+    sequence_text as text,
+};
 use aerostat_types::{SqlError, quote_ident};
 use parking_lot::Mutex;
 
 use super::classes::ClassIndex;
-use crate::api::Client;
-use crate::catalog::{
-    AEROSTAT, AEROSTAT_OID, CatalogState, INFORMATION_SCHEMA, INFORMATION_SCHEMA_OID, PG_CATALOG,
-    PG_CATALOG_OID, SequenceEntry,
-    node::{NodeRecord, PredefinedRole},
+use crate::{
+    api::Client,
+    catalog::{
+        AEROSTAT_OID, CatalogState, INFORMATION_SCHEMA_OID, PG_CATALOG_OID, SequenceEntry,
+        node::NodeRecord,
+    },
+    sequence::Taken,
+    session::Waiting,
 };
-use crate::sequence::{Taken, text};
-use crate::session::Waiting;
 
 /// One statement's view of everything the system catalogue shows.
 #[derive(Clone)]

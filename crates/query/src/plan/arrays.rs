@@ -16,7 +16,8 @@
 
 use std::ops::ControlFlow;
 
-use aerostat_semantics::{any_of, array_items, walk};
+use aerostat_semantics::{any_of, array_items};
+use aerostat_sql::walk;
 use aerostat_types::{ErrorKind, SqlError, SqlType};
 use datafusion::sql::sqlparser::ast::{
     self, Array, ArrayElemTypeDef, BinaryOperator, CastKind, DataType, ExactNumberInfo, Expr,
@@ -496,7 +497,7 @@ fn named(ty: SqlType) -> DataType {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::statement::{Statement, StatementKind};
+    use aerostat_sql::statement::{Statement, StatementKind};
 
     fn written(sql: &str, ty: Option<ParameterType>, value: Option<&str>) -> String {
         let StatementKind::Sql(parsed) = Statement::single(sql).unwrap().kind else {

@@ -6,7 +6,7 @@
 
 use std::ops::ControlFlow;
 
-use aerostat_semantics::walk;
+use aerostat_sql::{names::folded, tree::modifying::reads, walk};
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::{
     logical_expr::Volatility,
@@ -19,7 +19,6 @@ use datafusion::{
 };
 
 use super::{StatementContext, clauses::is_aggregate};
-use crate::{ddl::names::folded, statement::modifying::reads};
 
 /// PostgreSQL's window functions.
 const WINDOWS: [&str; 11] = [

@@ -19,7 +19,7 @@
 
 use std::{collections::HashSet, ops::ControlFlow};
 
-use aerostat_semantics::walk;
+use aerostat_sql::{names::folded, walk};
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::sql::sqlparser::ast::{
     Assignment, Expr, Function, FunctionArguments, GroupByExpr, JoinConstraint, JoinOperator,
@@ -29,7 +29,6 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::series;
-use crate::ddl::names::folded;
 
 /// PostgreSQL's aggregate functions.
 const AGGREGATES: [&str; 36] = [
@@ -490,7 +489,7 @@ impl Visitor for Place {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::statement::{Statement as Text, StatementKind};
+    use aerostat_sql::statement::{Statement as Text, StatementKind};
 
     fn checked(sql: &str) -> Result<(), SqlError> {
         let StatementKind::Sql(parsed) = Text::single(sql).unwrap().kind else {

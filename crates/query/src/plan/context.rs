@@ -8,7 +8,14 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use aerostat_semantics::{resolve_constant, walk};
+use aerostat_semantics::resolve_constant;
+use aerostat_sql::{
+    grants::Privilege,
+    names::{AEROSTAT, INFORMATION_SCHEMA, PG_CATALOG, QualifiedName, split_name},
+    sequence_text as text,
+    statement::{Statement, StatementKind},
+    walk,
+};
 use aerostat_storage::TableView;
 use aerostat_txn::{LockMode, Snapshot};
 use aerostat_types::{ErrorKind, SqlError};
@@ -40,17 +47,15 @@ use super::{
 };
 use crate::{
     catalog::{
-        AEROSTAT, CatalogState, INFORMATION_SCHEMA, PG_CATALOG, Privilege, Relation,
-        SEQUENCE_COLUMNS, SequenceEntry, TableEntry, ViewEntry, node::Database, undefined_relation,
+        CatalogState, Relation, SEQUENCE_COLUMNS, SequenceEntry, TableEntry, ViewEntry,
+        node::Database, undefined_relation,
     },
-    ddl::{Actor, QualifiedName},
+    ddl::Actor,
     dml::deferred::Deferred,
     error::external,
-    pgcatalog::{self, CatalogView, split_name},
+    pgcatalog::{self, CatalogView},
     plan::Gate,
     scan::TableScanProvider,
-    sequence::text,
-    statement::{Statement, StatementKind},
 };
 
 /// The schema under which DML names its target, so that only the target, not

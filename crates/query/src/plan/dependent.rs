@@ -6,7 +6,10 @@
 
 use std::{collections::HashSet, ops::ControlFlow};
 
-use aerostat_semantics::walk::{self, unnested};
+use aerostat_sql::{
+    names::folded,
+    walk::{self, unnested},
+};
 use datafusion::sql::sqlparser::ast::{
     Expr, GroupByExpr, Ident, OrderBy, Query, Select, SelectItem, SelectItemQualifiedWildcardKind,
     SetExpr, TableFactor, TableWithJoins, Visit, VisitMut, Visitor, VisitorMut,
@@ -15,7 +18,7 @@ use datafusion::sql::sqlparser::ast::{
 use super::{
     StatementContext, clauses::is_aggregate, positions::at_position, target::table_reference,
 };
-use crate::{catalog::Relation, ddl::names::folded};
+use crate::catalog::Relation;
 
 /// Rewrites the queries in a tree as the module says.
 pub(super) fn rewrite<N: VisitMut>(context: &StatementContext, node: &mut N) {

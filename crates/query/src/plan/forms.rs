@@ -24,7 +24,7 @@
 
 use std::ops::ControlFlow;
 
-use aerostat_semantics::walk;
+use aerostat_sql::{names::folded, walk};
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::sql::sqlparser::{
     ast::{
@@ -38,7 +38,6 @@ use datafusion::sql::sqlparser::{
 };
 
 use super::clauses::is_aggregate;
-use crate::ddl::names::folded;
 
 /// Functions in FROM that give one column.
 pub(super) const SERIES: [&str; 3] = ["generate_series", "range", "unnest"];
@@ -404,7 +403,7 @@ fn table_command(body: &mut SetExpr) -> ControlFlow<SqlError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::statement::{Statement as Text, StatementKind};
+    use aerostat_sql::statement::{Statement as Text, StatementKind};
 
     fn rewritten(sql: &str) -> String {
         let StatementKind::Sql(parsed) = Text::single(sql).unwrap().kind else {

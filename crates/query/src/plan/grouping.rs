@@ -14,7 +14,7 @@
 
 use std::{convert::Infallible, mem, ops::ControlFlow};
 
-use aerostat_semantics::walk;
+use aerostat_sql::walk;
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Expr, UnaryOperator, Value, VisitMut, VisitorMut,
 };

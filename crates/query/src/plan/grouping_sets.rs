@@ -17,8 +17,9 @@
 
 use std::ops::ControlFlow;
 
-use aerostat_semantics::{
-    functions::named::NAMED,
+use aerostat_semantics::functions::named::NAMED;
+use aerostat_sql::{
+    names::folded,
     walk::{self, unnested},
 };
 use datafusion::sql::sqlparser::ast::{
@@ -31,7 +32,6 @@ use super::{
     names::output_name,
     positions::{at_position, output_at, position},
 };
-use crate::ddl::names::folded;
 
 /// Rewrites the grouping sets of a SELECT, and what names their keys, in the ORDER BY of its query,
 /// too. What has been rewritten stays as it is.

@@ -13,14 +13,12 @@
 
 use std::ops::ControlFlow;
 
-use aerostat_semantics::walk;
+use aerostat_sql::{names::folded, walk};
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::sql::sqlparser::ast::{
     Distinct, Expr, FunctionArguments, GroupByExpr, OrderByKind, Query, Select, SelectItem,
     SetExpr, Statement, Visit, Visitor,
 };
-
-use crate::ddl::names::folded;
 
 const ENTRIES_MAX: usize = 1_664;
 const ARGUMENTS_MAX: usize = 100;

@@ -47,9 +47,7 @@ pub(crate) use context::{ROW_ID_COLUMN, StatementContext, TARGET_SCHEMA};
 pub(crate) use cooperate::CooperateAboveJoins;
 pub(crate) use forms::rewrite_forms;
 pub(crate) use gate::{Gate, Obstacle};
-pub(crate) use names::{
-    describe, name_outputs, output_name, rename_outputs, show_entries, visible_name,
-};
+pub(crate) use names::{describe, name_outputs, output_name, rename_outputs, show_entries};
 use numbering::in_order;
 pub(crate) use optimize::{analyze, optimize, optimize_analyzed, plan_physical, task_context};
 pub(crate) use origins::{

@@ -8,7 +8,8 @@
 use std::{collections::HashSet, ops::ControlFlow, sync::Arc};
 
 use aerostat_semantics::functions::{merged::MERGED, named::NAMED};
-use aerostat_semantics::walk;
+use aerostat_sql::names::{SUFFIX, visible_name};
+use aerostat_sql::{names::folded, walk};
 use aerostat_types::SqlType;
 use datafusion::{
     arrow::datatypes::{DataType, Field, Schema},
@@ -20,12 +21,8 @@ use datafusion::{
 use super::StatementContext;
 use crate::{
     api::ColumnDescription,
-    ddl::names::folded,
     pgcatalog::{self, PG_TYPE_KEY},
 };
-
-/// Begins the suffix that tells columns of one name apart.
-pub(super) const SUFFIX: char = '\u{1}';
 
 /// Gives every unnamed output of the query's SELECTs PostgreSQL's name.
 pub(crate) fn name_outputs(query: &mut ast::Query) {
@@ -504,11 +501,6 @@ fn cast_name(data_type: &ast::DataType) -> String {
     .to_owned()
 }
 
-/// The name a client sees.
-pub(crate) fn visible_name(name: &str) -> &str {
-    name.split(SUFFIX).next().unwrap_or(name)
-}
-
 /// Gives a plan's outputs these names, in order.
 pub(crate) fn rename_outputs<'a>(
     plan: LogicalPlan,
@@ -585,7 +577,7 @@ fn describe_field(field: &Field) -> ColumnDescription {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::statement::{Statement, StatementKind};
+    use aerostat_sql::statement::{Statement, StatementKind};
 
     fn names(sql: &str) -> Vec<String> {
         let StatementKind::Sql(parsed) = Statement::single(sql).unwrap().kind else {

@@ -13,10 +13,8 @@
 
 use std::ops::ControlFlow;
 
-use aerostat_semantics::{
-    functions::{joinable::JOINABLE, named::NAMED},
-    walk,
-};
+use aerostat_semantics::functions::{joinable::JOINABLE, named::NAMED};
+use aerostat_sql::{names::folded, walk};
 use datafusion::sql::sqlparser::{
     ast::{
         BinaryOperator, DuplicateTreatment, Expr, Function, FunctionArg, FunctionArgExpr,
@@ -28,7 +26,6 @@ use datafusion::sql::sqlparser::{
 };
 
 use super::{calls::call_of, output_name};
-use crate::ddl::names::folded;
 
 /// Rewrites a SELECT whose aggregates contradict each other.
 pub(super) fn rewrite(select: &mut Select) {

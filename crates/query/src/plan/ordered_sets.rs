@@ -10,7 +10,8 @@
 
 use std::ops::ControlFlow;
 
-use aerostat_semantics::{functions::ordered_sets::over_array, walk};
+use aerostat_semantics::functions::ordered_sets::over_array;
+use aerostat_sql::{names::folded, walk};
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::sql::sqlparser::ast::{
     Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause, FunctionArgumentList,
@@ -18,7 +19,6 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::calls::call_of;
-use crate::ddl::names::folded;
 
 /// PostgreSQL's aggregates that tell where a row would be.
 const HYPOTHETICAL: [&str; 4] = ["cume_dist", "dense_rank", "percent_rank", "rank"];

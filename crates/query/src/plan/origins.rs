@@ -12,12 +12,10 @@ use datafusion::{
     logical_expr::{Distinct, Expr, LogicalPlan},
 };
 
+use aerostat_sql::names::PG_CATALOG;
+
 use super::{StatementContext, Target, describe, steps::STEP_SCHEMA};
-use crate::{
-    api::ColumnDescription,
-    catalog::{PG_CATALOG, Relation},
-    pgcatalog,
-};
+use crate::{api::ColumnDescription, catalog::Relation, pgcatalog};
 
 /// A relation's number and the column's, from 1.
 pub(crate) type Origin = Option<(u32, i16)>;

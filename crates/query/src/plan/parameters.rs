@@ -8,7 +8,8 @@
 
 use std::ops::ControlFlow;
 
-use aerostat_semantics::walk;
+use aerostat_sql::sql_type::sql_type;
+use aerostat_sql::walk;
 use aerostat_types::{ErrorKind, SqlError, SqlType};
 use datafusion::sql::sqlparser::ast::{self, ArrayElemTypeDef, DataType, Visitor};
 
@@ -16,7 +17,7 @@ use super::{
     arrays::{array_of_texts, called},
     series::{declare_bounds, names_series},
 };
-use crate::{api::ParameterType, ddl, pgcatalog};
+use crate::{api::ParameterType, pgcatalog};
 
 /// The most parameters a statement may have: the wire protocol counts them in 16 bits.
 const PARAMETERS_MAX: usize = 65_535;
@@ -120,7 +121,7 @@ fn item_type(data_type: &DataType) -> Result<SqlType, SqlError> {
         {
             Ok(SqlType::BPCHAR)
         }
-        other => ddl::sql_type(other),
+        other => sql_type(other),
     }
 }
 

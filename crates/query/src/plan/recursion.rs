@@ -7,8 +7,9 @@
 
 use std::ops::ControlFlow;
 
-use aerostat_semantics::{
-    functions::named::NAMED,
+use aerostat_semantics::functions::named::NAMED;
+use aerostat_sql::{
+    names::folded,
     walk::{self, factors},
 };
 use aerostat_types::{ErrorKind, SqlError};
@@ -18,7 +19,6 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::{calls::call_of, clauses::is_aggregate};
-use crate::ddl::names::folded;
 
 /// Checks the WITH clause of a query.
 ///
@@ -334,7 +334,7 @@ mod tests {
     use datafusion::sql::sqlparser::ast::Statement;
 
     use super::*;
-    use crate::statement::{Statement as Text, StatementKind};
+    use aerostat_sql::statement::{Statement as Text, StatementKind};
 
     fn refusal(recursive: &str) -> Option<String> {
         let sql = format!("WITH RECURSIVE t (n) AS ({recursive}) SELECT n FROM t");

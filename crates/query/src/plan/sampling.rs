@@ -7,7 +7,7 @@
 
 use std::ops::ControlFlow;
 
-use aerostat_semantics::walk;
+use aerostat_sql::{names::folded, walk};
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::sql::sqlparser::{
     ast::{
@@ -19,7 +19,7 @@ use datafusion::sql::sqlparser::{
 };
 
 use super::{StatementContext, target::table_reference};
-use crate::{catalog::Relation, ddl::names::folded};
+use crate::catalog::Relation;
 
 /// Rewrites the samples in a tree as the module says.
 ///

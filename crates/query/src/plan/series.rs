@@ -16,7 +16,10 @@ mod parameters;
 
 use std::{mem, ops::ControlFlow};
 
-use aerostat_semantics::walk;
+use aerostat_sql::{
+    names::{SUFFIX, folded},
+    walk,
+};
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::sql::sqlparser::{
     ast::{
@@ -30,11 +33,7 @@ use datafusion::sql::sqlparser::{
 
 pub(super) use parameters::declare_bounds;
 
-use super::{
-    clauses::is_aggregate,
-    names::{SUFFIX, output_name},
-};
-use crate::ddl::names::folded;
+use super::{clauses::is_aggregate, names::output_name};
 
 const SERIES: &str = "generate_series";
 

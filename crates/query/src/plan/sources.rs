@@ -14,7 +14,10 @@
 
 use std::ops::ControlFlow;
 
-use aerostat_semantics::walk;
+use aerostat_sql::{
+    names::{SUFFIX, folded},
+    walk,
+};
 use datafusion::sql::sqlparser::ast::{
     CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList,
     FunctionArguments, Ident, ObjectName, TableAlias, TableAliasColumnDef, TableFactor, Value,
@@ -25,8 +28,7 @@ use datafusion::{
     sql::sqlparser::{dialect::PostgreSqlDialect, parser::Parser},
 };
 
-use super::{forms::SERIES, names::SUFFIX, twins::name_of_key};
-use crate::ddl::names::folded;
+use super::{forms::SERIES, twins::name_of_key};
 
 /// Functions of rows, with the function that gives the same rows as a list.
 const LISTS: [(&str, &str); 3] = [

@@ -27,7 +27,9 @@ use datafusion::{
 };
 use parking_lot::Mutex;
 
-use super::{Origins, names::SUFFIX, visible_name};
+use aerostat_sql::names::{SUFFIX, visible_name};
+
+use super::Origins;
 use crate::scan::Planning;
 
 /// The schema under which the steps of a statement name one another's rows.

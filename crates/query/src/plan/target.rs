@@ -2,7 +2,11 @@
 
 use std::{ops::ControlFlow, sync::Arc};
 
-use aerostat_semantics::walk;
+use aerostat_sql::{
+    grants::Privilege,
+    names::{AEROSTAT, INFORMATION_SCHEMA, PG_CATALOG, folded},
+    walk,
+};
 use aerostat_txn::LockMode;
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::{
@@ -14,10 +18,7 @@ use datafusion::{
 };
 
 use super::{StatementContext, TARGET_SCHEMA};
-use crate::{
-    catalog::{AEROSTAT, INFORMATION_SCHEMA, PG_CATALOG, Privilege, Relation, TableEntry},
-    ddl::names::folded,
-};
+use crate::catalog::{Relation, TableEntry};
 
 /// A DML target, resolved and permitted.
 #[derive(Clone)]

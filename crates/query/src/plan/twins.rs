@@ -9,8 +9,9 @@
 
 use std::{collections::HashMap, ops::ControlFlow};
 
-use aerostat_semantics::{
-    functions::named::NAMED,
+use aerostat_semantics::functions::named::NAMED;
+use aerostat_sql::{
+    names::folded,
     walk::{self, unnested},
 };
 use datafusion::sql::sqlparser::ast::{
@@ -19,7 +20,6 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::{calls::call_of, clauses::is_aggregate, positions::at_position};
-use crate::ddl::names::folded;
 
 /// Tells the aggregates and window functions of a SELECT, and of the ORDER BY of its query, apart.
 pub(super) fn tell_apart(select: &mut Select, order_by: &mut Option<OrderBy>) {

@@ -8,14 +8,12 @@
 
 use std::{collections::HashSet, ops::ControlFlow};
 
-use aerostat_semantics::walk;
+use aerostat_sql::{names::folded, walk};
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::sql::sqlparser::ast::{
     Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, JoinOperator, ObjectName,
     Select, TableFactor, TableWithJoins, Visit, Visitor,
 };
-
-use crate::ddl::names::folded;
 
 /// Refuses what would be counted wrong.
 ///

@@ -21,7 +21,7 @@
 
 use std::{cell::RefCell, ops::ControlFlow};
 
-use aerostat_semantics::walk;
+use aerostat_sql::{names::folded, walk};
 use aerostat_types::{ErrorKind, SqlError, SqlType};
 use datafusion::arrow::datatypes::FieldRef;
 use datafusion::sql::sqlparser::{
@@ -44,7 +44,6 @@ use joined::{Joined, type_of};
 use replacing::{Replacing, name_as_before, unnamed};
 
 use super::{StatementContext, names::output_name, target::table_reference};
-use crate::ddl::names::folded;
 
 /// Rewrites the queries in a tree as the module says.
 ///

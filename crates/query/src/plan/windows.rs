@@ -9,14 +9,12 @@
 
 use std::ops::ControlFlow;
 
-use aerostat_semantics::walk;
+use aerostat_sql::{names::folded, walk};
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::sql::sqlparser::ast::{
     Expr, NamedWindowDefinition, NamedWindowExpr, OrderBy, Select, VisitorMut, WindowSpec,
     WindowType,
 };
-
-use crate::ddl::names::folded;
 
 /// Writes the windows of a SELECT, and of the ORDER BY of its query, out where they are used.
 ///

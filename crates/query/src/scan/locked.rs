@@ -11,6 +11,8 @@ use std::{
     sync::{Arc, Weak},
 };
 
+use crate::{dml::sink::waiting, error::external, scan::Planning};
+use aerostat_sql::tree::locking::shown;
 use aerostat_storage::{RowId, TableView, WaitPolicy};
 use aerostat_txn::{RowLock, Transaction};
 use aerostat_types::{ErrorKind, SqlError};
@@ -35,8 +37,6 @@ use datafusion::{
     },
 };
 use futures::{StreamExt, stream};
-
-use crate::{dml::sink::waiting, error::external, scan::Planning, statement::locking::shown};
 
 /// A table whose rows a query locks.
 #[derive(Clone)]

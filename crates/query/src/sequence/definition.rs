@@ -1,5 +1,6 @@
 //! What a sequence is, and what CREATE and ALTER SEQUENCE make of it. Pure.
 
+use aerostat_sql::sequence_options::Options;
 use aerostat_types::{ErrorKind, SqlError, SqlType};
 use serde::{Deserialize, Serialize};
 
@@ -36,27 +37,6 @@ impl Default for Definition {
             cycles: false,
         }
     }
-}
-
-/// What a statement says of a sequence.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Options {
-    /// AS.
-    pub ty: Option<SqlType>,
-    /// INCREMENT.
-    pub increment: Option<i64>,
-    /// MINVALUE; `Some(None)` for NO MINVALUE.
-    pub min: Option<Option<i64>>,
-    /// MAXVALUE; `Some(None)` for NO MAXVALUE.
-    pub max: Option<Option<i64>>,
-    /// START.
-    pub start: Option<i64>,
-    /// RESTART; `Some(None)` at the start.
-    pub restart: Option<Option<i64>>,
-    /// CACHE.
-    pub cache: Option<i64>,
-    /// CYCLE or NO CYCLE.
-    pub cycles: Option<bool>,
 }
 
 impl Definition {
@@ -127,40 +107,41 @@ fn bounds(ty: SqlType) -> Option<(i64, i64)> {
     }
 }
 
-impl Options {
+impl Definition {
     /// A new sequence of this type, unless AS says another.
     ///
     /// # Errors
     /// As PostgreSQL: numbers that contradict each other.
-    pub fn create(&self, ty: SqlType) -> Result<(Definition, Position), SqlError> {
-        let ty = self.ty.unwrap_or(ty);
-        let definition = Definition {
+    pub fn create(options: &Options, ty: SqlType) -> Result<(Self, Position), SqlError> {
+        let ty = options.ty.unwrap_or(ty);
+        let definition = Self {
             ty,
-            ..Definition::default()
+            ..Self::default()
         };
-        self.settle(definition, None)
+        definition.settle(options, None)
     }
 
     /// What a sequence becomes.
     ///
     /// # Errors
     /// As PostgreSQL: numbers that contradict each other.
-    pub fn alter(
+    pub fn altered(
         &self,
-        before: &Definition,
+        options: &Options,
         position: Position,
-    ) -> Result<(Definition, Position), SqlError> {
-        self.settle(before.clone(), Some(position))
+    ) -> Result<(Self, Position), SqlError> {
+        self.clone().settle(options, Some(position))
     }
 
     /// PostgreSQL's `init_params`; `position` is where a sequence stands that is there.
     fn settle(
-        &self,
-        before: Definition,
+        self,
+        options: &Options,
         position: Option<Position>,
-    ) -> Result<(Definition, Position), SqlError> {
+    ) -> Result<(Self, Position), SqlError> {
+        let before = self;
         let is_new = position.is_none();
-        let ty = self.ty.unwrap_or(before.ty);
+        let ty = options.ty.unwrap_or(before.ty);
         let Some((type_min, type_max)) = bounds(ty) else {
             return Err(invalid(
                 "sequence type must be smallint, integer, or bigint",
@@ -168,16 +149,16 @@ impl Options {
         };
         // Bounds that were those of the type follow it.
         let (follows_min, follows_max) = match bounds(before.ty) {
-            Some((min, max)) if !is_new && self.ty.is_some() => {
+            Some((min, max)) if !is_new && options.ty.is_some() => {
                 (before.min == min, before.max == max)
             }
             _ => (false, false),
         };
-        let increment = self.increment.unwrap_or(before.increment);
+        let increment = options.increment.unwrap_or(before.increment);
         if increment == 0 {
             return Err(invalid("INCREMENT must not be zero"));
         }
-        let max = match self.max {
+        let max = match options.max {
             Some(Some(max)) => max,
             None if !is_new && !follows_max => before.max,
             _ if increment > 0 || follows_max => type_max,
@@ -188,7 +169,7 @@ impl Options {
                 "MAXVALUE ({max}) is out of range for sequence data type {ty}"
             )));
         }
-        let min = match self.min {
+        let min = match options.min {
             Some(Some(min)) => min,
             None if !is_new && !follows_min => before.min,
             _ if increment < 0 || follows_min => type_min,
@@ -204,14 +185,14 @@ impl Options {
                 "MINVALUE ({min}) must be less than MAXVALUE ({max})"
             )));
         }
-        let start = match self.start {
+        let start = match options.start {
             Some(start) => start,
             None if !is_new => before.start,
             None if increment > 0 => min,
             None => max,
         };
         check_bounds("START", start, min, max)?;
-        let position = match (self.restart, position) {
+        let position = match (options.restart, position) {
             (Some(at), _) => Position {
                 last_value: at.unwrap_or(start),
                 is_called: false,
@@ -223,7 +204,7 @@ impl Options {
             },
         };
         check_bounds("RESTART", position.last_value, min, max)?;
-        let cache = self.cache.unwrap_or(before.cache);
+        let cache = options.cache.unwrap_or(before.cache);
         if cache <= 0 {
             return Err(invalid(format!(
                 "CACHE ({cache}) must be greater than zero"
@@ -236,7 +217,7 @@ impl Options {
             min,
             max,
             cache,
-            cycles: self.cycles.unwrap_or(before.cycles),
+            cycles: options.cycles.unwrap_or(before.cycles),
         };
         Ok((definition, position))
     }
@@ -265,7 +246,7 @@ mod tests {
     use super::*;
 
     fn created(options: &Options) -> Definition {
-        options.create(SqlType::BigInt).unwrap().0
+        Definition::create(options, SqlType::BigInt).unwrap().0
     }
 
     #[test]
@@ -288,12 +269,12 @@ mod tests {
             ty: Some(SqlType::SmallInt),
             ..Options::default()
         };
-        let (small, position) = small.create(SqlType::BigInt).unwrap();
+        let (small, position) = Definition::create(&small, SqlType::BigInt).unwrap();
         let wider = Options {
             ty: Some(SqlType::Integer),
             ..Options::default()
         };
-        let (wide, same) = wider.alter(&small, position).unwrap();
+        let (wide, same) = small.altered(&wider, position).unwrap();
         assert_eq!((wide.min, wide.max), (1, 2_147_483_647));
         assert_eq!(same, position);
     }
@@ -358,7 +339,7 @@ mod tests {
                 "CACHE (0) must be greater than zero",
             ),
         ] {
-            let error = options.create(SqlType::BigInt).unwrap_err();
+            let error = Definition::create(&options, SqlType::BigInt).unwrap_err();
             assert_eq!(error.kind, ErrorKind::InvalidParameterValue);
             assert_eq!(error.message, message);
         }

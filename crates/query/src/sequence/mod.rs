@@ -19,7 +19,6 @@
 //!   table other rows, so that it can be undone.
 
 mod definition;
-pub(crate) mod text;
 
 use std::{
     collections::BTreeMap,
@@ -33,9 +32,9 @@ use datafusion::arrow::array::{ArrayRef, BooleanArray, Int16Array, Int64Array, R
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-pub use definition::{Definition, Options};
+use crate::failure::from_storage;
 
-use crate::error::from_storage;
+pub use definition::Definition;
 
 /// Numbers that are reserved beyond the one that is asked for: as many as PostgreSQL does.
 const AHEAD_MIN: u64 = 32;
@@ -350,6 +349,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use aerostat_sql::sequence_options::Options;
 
     fn counter(start: Position) -> Arc<Counter> {
         let budget = Governor::new(ByteSize(1 << 30)).budget("sequences", None);
@@ -454,7 +454,7 @@ mod tests {
                 cycles: Some(cycles),
                 ..Options::default()
             };
-            let (definition, start) = options.create(SqlType::BigInt).unwrap();
+            let (definition, start) = Definition::create(&options, SqlType::BigInt).unwrap();
             let mut running = counter(start);
             let mut model = start;
             for crash in crashes {

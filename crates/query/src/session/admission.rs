@@ -1,15 +1,16 @@
 //! What may run where a session stands: in a failed block, in a read-only transaction, in a
 //! block at all.
 
+use aerostat_sql::{
+    statement::{Statement, StatementKind},
+    tree::{locking::shown, modifying::modifies_in_with},
+    utility::{CopyDirection, TransactionCommand, Utility},
+};
 use aerostat_txn as txn;
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::sql::sqlparser::ast;
 
 use super::Session;
-use crate::{
-    statement::{Statement, StatementKind, locking::shown, modifying::modifies_in_with},
-    utility::{CopyDirection, TransactionCommand, Utility},
-};
 
 impl Session {
     /// Refuses what cannot run where the session stands.

@@ -2,6 +2,11 @@
 
 use std::sync::Arc;
 
+use aerostat_sql::{
+    names::QualifiedName,
+    statement::Source,
+    utility::{RelationChange, SchemaCommand, SchemaObject, TableAction},
+};
 use aerostat_txn::{CancelToken, Transaction};
 use aerostat_types::{Column, ErrorKind, SqlError};
 use datafusion::{
@@ -21,14 +26,12 @@ use crate::{
     catalog::{CatalogState, Draft},
     ddl::{
         self, Actor, Altering, AskedAlter, CommandResult, Judges, PendingAlter, PlanColumns,
-        PlanViews, QualifiedName,
+        PlanViews,
     },
     dml,
     error::from_datafusion,
     pgcatalog::CatalogView,
     plan::{StatementContext, Target, task_context},
-    statement::Source,
-    utility::{RelationChange, SchemaCommand, SchemaObject, TableAction},
 };
 
 impl Session {

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::error::canceled;
+use crate::failure::canceled;
 
 /// The way to stop a session's running statement from elsewhere.
 #[derive(Clone, Default)]

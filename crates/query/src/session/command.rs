@@ -5,8 +5,26 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
+use crate::{
+    admin::RestoreRequest,
+    api::{ColumnDescription, Outcome, ParameterType, RowsTag, prepared_bytes},
+    catalog::Draft,
+    ddl::{self, CommandResult, DefaultLayout, ExpressionChecker, Judges, PlanColumns},
+    dml,
+    error::{external, from_datafusion},
+    plan::{Gate, StatementContext, Target, describe, parameter_type},
+};
 use aerostat_semantics::functions;
-use aerostat_semantics::walk;
+use aerostat_sql::{
+    names::visible_name,
+    statement::{Source, Statement, StatementKind},
+    tree::{is_without_data, modifying::modifies_in_with},
+    utility::{
+        BackupCommand, DiscardTarget, Fragment, PreparedCommand, SchemaCommand, SettingCommand,
+        SettingScope, SettingValue, TransactionCommand, TransactionModes, Utility, WrittenType,
+    },
+    walk,
+};
 use aerostat_txn::CancelToken;
 use aerostat_types::{Column, ErrorKind, SqlError, SqlType, TableSchema};
 use datafusion::{
@@ -29,20 +47,6 @@ use super::{
     run,
     settings::shown_name,
     stream::ready,
-};
-use crate::{
-    admin::RestoreRequest,
-    api::{ColumnDescription, Outcome, ParameterType, RowsTag, prepared_bytes},
-    catalog::Draft,
-    ddl::{self, CommandResult, DefaultLayout, ExpressionChecker, Judges, PlanColumns},
-    dml,
-    error::{external, from_datafusion},
-    plan::{Gate, StatementContext, Target, describe, visible_name},
-    statement::{Source, Statement, StatementKind, is_without_data, modifying::modifies_in_with},
-    utility::{
-        BackupCommand, DiscardTarget, Fragment, PreparedCommand, SchemaCommand, SettingCommand,
-        SettingScope, SettingValue, TransactionCommand, TransactionModes, Utility,
-    },
 };
 
 impl Session {
@@ -299,7 +303,9 @@ impl Session {
                 // The text is that of all that came in one message.
                 let text = source.text.len() + prepared_bytes(parsed.text());
                 let held = self.hold(name.len() + text)?;
-                let prepared = self.prepare_typed(parsed, types.clone()).await?;
+                let types = types.iter().map(|ty| declared_type(ty.as_ref(), source));
+                let types = types.collect::<Result<Vec<_>, _>>()?;
+                let prepared = self.prepare_typed(parsed, types).await?;
                 let named = NamedStatement::of_command(prepared, &source.text, held);
                 self.prepared.keep(name, named);
                 Ok(Outcome::Command {
@@ -656,6 +662,19 @@ pub(super) fn nested_statement(
     })?;
     statement.source.offset += offset;
     Ok(statement)
+}
+
+/// The type that PREPARE declares for a parameter, unless it is to be found.
+fn declared_type(
+    written: Option<&WrittenType>,
+    source: &Source,
+) -> Result<Option<ParameterType>, SqlError> {
+    let Some(WrittenType { name, position }) = written else {
+        return Ok(None);
+    };
+    parameter_type(name)
+        .map(|ty| Some(ty.of_any_length()))
+        .map_err(|error| error.with_position(source.offset + position))
 }
 
 fn cast_argument(argument: &Fragment, ty: ParameterType) -> Result<ast::Expr, SqlError> {

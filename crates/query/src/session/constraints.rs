@@ -5,6 +5,11 @@
 
 use std::{slice, sync::Arc};
 
+use aerostat_sql::{
+    names::QualifiedName,
+    statement::Source,
+    utility::{DropKind, RelationChange, SchemaCommand},
+};
 use aerostat_storage::StorageError;
 use aerostat_types::{ErrorKind, SqlError};
 
@@ -15,11 +20,8 @@ use super::{
     transaction::OpenBlock,
 };
 use crate::{
-    ddl::QualifiedName,
     dml::{self, deferred::Deferred},
-    error::from_storage,
-    statement::Source,
-    utility::{DropKind, RelationChange, SchemaCommand},
+    failure::from_storage,
 };
 
 impl Session {

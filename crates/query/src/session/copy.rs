@@ -2,6 +2,12 @@
 
 use std::sync::Arc;
 
+use aerostat_sql::{
+    grants::Privilege,
+    names::QualifiedName,
+    statement::{Source, Statement, StatementKind},
+    utility::{CopyDirection, CopyStatement, CopySubject},
+};
 use aerostat_storage::StorageError;
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::{
@@ -13,17 +19,14 @@ use tokio::sync::oneshot;
 use super::{Session, cancel::Cancellation, command::nested_statement, planning::Plans, run};
 use crate::{
     api::{CopyColumn, CopyIn, CopyOut, Outcome},
-    catalog::Privilege,
-    ddl::QualifiedName,
     dml::{
         self,
         copy::{CopyStream, CopyTask},
         listed_columns,
     },
-    error::{from_datafusion, from_storage},
+    error::from_datafusion,
+    failure::from_storage,
     plan::Target,
-    statement::{Source, Statement, StatementKind},
-    utility::{CopyDirection, CopyStatement, CopySubject},
 };
 
 impl Session {
@@ -189,7 +192,7 @@ impl Session {
                 let written = run::write(&context, &bound, plan, &transaction).await;
                 if written.is_ok() && completed.await.is_err() {
                     // The client went away, or gave up: nothing of the COPY stays.
-                    return Err(crate::error::canceled());
+                    return Err(crate::failure::canceled());
                 }
                 run::finish(written, transaction, &source).await
             };

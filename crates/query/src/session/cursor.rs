@@ -13,6 +13,15 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use crate::{
+    api::{ColumnDescription, Outcome, RowStream, RowsTag},
+    pgcatalog::CursorDescription,
+};
+use aerostat_sql::{
+    statement::{Source, Statement, StatementKind},
+    tree::modifying::{is_dml, modifies_in_with},
+    utility::{CursorCommand, Direction, Fragment},
+};
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::{
     arrow::{
@@ -34,15 +43,6 @@ use super::{
     prepared::Bound,
     run::{Told, unsupported},
     stream::ready_within,
-};
-use crate::{
-    api::{ColumnDescription, Outcome, RowStream, RowsTag},
-    pgcatalog::CursorDescription,
-    statement::{
-        Source, Statement, StatementKind,
-        modifying::{is_dml, modifies_in_with},
-    },
-    utility::{CursorCommand, Direction, Fragment},
 };
 
 /// Open cursors of one session; as many as the protocol's portals.

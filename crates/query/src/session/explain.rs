@@ -3,6 +3,7 @@
 
 use std::{fmt::Write as _, sync::Arc, time::Instant};
 
+use aerostat_sql::statement::Source;
 use aerostat_storage::StorageError;
 use aerostat_txn::Transaction;
 use aerostat_types::{ErrorKind, SqlError, SqlType};
@@ -25,9 +26,8 @@ use super::{
 use crate::{
     api::{ColumnDescription, Outcome, RowsTag},
     dml::{BoundDml, DmlKind},
-    error::from_storage,
+    failure::from_storage,
     plan::{Gate, StatementContext, Work, locking::first_lock, plan_physical, task_context},
-    statement::Source,
 };
 
 #[derive(Clone, Copy, Default)]

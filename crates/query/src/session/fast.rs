@@ -29,11 +29,24 @@ use aerostat_fast::{
     Inputs, Kind, ListedRows, Literal, Numbers, Output, Parsed, Program, Shape, Stop,
     TEXT_BYTES_MAX, Written,
 };
+use aerostat_sql::{grants::Privilege, names::QualifiedName};
 use aerostat_storage::StorageError;
 use aerostat_txn::{Awaited, LockMode, RowPlace, Transaction, WaitError};
 use aerostat_types::{NUMERIC_DEFAULT, SqlError, SqlType};
 use foldhash::fast::RandomState;
 use parking_lot::Mutex;
+
+use crate::{
+    api::{
+        ColumnDescription, Outcome, ParameterType, RowStream, RowsTag, TransactionStatus, Value,
+        is_shape_of,
+    },
+    catalog::{CatalogState, Relation, SequenceEntry, TableEntry, node::NodeRecord},
+    ddl::Actor,
+    engine::StatementRecord,
+    failure::from_storage,
+    plan::Gate,
+};
 
 use plain::is_plain;
 use sequences::{Drawing, Sequences};
@@ -44,17 +57,6 @@ use super::{
     reading::is_long,
     run::{ATTEMPTS_MAX, CancelOnDrop},
     stream::{QueryTask, ready},
-};
-use crate::{
-    api::{
-        ColumnDescription, Outcome, ParameterType, RowStream, RowsTag, TransactionStatus, Value,
-        is_shape_of,
-    },
-    catalog::{CatalogState, Privilege, Relation, SequenceEntry, TableEntry, node::NodeRecord},
-    ddl::{Actor, QualifiedName},
-    engine::StatementRecord,
-    error::from_storage,
-    plan::Gate,
 };
 
 /// Programs that a session keeps: those of the shapes that come again and again. A program
@@ -380,7 +382,7 @@ impl Session {
                     continue;
                 }
                 Err(Stop::Cancelled) => {
-                    return Err(waiting.map_or_else(crate::error::canceled, |c| c.error()));
+                    return Err(waiting.map_or_else(crate::failure::canceled, |c| c.error()));
                 }
                 // The other way would begin anew, on a snapshot that sees what was waited for.
                 Err(Stop::Conflict) if waits => return Err(from_storage(StorageError::Conflict)),

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use aerostat_sql::statement::Source;
 use aerostat_types::SqlError;
 use datafusion::{
     arrow::array::RecordBatch, common::Result as PlanResult,
@@ -19,9 +20,9 @@ use super::{
 };
 use crate::{
     api::{ColumnDescription, Outcome, RowsTag},
-    error::{external, from_storage},
+    error::external,
+    failure::from_storage,
     plan::{StatementContext, describe_query},
-    statement::Source,
 };
 
 /// What a query gave, and what it is charged as.

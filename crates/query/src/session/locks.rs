@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use aerostat_sql::utility::LockStatement;
 use aerostat_txn::{CancelToken, LockMode, LockTag, RelationLocks};
 use aerostat_types::{ErrorKind, SqlError};
 
@@ -10,9 +11,8 @@ use crate::{
     api::Outcome,
     catalog::{CatalogState, Definitions, Draft},
     ddl,
-    error::from_storage,
+    failure::from_storage,
     plan::{Gate, Obstacle},
-    utility::LockStatement,
 };
 
 impl Session {

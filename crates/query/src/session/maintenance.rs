@@ -3,16 +3,19 @@
 
 use std::sync::Arc;
 
+use aerostat_sql::{
+    grants::PredefinedRole,
+    utility::{MaintenanceCommand, TableColumns, Utility},
+};
 use aerostat_storage::Table;
 use aerostat_types::{ErrorKind, SqlError};
 
 use super::{Session, cancel::Cancellation, command::blocking};
 use crate::{
     api::{Notice, NoticeSeverity, Outcome},
-    catalog::{CatalogState, Relation, TableEntry, node::PredefinedRole},
+    catalog::{CatalogState, Relation, TableEntry},
     ddl::{self, Actor},
-    error::from_storage,
-    utility::{MaintenanceCommand, TableColumns, Utility},
+    failure::from_storage,
 };
 
 impl Session {

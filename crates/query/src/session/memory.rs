@@ -15,7 +15,7 @@ use aerostat_storage::StorageError;
 use aerostat_types::{OutOfMemory, SqlError};
 
 use super::Session;
-use crate::error::from_storage;
+use crate::failure::from_storage;
 
 /// What all sessions of a node may have beyond their tenants' budgets: little beside any
 /// node's memory, and batches of some dozen readers.

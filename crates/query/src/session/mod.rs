@@ -48,17 +48,13 @@ use std::{
 };
 
 use aerostat_semantics::functions::Times;
+use aerostat_sql::{
+    statement::{Source, Statement, StatementKind},
+    utility::{TransactionCommand, Utility},
+};
 use aerostat_txn::{AdvisoryLocks, CancelToken, Snapshot};
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::{error::DataFusionError, execution::SessionState, sql::sqlparser::ast};
-
-pub use cancel::CancelHandle;
-pub use memory::Held;
-pub use prepared::Prepared;
-pub use reading::Sent;
-pub(crate) use reading::readers;
-pub use signal::Controls;
-pub(crate) use waiting::{LockDescription, Waiting, waits};
 
 use crate::{
     admin::Connection,
@@ -71,9 +67,16 @@ use crate::{
     plan::{Gate, StatementContext, cache::PlanCache},
     sequence::Taken,
     star::StarJoins,
-    statement::{Source, Statement, StatementKind},
-    utility::{TransactionCommand, Utility},
 };
+
+pub use cancel::CancelHandle;
+pub use memory::Held;
+pub use prepared::Prepared;
+pub use reading::Sent;
+pub(crate) use reading::readers;
+pub use signal::Controls;
+pub(crate) use waiting::{LockDescription, Waiting, waits};
+
 pub(crate) use cancel::Cancellation;
 use cursor::Cursors;
 use facts::SessionFacts;

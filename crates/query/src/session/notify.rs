@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
+use aerostat_sql::utility::NotifyCommand;
+use aerostat_types::{ErrorKind, SqlError};
+
 use super::Session;
 use crate::{
-    api::{Outcome, TransactionStatus},
-    notify::{Action, Channels, Notification, Outbox},
+    api::{Notification, Outcome, TransactionStatus},
+    notify::{Action, Channels, Outbox},
     seldom::Seldom,
-    utility::NotifyCommand,
 };
-use aerostat_types::{ErrorKind, SqlError};
 
 /// A channel's name has as many bytes as any name, and one for its end in PostgreSQL.
 const CHANNEL_BYTES_MAX: usize = 63;

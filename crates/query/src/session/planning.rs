@@ -7,6 +7,8 @@ use datafusion::{
     sql::sqlparser::ast,
 };
 
+use aerostat_sql::statement::Source;
+
 use super::{
     Session, generic,
     prepared::Bound,
@@ -23,7 +25,6 @@ use crate::{
         },
         describe_columns, optimize_analyzed, plan_physical,
     },
-    statement::Source,
 };
 
 /// Whether a statement's plan may be kept.

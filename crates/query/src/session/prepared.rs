@@ -2,6 +2,10 @@
 
 use std::{sync::Arc, time::Instant};
 
+use aerostat_sql::{
+    statement::{Source, Statement, StatementKind},
+    utility::{CursorCommand, PreparedCommand, SettingCommand, Utility},
+};
 use aerostat_types::{ErrorKind, SqlError, SqlType, text};
 use datafusion::{
     arrow::datatypes::DataType,
@@ -24,8 +28,6 @@ use super::{
 use crate::{
     api::{ColumnDescription, Outcome, ParameterType, Value},
     plan::{Items, has_function_parameters, parameter_count, read_items, write_arrays},
-    statement::{Source, Statement, StatementKind},
-    utility::{CursorCommand, PreparedCommand, SettingCommand, Utility},
 };
 
 /// A prepared statement.

@@ -15,6 +15,7 @@ use std::{sync::Arc, time::Instant};
 
 use aerostat_fast::TEXT_BYTES_MAX;
 use aerostat_schedule::asleep;
+use aerostat_sql::statement::{Statement, StatementKind};
 use aerostat_types::{ErrorKind, SqlError};
 use tokio::{
     runtime::{Handle, RuntimeFlavor},
@@ -23,11 +24,7 @@ use tokio::{
 };
 
 use super::{Session, cancel::Cancellation, control, fast::FastStatement, stream::QueryTask};
-use crate::{
-    api::Outcome,
-    plan::cache::PlanCache,
-    statement::{Statement, StatementKind},
-};
+use crate::{api::Outcome, plan::cache::PlanCache};
 
 /// Long texts that are read at once: they take processors from whoever else works, and some
 /// hundred times their bytes.
@@ -162,7 +159,7 @@ impl Session {
                 None => {
                     room.grow(tree_bytes(&text))?;
                     let mut statements = Statement::split(&text)?;
-                    let room = Arc::new(room);
+                    let room: Arc<dyn Send + Sync> = Arc::new(room);
                     for statement in &mut statements {
                         statement.source.room = Some(Arc::clone(&room));
                     }

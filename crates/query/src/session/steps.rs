@@ -18,7 +18,25 @@
 
 use std::{ops::ControlFlow, sync::Arc};
 
-use aerostat_semantics::walk;
+use crate::{
+    api::{ColumnDescription, Outcome, RowsTag},
+    dml::{
+        lock_concerned,
+        sink::{Changes, Written},
+    },
+    error::{external, from_datafusion},
+    failure::from_storage,
+    plan::{
+        Origins, StatementContext, StepRows, Work, analyze, check_with_names, describe_columns,
+        is_volatile, plan_physical, task_context,
+    },
+};
+use aerostat_sql::{
+    names::folded,
+    statement::Source,
+    tree::modifying::{change_of, is_dml, modifies_in_with, reads},
+    walk,
+};
 use aerostat_txn::Transaction;
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::{
@@ -40,23 +58,6 @@ use super::{
         ATTEMPTS_MAX, CancelOnDrop, Parameters, bind_work, dml_outcome, finish, require_returned,
     },
     stream::ready_within,
-};
-use crate::{
-    api::{ColumnDescription, Outcome, RowsTag},
-    ddl::names::folded,
-    dml::{
-        lock_concerned,
-        sink::{Changes, Written},
-    },
-    error::{external, from_datafusion, from_storage},
-    plan::{
-        Origins, StatementContext, StepRows, Work, analyze, check_with_names, describe_columns,
-        is_volatile, plan_physical, task_context,
-    },
-    statement::{
-        Source,
-        modifying::{change_of, is_dml, modifies_in_with, reads},
-    },
 };
 
 /// A statement, or a query in its WITH, that runs by itself.

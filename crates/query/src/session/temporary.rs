@@ -7,17 +7,21 @@
 
 use std::sync::Arc;
 
+use crate::{
+    catalog::{SchemaEntry, is_temporary},
+    ddl,
+};
+use aerostat_sql::{
+    names::QualifiedName,
+    statement::StatementKind,
+    tree::modifying::changes,
+    utility::{CopySubject, Utility},
+};
 use aerostat_txn::CancelToken;
 use aerostat_types::SqlError;
 use datafusion::sql::sqlparser::ast;
 
 use super::{Session, command::blocking};
-use crate::{
-    catalog::{SchemaEntry, is_temporary},
-    ddl::{self, QualifiedName},
-    statement::{StatementKind, modifying::changes},
-    utility::{CopySubject, Utility},
-};
 
 impl Session {
     /// Takes what a transaction that is committed has made of them.

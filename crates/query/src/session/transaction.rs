@@ -27,6 +27,10 @@
 
 use std::{sync::Arc, time::Instant};
 
+use aerostat_sql::{
+    statement::{Statement, StatementKind},
+    utility::{Isolation, TransactionCommand, TransactionModes, Utility},
+};
 use aerostat_txn::{
     self as txn, Block, CancelToken, RelationLocks, RowPlace, Snapshot, Transaction,
 };
@@ -44,10 +48,8 @@ use crate::{
     ddl,
     dml::deferred::{self, Deferred},
     engine::StatementRecord,
-    error::from_storage,
+    failure::from_storage,
     notify::OutboxMark,
-    statement::{Statement, StatementKind},
-    utility::{Isolation, TransactionCommand, TransactionModes, Utility},
 };
 
 /// The session's transaction block.

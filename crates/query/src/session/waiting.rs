@@ -25,7 +25,7 @@ use super::{Session, settings::Settings};
 use crate::{
     api::{Notice, NoticeSeverity},
     engine::Engine,
-    error::{canceled, from_storage},
+    failure::{canceled, from_storage},
     seldom::Seldom,
 };
 

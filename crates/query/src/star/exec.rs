@@ -48,7 +48,8 @@ use super::{
     side::{GatheredSide, gather, unfit},
 };
 use crate::{
-    error::{external, from_storage},
+    error::external,
+    failure::from_storage,
     plan::{StatementContext, cache::attached},
     scan::{
         TableScanProvider,

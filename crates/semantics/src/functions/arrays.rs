@@ -6,22 +6,23 @@ pub(super) mod rows;
 
 use std::sync::Arc;
 
-use aerostat_types::{ErrorKind, SqlError, SqlType};
+use aerostat_types::{ErrorKind, SqlType};
 use arrow::array::{
     Array, ArrayRef, AsArray, BooleanBuilder, Int32Array, Int32Builder, ListArray, ListBuilder,
     StringViewBuilder, UInt32Array,
 };
 use arrow::buffer::{NullBuffer, OffsetBuffer};
 use arrow::datatypes::{DataType, Field, FieldRef, Int32Type};
-use datafusion::common::{DFSchema, DataFusionError, Result, ScalarValue};
+use datafusion::common::{DFSchema, Result};
 use datafusion::logical_expr::{
     ColumnarValue, Expr, ExprSchemable, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF,
     ScalarUDFImpl, Signature, Volatility, expr::ScalarFunction,
 };
 
-use super::cast::{self, Zone};
+use super::common_type::common_type;
+use super::lists::{item_type, list_of, missing, several_dimensions};
 use crate::growth::{Growth, for_each_row, size_of_argument};
-use crate::{compare, external, name_of_arrow, raise};
+use crate::raise;
 use rows::Items;
 
 /// The functions of this module.
@@ -158,18 +159,6 @@ impl Kind {
     }
 }
 
-pub(super) fn list_of(item: DataType) -> DataType {
-    DataType::List(Arc::new(Field::new_list_field(item, true)))
-}
-
-/// The type of a list's items; nothing for what is no list.
-pub(super) fn item_type(list: &DataType) -> Option<&DataType> {
-    match list {
-        DataType::List(item) | DataType::LargeList(item) => Some(item.data_type()),
-        _ => None,
-    }
-}
-
 /// The type in which items of two types meet: a string literal takes the other's.
 pub(super) fn common_item(a: DataType, b: &DataType) -> Option<DataType> {
     let is_literal = |ty: &DataType| matches!(ty, DataType::Utf8 | DataType::Null);
@@ -188,7 +177,7 @@ pub(super) fn common_item(a: DataType, b: &DataType) -> Option<DataType> {
         {
             wider(&y.arrow(), &DataType::Decimal128(19, 0))
         }
-        (Some(x), Some(y)) => compare::common_type(x, y).map(|common| common.arrow()),
+        (Some(x), Some(y)) => common_type(x, y).map(|common| common.arrow()),
         _ => None,
     }
 }
@@ -202,40 +191,6 @@ fn wider(a: &DataType, b: &DataType) -> Option<DataType> {
     let before = (i16::from(*p) - i16::from(*s)).max(i16::from(*q) - i16::from(*t));
     let precision = (before + i16::from(scale)).clamp(1, 38);
     Some(DataType::Decimal128(precision as u8, scale))
-}
-
-/// A string literal where a list is wanted, as that list.
-///
-/// # Errors
-/// `InvalidTextRepresentation` for what is no array of such items.
-pub(crate) fn literal(text: &str, list: &DataType, zone: &Zone) -> Result<ScalarValue> {
-    let malformed = || {
-        raise(
-            ErrorKind::InvalidTextRepresentation,
-            format!("malformed array literal: \"{text}\""),
-        )
-    };
-    let item = item_type(list).ok_or_else(malformed)?;
-    let texts = match crate::array_items(text) {
-        Some(texts) => texts,
-        None if is_nested(text) => return Err(several_dimensions()),
-        None => return Err(malformed()),
-    };
-    let ty = SqlType::of_arrow(item).unwrap_or(SqlType::Text);
-    let values = texts.into_iter().map(|text| match text {
-        None => ScalarValue::try_new_null(item),
-        Some(text) => cast::literal(&text, ty, zone)?.cast_to(item),
-    });
-    let values = values.collect::<Result<Vec<_>>>()?;
-    Ok(ScalarValue::List(ScalarValue::new_list(
-        &values, item, true,
-    )))
-}
-
-/// Whether a text looks like an array of arrays.
-pub(crate) fn is_nested(text: &str) -> bool {
-    let mut opening = text.chars().filter(|c| !c.is_whitespace());
-    opening.next() == Some('{') && opening.next() == Some('{')
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -285,14 +240,6 @@ impl Function {
     }
 }
 
-/// The error for arrays of arrays, which no function here would take for PostgreSQL's: there an
-/// array of several dimensions is one array, of its innermost items.
-pub(crate) fn several_dimensions() -> DataFusionError {
-    let message = "arrays of several dimensions are not supported";
-    let error = SqlError::new(ErrorKind::FeatureNotSupported, message);
-    external(error.with_hint("Use an array of one dimension."))
-}
-
 /// Refuses arrays as items of an array.
 pub(crate) fn refuse_nested(items: &[Expr], schema: &DFSchema) -> Result<()> {
     for item in items {
@@ -301,15 +248,6 @@ pub(crate) fn refuse_nested(items: &[Expr], schema: &DFSchema) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// PostgreSQL's error for a function that has no overload for its arguments.
-pub(crate) fn missing(name: &str, arguments: &[DataType]) -> DataFusionError {
-    let names: Vec<String> = arguments.iter().map(name_of_arrow).collect();
-    let message = format!("function {name}({}) does not exist", names.join(", "));
-    external(SqlError::new(ErrorKind::UndefinedFunction, message).with_hint(
-        "No function matches the given name and argument types. You might need to add explicit type casts.",
-    ))
 }
 
 impl ScalarUDFImpl for Function {

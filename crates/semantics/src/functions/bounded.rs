@@ -23,7 +23,7 @@ use datafusion::{
     },
 };
 
-use super::arrays::item_type;
+use super::lists::item_type;
 use crate::growth::{self, Growth, bytes_of};
 use crate::raise;
 
@@ -527,7 +527,7 @@ mod tests {
     fn every_function_of_datafusions_has_a_law() {
         let own = SessionStateBuilder::new_with_default_features().build();
         let mut state = own.clone();
-        super::super::register(&mut state);
+        crate::register(&mut state);
         for (name, function) in own.scalar_functions() {
             let Some(now) = state.scalar_functions().get(name) else {
                 // Its other names go with it where ours has its place.

@@ -8,6 +8,7 @@
 
 mod list;
 mod number;
+mod output;
 mod text;
 mod time;
 mod zone;
@@ -17,7 +18,6 @@ use std::sync::Arc;
 use aerostat_types::{ErrorKind, SQL_TYPE_KEY, SqlType};
 use arrow::array::{Array, ArrayRef, StringViewArray};
 use arrow::datatypes::{DataType, Field, FieldRef};
-use datafusion::common::tree_node::TreeNode;
 use datafusion::common::{DFSchema, Result, ScalarValue};
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::interval_arithmetic::Interval;
@@ -28,12 +28,12 @@ use datafusion::logical_expr::{
     ScalarUDFImpl, Signature, Volatility,
 };
 
-use super::arrays;
-use crate::functions::temporal::DAY_MICROS;
 use crate::{ANY_NUMERIC, raise, type_name};
 
-pub(crate) use list::{to_text as list_text, written};
+pub(crate) use list::{literal as list_literal, written};
 pub(crate) use number::{POWERS_OF_TEN, decimal_to_f64, rescale};
+pub(crate) use output::{filled, list_text, output_text};
+pub(crate) use time::DAY_MICROS;
 pub(crate) use zone::{Zone, out_of_range};
 
 /// How a cast came about, which decides what may be lost.
@@ -57,7 +57,12 @@ pub(crate) struct PostgresCast {
 }
 
 impl PostgresCast {
-    fn call(from: Option<SqlType>, to: SqlType, coercion: Coercion, argument: Expr) -> Expr {
+    pub(super) fn call(
+        from: Option<SqlType>,
+        to: SqlType,
+        coercion: Coercion,
+        argument: Expr,
+    ) -> Expr {
         // Only what depends on the session's zone may change between executions.
         let volatility = match to {
             SqlType::Timestamp if from == Some(SqlType::Date) => Volatility::Immutable,
@@ -159,7 +164,7 @@ impl ScalarUDFImpl for PostgresCast {
                 ColumnarValue::Array(lists) => (Arc::clone(lists), false),
                 ColumnarValue::Scalar(list) => (list.to_array()?, true),
             };
-            let texts = list::to_text(&lists, &item, &zone)?;
+            let texts = list_text(&lists, &item, &zone)?;
             let texts = text::from_text(&texts, self.to, self.coercion, &zone)?;
             return match is_constant {
                 true => ScalarValue::try_from_array(&texts, 0).map(ColumnarValue::Scalar),
@@ -341,7 +346,7 @@ pub(crate) fn class(from: SqlType, to: SqlType) -> CastClass {
 }
 
 /// Whether Arrow's cast gives what PostgreSQL's gives for every value.
-fn arrow_agrees(from: &DataType, to: SqlType) -> bool {
+pub(super) fn arrow_agrees(from: &DataType, to: SqlType) -> bool {
     use DataType::*;
     match (from, to) {
         (Int8 | UInt8, SqlType::SmallInt | SqlType::Integer | SqlType::BigInt) => true,
@@ -411,7 +416,7 @@ pub(crate) fn resolve(expr: Expr, from: &Field, target: &FieldRef, zone: &Zone) 
     if let (DataType::List(_), Expr::Literal(ScalarValue::Utf8(Some(text)), _)) =
         (target.data_type(), &expr)
     {
-        let list = Expr::Literal(arrays::literal(text, target.data_type(), zone)?, None);
+        let list = Expr::Literal(list::literal(text, target.data_type(), zone)?, None);
         let (_, from) = list.to_field(&DFSchema::empty())?;
         return Ok(list::resolve(&list, &from, target)?.unwrap_or(list));
     }
@@ -484,100 +489,6 @@ fn fold(
     }
     let array = convert(&value.to_array()?, from, to, Coercion::Explicit, zone)?;
     ScalarValue::try_from_array(&array, 0)
-}
-
-/// The expression for PostgreSQL's assignment cast of `expr`, a value of `from`,
-/// to a column of type `to`.
-///
-/// # Errors
-/// `DatatypeMismatch` where a value of `from` may not be stored in the column.
-pub(crate) fn assignment(
-    expr: Expr,
-    from: &Field,
-    to: SqlType,
-    column: &str,
-    zone: &Zone,
-) -> Result<Expr> {
-    let unknown = matches!(
-        expr,
-        Expr::Literal(ScalarValue::Utf8(_) | ScalarValue::Null, _)
-    );
-    if from.data_type().is_null() || matches!(&expr, Expr::Literal(value, _) if value.is_null()) {
-        return Ok(Expr::Literal(ScalarValue::try_new_null(&to.arrow())?, None));
-    }
-    if let Expr::Placeholder(placeholder) = &expr
-        && placeholder.field.is_none()
-    {
-        return crate::literal_as(expr, to, zone);
-    }
-    let mismatch = |name: &str| {
-        let message = format!(
-            "column \"{column}\" is of type {} but expression is of type {name}",
-            type_name(to)
-        );
-        crate::external(
-            aerostat_types::SqlError::new(ErrorKind::DatatypeMismatch, message)
-                .with_hint("You will need to rewrite or cast the expression."),
-        )
-    };
-    let Some(from_type) = SqlType::of_field(from) else {
-        return Err(mismatch(&from.data_type().to_string()));
-    };
-    if !unknown && class(from_type, to) != CastClass::Assignment {
-        return Err(mismatch(type_name(from_type)));
-    }
-    if let Expr::Literal(value, _) = &expr {
-        let array = convert(
-            &value.to_array()?,
-            from_type,
-            to,
-            Coercion::Assignment,
-            zone,
-        )?;
-        return Ok(Expr::Literal(ScalarValue::try_from_array(&array, 0)?, None));
-    }
-    let unchanged = *from.data_type() == to.arrow() && fits(from_type, to);
-    let is_settled = is_settled(&expr, to);
-    if unchanged && is_settled {
-        return Ok(expr);
-    }
-    if is_settled && arrow_agrees(from.data_type(), to) {
-        return Ok(Expr::Cast(Cast::new(Box::new(expr), to.arrow())));
-    }
-    Ok(PostgresCast::call(
-        Some(from_type),
-        to,
-        Coercion::Assignment,
-        expr,
-    ))
-}
-
-/// Whether an expression keeps the type that it seems to have: what chooses among values has that of
-/// the first until types are resolved, and a query's column has digits of its own.
-fn is_settled(expr: &Expr, to: SqlType) -> bool {
-    let chooses = |part: &Expr| match part {
-        Expr::Case(_) | Expr::ScalarSubquery(_) => true,
-        Expr::Column(_) => matches!(to, SqlType::Numeric { .. }),
-        Expr::ScalarFunction(call) => {
-            matches!(
-                call.func.name(),
-                "coalesce" | "greatest" | "least" | "nullif"
-            )
-        }
-        _ => false,
-    };
-    !expr.exists(|part| Ok(chooses(part))).unwrap_or(true)
-}
-
-/// Whether every value of `from` is a value of `to`, both of one Arrow type.
-fn fits(from: SqlType, to: SqlType) -> bool {
-    match (from, to) {
-        (_, SqlType::Text | SqlType::Varchar(None)) => true,
-        (SqlType::Char(m), SqlType::Char(n) | SqlType::Varchar(Some(n))) => m <= n,
-        (SqlType::Varchar(Some(m)), SqlType::Varchar(Some(n))) => m <= n,
-        (_, SqlType::Char(_) | SqlType::Varchar(_)) => false,
-        _ => true,
-    }
 }
 
 #[cfg(test)]

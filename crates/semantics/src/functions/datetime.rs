@@ -10,7 +10,7 @@ pub use now::Times;
 
 use std::sync::{Arc, LazyLock};
 
-use aerostat_types::text::{self as form, civil_from_days, days_from_civil, is_timestamp};
+use aerostat_types::text::{self as form, civil_from_days, days_from_civil};
 use aerostat_types::{ErrorKind, SqlType, ZoneName};
 use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, PrimitiveArray};
 use arrow::datatypes::{
@@ -20,9 +20,9 @@ use arrow::datatypes::{
 use datafusion::common::{DataFusionError, Result, ScalarValue};
 use datafusion::logical_expr::{ScalarUDF, Volatility};
 
+use super::cast::DAY_MICROS;
 use super::cast::{Coercion, Zone, convert, out_of_range};
 use super::overload::{Call, Overload, Returns, function};
-use super::temporal::DAY_MICROS;
 use crate::raise;
 use fields::{
     EXTRACT_SCALE, JULIAN_SCALE, Moment, Unit, field_of_interval, field_of_moment, truncate,
@@ -63,7 +63,6 @@ pub(super) fn all() -> Vec<Arc<ScalarUDF>> {
             Volatility::Volatile,
             CLOCK_TIMESTAMP,
         ),
-        stable("to_timestamp", &[], TO_TIMESTAMP),
         Arc::new(ScalarUDF::new_from_impl(now::Now::new(
             "now",
             &["current_timestamp", "transaction_timestamp"],
@@ -668,32 +667,6 @@ fn justify_interval(value: IntervalMonthDayNano) -> Result<IntervalMonthDayNano>
     }
     justified(months, days, nanos)
 }
-
-const TO_TIMESTAMP: &[Overload] = &[
-    Overload {
-        parameters: &[SqlType::Double],
-        returns: Returns::Type(SqlType::TimestampTz),
-        body: |call| {
-            let seconds = call.args[0].as_primitive::<Float64Type>();
-            let micros: PrimitiveArray<Ts> = seconds.try_unary(|seconds| {
-                let micros = (seconds * 1e6).round_ties_even();
-                if micros.abs() < 9.2e18 && is_timestamp(micros as i64) {
-                    return Ok(micros as i64);
-                }
-                Err(raise(
-                    ErrorKind::DatetimeFieldOverflow,
-                    format!("timestamp out of range: \"{seconds}\""),
-                ))
-            })?;
-            Ok(Arc::new(micros.with_timezone("UTC")))
-        },
-    },
-    Overload {
-        parameters: &[SqlType::Text, SqlType::Text],
-        returns: Returns::Type(SqlType::TimestampTz),
-        body: |call| super::format::to_timestamp(call),
-    },
-];
 
 const INTERVAL: Returns = Returns::Type(SqlType::Interval);
 const JUSTIFY_HOURS: &[Overload] = &[Overload {

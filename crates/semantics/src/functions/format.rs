@@ -5,7 +5,7 @@ mod time;
 
 use std::sync::Arc;
 
-use aerostat_types::text::is_date;
+use aerostat_types::text::{is_date, is_timestamp};
 use aerostat_types::{ErrorKind, SqlType, VALUE_BYTES_MAX, ZoneName};
 use arrow::array::{Array, ArrayRef, AsArray, PrimitiveArray};
 use arrow::datatypes::{
@@ -15,10 +15,10 @@ use arrow::datatypes::{
 use datafusion::common::Result;
 use datafusion::logical_expr::{ScalarUDF, Volatility};
 
+use super::cast::DAY_MICROS;
 use super::cast::out_of_range;
 use super::datetime::{rounded_moment, time_as_interval};
 use super::overload::{Call, NUMERIC, Overload, Returns, function};
-use super::temporal::DAY_MICROS;
 use super::texts::Texts;
 use crate::growth::too_long;
 use crate::raise;
@@ -28,6 +28,7 @@ pub(super) fn all() -> Vec<Arc<ScalarUDF>> {
     vec![
         function("to_char", &[], Volatility::Stable, TO_CHAR),
         function("to_date", &[], Volatility::Immutable, TO_DATE),
+        function("to_timestamp", &[], Volatility::Stable, TO_TIMESTAMP),
         function("to_number", &[], Volatility::Immutable, TO_NUMBER),
     ]
 }
@@ -157,8 +158,35 @@ const TO_DATE: &[Overload] = &[Overload {
     },
 }];
 
+const TO_TIMESTAMP: &[Overload] = &[
+    Overload {
+        parameters: &[SqlType::Double],
+        returns: Returns::Type(SqlType::TimestampTz),
+        body: |call| {
+            let seconds = call.args[0].as_primitive::<Float64Type>();
+            let micros: PrimitiveArray<TimestampMicrosecondType> =
+                seconds.try_unary(|seconds| {
+                    let micros = (seconds * 1e6).round_ties_even();
+                    if micros.abs() < 9.2e18 && is_timestamp(micros as i64) {
+                        return Ok(micros as i64);
+                    }
+                    Err(raise(
+                        ErrorKind::DatetimeFieldOverflow,
+                        format!("timestamp out of range: \"{seconds}\""),
+                    ))
+                })?;
+            Ok(Arc::new(micros.with_timezone("UTC")))
+        },
+    },
+    Overload {
+        parameters: &[SqlType::Text, SqlType::Text],
+        returns: Returns::Type(SqlType::TimestampTz),
+        body: |call| to_timestamp(call),
+    },
+];
+
 /// The body of `to_timestamp(text, text)`.
-pub(super) fn to_timestamp(call: &Call) -> Result<ArrayRef> {
+fn to_timestamp(call: &Call) -> Result<ArrayRef> {
     let zone = call.zone;
     let instants = read(call).map(|read| {
         let instant = |read: time::Read| {

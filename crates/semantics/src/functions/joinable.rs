@@ -14,7 +14,7 @@ use datafusion::logical_expr::{
 };
 
 use super::aggregate::gathered::of_bytes;
-use super::arrays::missing;
+use super::lists::missing;
 use crate::raise;
 
 /// Its name, which nobody writes.

@@ -21,7 +21,8 @@ use datafusion::logical_expr::{
 };
 
 use super::cast::{self, Zone};
-use crate::{Operand, compare, operand, raise};
+use super::common_type::common_type;
+use crate::{Operand, operand, raise};
 
 /// Its name, which nobody writes. Its arguments are the two columns, and whether either has the
 /// value.
@@ -45,7 +46,7 @@ fn taken(first: SqlType, second: SqlType, is_either: bool) -> Taken {
     if first.oid() == second.oid() || first.is_text() && second.is_text() {
         return Taken::First;
     }
-    match compare::common_type(first, second) {
+    match common_type(first, second) {
         // What has none is refused by the join.
         None => Taken::First,
         Some(common) if common.oid() == first.oid() => Taken::First,

@@ -1,6 +1,6 @@
 //! Scalar and aggregate functions with PostgreSQL's names, types and errors.
 //!
-//! [`register`] puts them over DataFusion's; those of DataFusion that behave as
+//! [`crate::register`] puts them over DataFusion's; those of DataFusion that behave as
 //! PostgreSQL's stay. Each function is a table of overloads (`overload`), the
 //! operators' functions are their own types (`arithmetic`, `temporal`,
 //! `cast`).
@@ -9,21 +9,27 @@ pub(crate) mod aggregate;
 pub(crate) mod any;
 pub(crate) mod arithmetic;
 pub(crate) mod array_order;
+pub(crate) mod array_text;
 pub(crate) mod arrays;
+mod assignment;
+pub(crate) mod backslash;
 pub(crate) mod bounded;
 mod bucket;
 pub(crate) mod cast;
 mod choice;
+pub(crate) mod common_type;
 pub(crate) mod datetime;
 mod domains;
 pub(crate) mod float_order;
 mod format;
 pub mod joinable;
 mod letters;
+pub(crate) mod lists;
 mod making;
 pub(crate) mod math;
 pub mod merged;
 pub mod named;
+pub(crate) mod operand;
 pub mod ordered_sets;
 pub(crate) mod overload;
 pub(crate) mod regexp;
@@ -50,15 +56,15 @@ use cast::Zone;
 pub use datetime::Times;
 
 /// Registers every function of this module, over DataFusion's of the same name.
-pub fn register(state: &mut SessionState) {
+///
+/// # Errors
+/// The registry takes no functions.
+pub(crate) fn register(state: &mut SessionState) -> Result<()> {
     state.register_udtf(
         series::NAME,
         Arc::new(series::Series(GenerateSeriesFunc {})),
     );
-    if let Err(error) = register_all(state) {
-        // A session's own registry takes every function.
-        tracing::error!(%error, "a function could not be registered");
-    }
+    register_all(state)
 }
 
 fn register_all(registry: &mut dyn FunctionRegistry) -> Result<()> {
@@ -90,7 +96,6 @@ fn register_all(registry: &mut dyn FunctionRegistry) -> Result<()> {
     }
     bounded::register(registry)?;
     choice::register(registry)?;
-    crate::unnest::register(registry)?;
     // A call of it is written as one of `ordered_sets`; DataFusion's rounds fractions.
     registry.deregister_udaf("percentile_cont")?;
     for function in [aggregate::sum(), aggregate::avg()] {
@@ -149,7 +154,7 @@ pub fn assign(
     column: &str,
     config: &ConfigOptions,
 ) -> Result<Expr> {
-    cast::assignment(expr, from, to, column, &Zone::of(config))
+    assignment::assignment(expr, from, to, column, &Zone::of(config))
 }
 
 #[cfg(test)]
@@ -166,7 +171,7 @@ mod tests {
     #[test]
     fn a_copied_registry_has_the_same_functions() {
         let mut state = SessionStateBuilder::new_with_default_features().build();
-        register(&mut state);
+        register(&mut state).unwrap();
         // The order of registration differs from copy to copy.
         for _ in 0..20 {
             let copy = SessionStateBuilder::new_from_existing(state.clone()).build();

@@ -35,7 +35,7 @@ use datafusion::logical_expr::{
 };
 
 use super::arrays::rows::Items;
-use super::arrays::{item_type, list_of, missing};
+use super::lists::{item_type, list_of, missing};
 use super::temporal;
 use crate::growth::{Growth, for_each_row, size_of_argument};
 use crate::raise;

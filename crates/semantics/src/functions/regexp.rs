@@ -22,7 +22,7 @@ use datafusion::common::{Result, ScalarValue};
 use datafusion::logical_expr::expr::ScalarFunction as ScalarFunctionCall;
 use datafusion::logical_expr::{BinaryExpr, Expr, Operator, ScalarUDF, Volatility};
 
-use super::arrays::list_of;
+use super::lists::list_of;
 use super::overload::{Call, Overload, Returns, each, function};
 use super::texts::{Texts, extend};
 use crate::growth::Growth;

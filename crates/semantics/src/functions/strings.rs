@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use aerostat_types::{ErrorKind, SqlType, quote_ident, text::format_char};
+use aerostat_types::{ErrorKind, SqlType, quote_ident};
 use arrow::array::{Array, ArrayRef, AsArray, BinaryViewBuilder, BooleanArray, PrimitiveArray};
 use arrow::buffer::NullBuffer;
 use arrow::datatypes::{DataType, Int32Type};
@@ -12,13 +12,13 @@ use datafusion::logical_expr::{
     Volatility,
 };
 
-use super::cast::{Coercion, Zone, convert, list_text};
+use super::backslash::with_backslash;
+use super::cast::{filled, output_text};
 use super::overload::{Call, Overload, Returns, function};
 use super::regexp::Patterns;
 use super::texts::{Texts, extend};
 use crate::growth::{Growth, bytes_of, for_each_row, worked};
-use crate::types::blank_padded;
-use crate::{pattern::with_backslash, raise};
+use crate::raise;
 
 const TEXT: Returns = Returns::Type(SqlType::Text);
 const BYTEA: Returns = Returns::Type(SqlType::Bytea);
@@ -405,12 +405,6 @@ const WITH_BLANKS: &[Overload] = &[Overload {
     },
 }];
 
-fn filled(text: &str, length: u32) -> String {
-    let mut filled = String::with_capacity(text.len().max(length as usize));
-    format_char(text, length, &mut filled);
-    filled
-}
-
 const QUOTE_IDENT: &[Overload] = &[Overload {
     parameters: &[SqlType::Text],
     returns: TEXT,
@@ -627,34 +621,6 @@ const CONCATENATION: &[Overload] = &[
         },
     },
 ];
-
-/// Values as their types' output functions write them: a boolean is `t`, not `true`.
-pub(super) fn output_text(array: &ArrayRef, field: &arrow::datatypes::Field) -> Result<ArrayRef> {
-    let ty = SqlType::of_field(field);
-    if let Some(length) = ty.and_then(blank_padded) {
-        let texts = arrow::compute::cast(array, &DataType::Utf8View)?;
-        let mut all = Texts::of(texts.len());
-        for text in texts.as_string_view() {
-            all.push(text.map(|text| filled(text, length)))?;
-        }
-        return all.finish();
-    }
-    match ty {
-        Some(SqlType::Boolean) if *array.data_type() == DataType::Boolean => {
-            let bits = array.as_boolean();
-            let mut texts = Texts::of(bits.len());
-            for bit in bits {
-                texts.push(bit.map(|bit| if bit { "t" } else { "f" }))?;
-            }
-            texts.finish()
-        }
-        Some(from) => convert(array, from, SqlType::Text, Coercion::Explicit, &Zone::UTC),
-        None => match SqlType::item_of(field) {
-            Some(item) => list_text(array, &item, &Zone::UTC),
-            None => Ok(arrow::compute::cast(array, &DataType::Utf8View)?),
-        },
-    }
-}
 
 fn bad_format(message: &str) -> DataFusionError {
     raise(ErrorKind::InvalidParameterValue, message)

@@ -5,26 +5,13 @@ use aerostat_types::text::{IntervalField, IntervalType, format_interval, parse_i
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::sql::sqlparser::ast::{
     ArrayElemTypeDef, BinaryOperator, DataType, DateTimeField, Expr, Function, FunctionArg,
-    FunctionArgExpr, FunctionArgOperator, FunctionArguments, Interval, IntervalFields, ObjectName,
-    Value, ValueWithSpan,
+    FunctionArgExpr, FunctionArgOperator, FunctionArguments, Interval, IntervalFields, Value,
+    ValueWithSpan,
 };
 
 use super::{call, cast_to};
 use crate::functions::datetime::{KEEP_FIELDS, ROUND_TIME, code_of};
-
-/// The digits that a type of times keeps, if it says so and they are not all.
-pub(super) fn digits(data_type: &DataType) -> Option<u64> {
-    match data_type {
-        DataType::Timestamp(digits, _) | DataType::Time(digits, _) => *digits,
-        DataType::Custom(name, modifiers) if is_times(name) => modifiers.first()?.parse().ok(),
-        _ => None,
-    }
-}
-
-fn is_times(name: &ObjectName) -> bool {
-    let name = name.to_string().to_ascii_lowercase();
-    matches!(name.as_str(), "timestamptz" | "timestamp" | "time")
-}
+use crate::precision::{digits, keeps_part};
 
 /// Takes the digits out of a type.
 pub(super) fn take_digits(data_type: &mut DataType) -> u64 {
@@ -44,30 +31,6 @@ pub(super) fn rounded(time: Expr, digits: u64) -> Expr {
         ROUND_TIME,
         vec![time, cast_to(digits, DataType::Int4(None))],
     )
-}
-
-/// What an interval's type keeps, if that is not everything.
-pub(super) fn interval_type(data_type: &DataType) -> Option<IntervalType> {
-    use IntervalFields as F;
-    let DataType::Interval { fields, precision } = data_type else {
-        return None;
-    };
-    if fields.is_none() && precision.is_none() {
-        return None;
-    }
-    let last = match fields {
-        Some(F::Year) => IntervalField::Year,
-        Some(F::Month | F::YearToMonth) => IntervalField::Month,
-        Some(F::Day) => IntervalField::Day,
-        Some(F::Hour | F::DayToHour) => IntervalField::Hour,
-        Some(F::Minute | F::DayToMinute | F::HourToMinute) => IntervalField::Minute,
-        Some(F::MinuteToSecond) => IntervalField::MinuteToSecond,
-        Some(F::Second | F::DayToSecond | F::HourToSecond) | None => IntervalField::Second,
-    };
-    Some(IntervalType {
-        last,
-        digits: precision.map(|digits| digits.min(6) as u32),
-    })
 }
 
 /// Refuses digits of an interval's type whose last field is not the second.
@@ -99,21 +62,6 @@ pub(super) fn check_digits(data_type: &DataType) -> Result<(), SqlError> {
 fn syntax_error(near: &str) -> SqlError {
     let message = format!("syntax error at or near \"{near}\"");
     SqlError::new(ErrorKind::SyntaxError, message)
-}
-
-/// Whether a type says what it keeps of its values, if that is not everything.
-fn keeps_part(data_type: &DataType) -> bool {
-    interval_type(data_type).is_some() || digits(data_type).is_some_and(|digits| digits < 6)
-}
-
-/// Whether the items of an array's type keep a part of their values.
-pub(crate) fn items_keep_part(data_type: &DataType) -> bool {
-    match data_type {
-        DataType::Array(
-            ArrayElemTypeDef::SquareBracket(item, _) | ArrayElemTypeDef::AngleBracket(item),
-        ) => keeps_part(item),
-        _ => false,
-    }
 }
 
 /// Takes out of an array's type what its items keep: their type, as it was.

@@ -9,8 +9,9 @@ use datafusion::sql::sqlparser::ast::{
     helpers::attached_token::AttachedToken,
 };
 
+use aerostat_sql::walk;
+
 use super::{is_null, is_string};
-use crate::walk;
 
 type Row = Parens<Vec<Expr>>;
 

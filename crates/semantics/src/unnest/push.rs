@@ -627,7 +627,7 @@ fn bound_of(expr: Option<&Expr>) -> Result<Option<u64>> {
     match expr {
         None => Ok(None),
         Some(expr) if is_null(expr) => Ok(None),
-        Some(expr) => match literal_count(expr) {
+        Some(expr) => match scope::literal_count(expr) {
             Some(count) => Ok(Some(count)),
             None => Err(unsupported(
                 "LIMIT or OFFSET that is no constant in a correlated subquery",
@@ -641,20 +641,5 @@ fn is_null(expr: &Expr) -> bool {
         Expr::Cast(cast) => is_null(&cast.expr),
         Expr::Literal(value, _) => value.is_null(),
         _ => false,
-    }
-}
-
-/// The number that a constant bound is.
-pub(super) fn literal_count(expr: &Expr) -> Option<u64> {
-    match expr {
-        Expr::Cast(cast) => literal_count(&cast.expr),
-        Expr::Literal(value, _) => match value {
-            ScalarValue::Int16(Some(count)) => u64::try_from(*count).ok(),
-            ScalarValue::Int32(Some(count)) => u64::try_from(*count).ok(),
-            ScalarValue::Int64(Some(count)) => u64::try_from(*count).ok(),
-            ScalarValue::UInt64(Some(count)) => Some(*count),
-            _ => None,
-        },
-        _ => None,
     }
 }

@@ -3,7 +3,7 @@
 
 use arrow::datatypes::FieldRef;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
-use datafusion::common::{Column, Result};
+use datafusion::common::{Column, Result, ScalarValue};
 use datafusion::logical_expr::expr::{Exists, InSubquery, SetComparison};
 use datafusion::logical_expr::utils::{split_conjunction, split_conjunction_owned};
 use datafusion::logical_expr::{
@@ -122,7 +122,7 @@ pub(super) fn at_most_one_row(plan: &LogicalPlan) -> bool {
         LogicalPlan::Limit(node) => {
             node.fetch
                 .as_deref()
-                .and_then(super::push::literal_count)
+                .and_then(literal_count)
                 .is_some_and(|count| count <= 1)
                 || at_most_one_row(&node.input)
         }
@@ -282,4 +282,19 @@ pub(super) fn partition_conjuncts(
         }
     }
     Ok((with, without))
+}
+
+/// The number that a constant bound is.
+pub(super) fn literal_count(expr: &Expr) -> Option<u64> {
+    match expr {
+        Expr::Cast(cast) => literal_count(&cast.expr),
+        Expr::Literal(value, _) => match value {
+            ScalarValue::Int16(Some(count)) => u64::try_from(*count).ok(),
+            ScalarValue::Int32(Some(count)) => u64::try_from(*count).ok(),
+            ScalarValue::Int64(Some(count)) => u64::try_from(*count).ok(),
+            ScalarValue::UInt64(Some(count)) => Some(*count),
+            _ => None,
+        },
+        _ => None,
+    }
 }

@@ -39,7 +39,6 @@ mod tests;
 
 use std::{
     collections::HashMap,
-    fmt,
     fs::File,
     io,
     path::{Path, PathBuf},
@@ -52,9 +51,8 @@ use std::{
 
 use aerostat_memory::{Budget, OutOfMemory};
 use aerostat_txn::{CommitLog, LogFailure};
-use aerostat_types::{CommitTs, TxnId};
+use aerostat_types::{CommitTs, Durability, TxnId};
 use parking_lot::{Mutex, MutexGuard};
-use serde::{Deserialize, Serialize};
 
 pub(crate) use self::read::file_name;
 use self::{
@@ -67,26 +65,6 @@ use crate::{
     fault,
     origin::Origin,
 };
-
-/// What an acknowledged commit survives.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Durability {
-    /// A power failure: the log is on disk.
-    #[default]
-    Fsync,
-    /// The end of the process: the operating system has the log.
-    None,
-}
-
-impl fmt::Display for Durability {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Durability::Fsync => "fsync",
-            Durability::None => "none",
-        })
-    }
-}
 
 /// A file is full from here on: small enough that a checkpoint soon frees some, large
 /// enough that switching, two syncs, does not show.

@@ -11,6 +11,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use aerostat_sql::{
+    deferral::Deferral,
+    names::{cut, folded},
+    sequence_text as text,
+    sql_type::sql_type,
+    utility::{RoleName, TableAction},
+};
 use aerostat_types::{Column, ErrorKind, SqlError, SqlType, TableSchema};
 use datafusion::sql::sqlparser::ast::{self, TableConstraint};
 
@@ -19,18 +26,14 @@ use super::{
         definition::{Defined, Definition, check_collation, refuse_columns, require_integer},
         expression,
         foreign_key::WrittenForeignKey,
-        names,
         sequence::Wanted,
-        sql_type::sql_type,
     },
     dropping::Gone,
     identity::IdentityChange,
 };
 use crate::{
     api::{Notice, NoticeSeverity},
-    catalog::{Deferral, ForeignKey, Identity, IndexEntry, TableEntry},
-    sequence::text,
-    utility::{RoleName, TableAction},
+    catalog::{ForeignKey, Identity, IndexEntry, TableEntry},
 };
 
 /// Where the values of a column come from.
@@ -263,8 +266,8 @@ impl Designing<'_> {
             else {
                 continue;
             };
-            let name = names::folded(&column.name);
-            if !definition.has_column(names::cut(&name)) {
+            let name = folded(&column.name);
+            if !definition.has_column(cut(&name)) {
                 definition.read_column(column)?;
                 continue;
             }

@@ -1,9 +1,10 @@
 //! What goes from a table's definition: columns, constraints, defaults, NOT NULL.
 
+use aerostat_sql::utility::TableAction;
 use aerostat_types::{CheckConstraint, ErrorKind, SqlError};
 
 use super::{super::expression, design::Designing};
-use crate::{catalog::IndexEntry, utility::TableAction};
+use crate::catalog::IndexEntry;
 
 /// An index that goes, and what went for that.
 #[derive(Clone)]

@@ -6,6 +6,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
+use aerostat_sql::{sequence_options::Options, utility::TableAction};
 use aerostat_txn::LockMode;
 use aerostat_types::{ErrorKind, SqlError, TableId};
 
@@ -22,8 +23,6 @@ use crate::{
         privilege::relation_mut,
         sequence::{self, NeedyDefault, Wanted},
     },
-    sequence::Options,
-    utility::TableAction,
 };
 
 /// What is said of an identity column.
@@ -215,7 +214,7 @@ impl PendingAlter {
             };
             let (place, entry) = (sequence::place_of(&schema.name, entry), Arc::clone(entry));
             let position = entry.counter.position();
-            let (definition, start) = options.alter(&entry.definition, position)?;
+            let (definition, start) = entry.definition.altered(options, position)?;
             let id = TableId(state.allocate_oid()?);
             let is_temporary = entry.counter.is_temporary();
             let counter = draft.create_counter(id, start, is_temporary)?;

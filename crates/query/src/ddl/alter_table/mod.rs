@@ -24,6 +24,11 @@ use std::{
     sync::Arc,
 };
 
+use aerostat_sql::{
+    names::{Place, QualifiedName},
+    sequence_options::Options,
+    utility::TableAction,
+};
 use aerostat_storage::Table;
 use aerostat_txn::{CancelToken, Transaction};
 use aerostat_types::{
@@ -38,7 +43,6 @@ use super::{
     drop::{cascade_notice, depended_on, shown},
     foreign_key::Resolved,
     instants::settled_default,
-    names::{Place, QualifiedName},
     privilege::relation_mut,
     sequence::{self, NeedyDefault, Wanted},
     views::{ColumnChange, Readers},
@@ -49,9 +53,7 @@ use crate::{
         CatalogState, Draft, Effect, ForeignKey, Identity, IndexEntry, PG_TEMP, Relation,
         SequenceEntry, TableEntry, is_temporary, node::Database,
     },
-    error::from_storage,
-    sequence::Options,
-    utility::TableAction,
+    failure::from_storage,
 };
 
 use design::Design;
@@ -427,7 +429,9 @@ impl PendingAlter {
                 ty: Some(column.ty),
                 ..Options::default()
             };
-            let (definition, _) = options.alter(&entry.definition, entry.counter.position())?;
+            let (definition, _) = entry
+                .definition
+                .altered(&options, entry.counter.position())?;
             if let Relation::Sequence(entry) = relation_mut(state, &place)? {
                 Arc::make_mut(entry).definition = definition;
             }

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use aerostat_semantics::{functions, type_literals};
+use aerostat_sql::statement;
 use aerostat_storage::describe_key;
 use aerostat_types::{
     Column, ErrorKind, IndexKind, SqlError, SqlType, TableIndex, TableSchema, quote_ident,
@@ -27,7 +28,6 @@ use crate::{
     pgcatalog::numbers_of,
     plan::{StatementContext, rewrite_forms},
     scan::TableScanProvider,
-    statement,
 };
 
 /// All rows of the table as it is.

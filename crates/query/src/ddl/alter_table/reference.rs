@@ -3,6 +3,10 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
+use aerostat_sql::{
+    names::{Place, QualifiedName},
+    utility::TableAction,
+};
 use aerostat_storage::describe_key;
 use aerostat_txn::LockMode;
 use aerostat_types::{ErrorKind, SqlError, TableSchema};
@@ -13,19 +17,15 @@ use datafusion::{
 
 use super::{
     super::{
-        Actor, Found, QualifiedName,
+        Actor, Found,
         drop::{cascade_notice, depended_on},
         foreign_key::{self, Own, Resolved, check_types, referenced_table},
-        names::Place,
         privilege::relation_mut,
     },
     PendingAlter,
     design::{Design, NewForeignKey},
 };
-use crate::{
-    catalog::{CatalogState, Draft, ForeignKey, IndexEntry, Relation, TableEntry},
-    utility::TableAction,
-};
+use crate::catalog::{CatalogState, Draft, ForeignKey, IndexEntry, Relation, TableEntry};
 
 /// A foreign key that rows have to be checked by.
 pub(crate) struct Reference {

@@ -1,7 +1,8 @@
 //! CREATE TABLE.
 
+use aerostat_sql::deferral::Deferral;
+
 use super::*;
-use crate::catalog::Deferral;
 
 #[test]
 fn a_table_has_what_its_definition_says() {

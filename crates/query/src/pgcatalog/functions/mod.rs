@@ -22,6 +22,7 @@ use std::{
 };
 
 use aerostat_semantics::growth::{self, Growth};
+use aerostat_sql::tree::RESERVED;
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::{
     arrow::{
@@ -37,7 +38,7 @@ use datafusion::{
 
 pub(super) use arrays::{ANY, CAT, EMPTY, EXPAND, ITEM, JSON, OR_EMPTY, SUBSCRIPTS, parse_array};
 pub(super) use names::{Reg, resolve};
-pub(crate) use sequences::{NEXT_OF_IDENTITY, numbers_of};
+pub(crate) use sequences::numbers_of;
 pub(super) use session::LISTENING;
 pub(crate) use waiting::parameter as waiting_parameter;
 
@@ -47,7 +48,6 @@ use super::{
     types,
     view::{FunctionDescription, FunctionKind},
 };
-use crate::statement::RESERVED;
 
 /// One function.
 pub(super) struct Definition {

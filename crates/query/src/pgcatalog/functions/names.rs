@@ -1,12 +1,13 @@
 //! Names and numbers of catalogue entries: `regclass` and its kin, visibility.
 
+use aerostat_sql::names::{PG_CATALOG, split_name};
 use aerostat_types::{ErrorKind, SqlError, quote_ident};
 
 use super::{
-    super::{CatalogView, cell::Cell, quoting::split_name, types},
+    super::{CatalogView, cell::Cell, types},
     Call, Definition, function,
 };
-use crate::catalog::{PG_CATALOG, undefined_relation, undefined_schema};
+use crate::catalog::{undefined_relation, undefined_schema};
 
 /// The types whose values are numbers of catalogue entries and are shown as names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

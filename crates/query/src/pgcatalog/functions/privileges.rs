@@ -1,5 +1,6 @@
 //! Who may do what.
 
+use aerostat_sql::grants::{PredefinedRole, SchemaPrivilege};
 use aerostat_types::{ErrorKind, SqlError};
 
 use super::{
@@ -10,7 +11,7 @@ use super::{
     },
     Call, Definition, Reg, function,
 };
-use crate::catalog::{PUBLIC, SchemaPrivilege, node::PredefinedRole, undefined_schema};
+use crate::catalog::{PUBLIC, undefined_schema};
 
 pub(super) fn definitions() -> Vec<Definition> {
     let mut all = vec![

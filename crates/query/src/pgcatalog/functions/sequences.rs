@@ -6,6 +6,7 @@ use std::{
     sync::Arc,
 };
 
+use aerostat_sql::{grants::Privilege, sequence_text::NEXT_OF_IDENTITY};
 use aerostat_types::{ErrorKind, SqlError, quote_ident};
 use datafusion::{
     arrow::{array::Int64Array, datatypes::DataType},
@@ -20,12 +21,9 @@ use super::{
     Call, Definition, Reg, external, function,
 };
 use crate::{
-    catalog::{Privilege, SequenceEntry},
+    catalog::SequenceEntry,
     sequence::{Position, not_a_sequence},
 };
-
-/// The function that gives identity columns their numbers: who may insert may take one.
-pub(crate) const NEXT_OF_IDENTITY: &str = "\u{1}next";
 
 pub(super) fn definitions() -> Vec<Definition> {
     let acts = |definition: Definition| Definition {

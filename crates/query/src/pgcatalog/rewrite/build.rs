@@ -1,13 +1,12 @@
 //! Pieces of syntax trees.
 
-use aerostat_semantics::walk::unnested;
+use aerostat_sql::{names::folded, walk::unnested};
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList,
     FunctionArguments, Ident, ObjectName, Value,
 };
 
 use super::super::functions::INTERNAL;
-use crate::ddl::names::folded;
 
 /// A call of a function.
 pub(super) fn call(name: &str, arguments: Vec<Expr>) -> Expr {

@@ -8,7 +8,10 @@
 
 use std::ops::ControlFlow;
 
-use aerostat_semantics::walk;
+use aerostat_sql::{
+    names::{AEROSTAT, PG_CATALOG, folded},
+    walk,
+};
 use datafusion::sql::sqlparser::ast::{
     Expr, FunctionArg, FunctionArgExpr, Ident, ObjectName, Query, Select, SelectItem,
     SelectItemQualifiedWildcardKind, TableAlias, TableAliasColumnDef, TableFactor, VisitorMut,
@@ -20,10 +23,6 @@ use super::{
     build::{and, bare_name, call, column, conjunction, number},
     expr_has, scope,
     spelling::unqualify,
-};
-use crate::{
-    catalog::{AEROSTAT, PG_CATALOG},
-    ddl::names::folded,
 };
 
 /// What needs no context.

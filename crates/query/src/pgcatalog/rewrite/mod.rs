@@ -24,7 +24,7 @@ mod subquery;
 
 use std::ops::ControlFlow;
 
-use aerostat_semantics::walk;
+use aerostat_sql::walk;
 use aerostat_types::SqlError;
 use datafusion::sql::sqlparser::ast::{
     Expr, ObjectName, Query, Select, SetExpr, Statement, TableFactor, Visitor, VisitorMut,

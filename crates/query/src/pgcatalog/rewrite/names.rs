@@ -4,7 +4,10 @@
 
 use std::ops::ControlFlow;
 
-use aerostat_semantics::walk::{self, unnested};
+use aerostat_sql::{
+    names::folded,
+    walk::{self, unnested},
+};
 use datafusion::sql::sqlparser::ast::{
     Expr, Query, Select, SelectItem, SetExpr, TableAlias, TableFactor, VisitorMut,
 };
@@ -15,7 +18,6 @@ use super::{
     select::for_each_expression,
     spelling::{number_operands, reg_type},
 };
-use crate::ddl::names::folded;
 
 /// The columns of a WITH query that are names, by the name of the query.
 pub(super) type Named = Vec<(String, Vec<(String, Reg)>)>;

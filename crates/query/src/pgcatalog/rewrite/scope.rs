@@ -6,6 +6,8 @@ use datafusion::sql::sqlparser::ast::{
     TableFactor, TableWithJoins,
 };
 
+use aerostat_sql::names::{PG_CATALOG, folded};
+
 use super::{
     super::{
         data::{self, SystemRelation},
@@ -13,7 +15,6 @@ use super::{
     },
     build::bare_name,
 };
-use crate::{catalog::PG_CATALOG, ddl::names::folded};
 
 /// The system relation that a name in FROM means.
 pub(super) fn system_relation(name: &ObjectName) -> Option<&'static SystemRelation> {

@@ -2,7 +2,10 @@
 
 use std::ops::ControlFlow;
 
-use aerostat_semantics::walk::{self, unnested};
+use aerostat_sql::{
+    names::folded,
+    walk::{self, unnested},
+};
 use datafusion::sql::sqlparser::ast::{
     AccessExpr, Array, BinaryOperator, Expr, Function, GroupByExpr, JoinConstraint, JoinOperator,
     Query, Select, SelectItem, Subscript, TableWithJoins, Value, ValueWithSpan, VisitorMut,
@@ -17,7 +20,6 @@ use super::{
     scope::{Scope, is_empty_query, is_empty_select},
     subquery,
 };
-use crate::ddl::names::folded;
 
 /// The aggregate functions that clients' catalogue queries use.
 const AGGREGATES: [&str; 14] = [

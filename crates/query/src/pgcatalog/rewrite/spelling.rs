@@ -1,6 +1,7 @@
 //! PostgreSQL's own spellings of names, types and operators.
 
-use aerostat_semantics::{array_items, walk::unnested};
+use aerostat_semantics::array_items;
+use aerostat_sql::{names::folded, walk::unnested};
 use aerostat_types::SqlError;
 use datafusion::sql::sqlparser::ast::{
     AccessExpr, Array, ArrayElemTypeDef, BinaryOperator, DataType, ExactNumberInfo, Expr, Function,
@@ -19,7 +20,6 @@ use super::{
     build::{arguments, bare_name, call, literal_text, null, number, truth},
     scope,
 };
-use crate::ddl::names::folded;
 
 /// The schemas that qualify the names of built-in functions and types.
 const SCHEMAS: [&str; 2] = ["pg_catalog", "information_schema"];

@@ -14,7 +14,7 @@
 
 use std::{collections::BTreeMap, ops::ControlFlow};
 
-use aerostat_semantics::walk;
+use aerostat_sql::walk;
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, CaseWhen, Expr, Ident, Join, JoinConstraint, JoinOperator, Query, Select,
     SelectItem, SetExpr, TableAlias, TableFactor, VisitorMut,

@@ -1,8 +1,13 @@
 //! Aerostat's own system views: what tables and tenants take.
 
+use aerostat_sql::{
+    grants::{PredefinedRole, Privilege},
+    names::AEROSTAT,
+};
+
 use super::{super::cell::Rows, Builder};
 use crate::{
-    catalog::{AEROSTAT, Privilege, TableEntry, node::PredefinedRole},
+    catalog::TableEntry,
     pgcatalog::{CatalogView, classes::Class},
 };
 

@@ -3,6 +3,7 @@
 
 use std::{borrow::Cow, collections::BTreeSet};
 
+use aerostat_sql::{deferral::Deferral, names::PG_CATALOG};
 use aerostat_types::{Column, IndexKind, Layout, SqlType};
 
 use super::{
@@ -15,7 +16,7 @@ use super::{
     extension::{EXTENSION_COMMENT, EXTENSION_OID, PG_EXTENSION},
 };
 use crate::{
-    catalog::{Deferral, IndexEntry, PG_CATALOG, TableEntry},
+    catalog::{IndexEntry, TableEntry},
     pgcatalog::CatalogView,
 };
 

@@ -1,5 +1,7 @@
 //! The standard's views of constraints. Each shows those of tables that the role may use.
 
+use aerostat_sql::{deferral::Deferral, names::INFORMATION_SCHEMA};
+
 use super::{
     super::{
         cell::{Cell, Rows},
@@ -10,7 +12,7 @@ use super::{
     information::{catalog, usable, yes},
 };
 use crate::{
-    catalog::{Deferral, ForeignKey, INFORMATION_SCHEMA, TableEntry},
+    catalog::{ForeignKey, TableEntry},
     pgcatalog::CatalogView,
 };
 

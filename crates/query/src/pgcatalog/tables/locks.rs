@@ -2,13 +2,14 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use aerostat_sql::names::PG_CATALOG;
 use aerostat_txn::{AdvisoryKey, LockMode, LockedObject};
 
 use super::{
     super::cell::{Cell, Rows},
     Builder,
 };
-use crate::{catalog::PG_CATALOG, pgcatalog::CatalogView};
+use crate::pgcatalog::CatalogView;
 
 pub(super) const BUILDERS: [(&str, &str, Builder); 1] = [(PG_CATALOG, "pg_locks", locks)];
 

@@ -25,8 +25,9 @@ pub(super) use node::all_settings;
 #[cfg(test)]
 pub(super) use node::{PG_AUTHID, PG_DATABASE};
 
+use aerostat_sql::names::{AEROSTAT, INFORMATION_SCHEMA, PG_CATALOG};
+
 use super::{CatalogView, cell::Rows, data::SystemRelation};
-use crate::catalog::{AEROSTAT, INFORMATION_SCHEMA, PG_CATALOG};
 
 /// Fills the rows of one relation.
 type Builder = fn(&CatalogView, &mut Rows);

@@ -1,5 +1,7 @@
 //! What belongs to the node: databases, roles, settings, sessions.
 
+use aerostat_sql::names::PG_CATALOG;
+
 use super::{
     super::{
         cell::{Cell, Rows},
@@ -7,10 +9,7 @@ use super::{
     },
     Builder,
 };
-use crate::{
-    catalog::{PG_CATALOG, node::RoleRecord},
-    pgcatalog::CatalogView,
-};
+use crate::{catalog::node::RoleRecord, pgcatalog::CatalogView};
 
 pub(super) const BUILDERS: [(&str, &str, Builder); 15] = [
     (PG_CATALOG, "pg_database", databases),
@@ -86,7 +85,7 @@ fn roles(view: &CatalogView, rows: &mut Rows) {
     for role in view.predefined_roles() {
         rows.push(role_values(
             role.name(),
-            &role.record(),
+            &RoleRecord::of_predefined(role),
             HIDDEN_PASSWORD.into(),
         ));
     }
@@ -97,7 +96,11 @@ fn roles(view: &CatalogView, rows: &mut Rows) {
 
 fn authids(view: &CatalogView, rows: &mut Rows) {
     for role in view.predefined_roles() {
-        rows.push(role_values(role.name(), &role.record(), Cell::Null));
+        rows.push(role_values(
+            role.name(),
+            &RoleRecord::of_predefined(role),
+            Cell::Null,
+        ));
     }
     for (name, role) in &view.node.roles {
         rows.push(role_values(name, role, role.verifier.clone().into()));

@@ -1,11 +1,13 @@
 //! The rules that PostgreSQL keeps views as, and what they depend on: tools take the order of
 //! views from there.
 
+use aerostat_sql::names::PG_CATALOG;
+
 use super::{
     super::{cell::Rows, classes::ClassKind},
     Builder, derived_oid,
 };
-use crate::{catalog::PG_CATALOG, ddl::relations_in, pgcatalog::CatalogView};
+use crate::{ddl::relations_in, pgcatalog::CatalogView};
 
 pub(super) const BUILDERS: [(&str, &str, Builder); 1] = [(PG_CATALOG, "pg_rewrite", rules)];
 

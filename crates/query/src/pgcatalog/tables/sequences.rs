@@ -1,5 +1,11 @@
 //! Sequences, and what depends on what because of them.
 
+use aerostat_sql::{
+    grants::Privilege,
+    names::{INFORMATION_SCHEMA, PG_CATALOG},
+    sequence_text as text,
+};
+
 use super::{
     super::{cell::Rows, classes::ClassKind, types},
     Builder, PG_CLASS,
@@ -9,9 +15,8 @@ use super::{
     rules,
 };
 use crate::{
-    catalog::{INFORMATION_SCHEMA, PG_CATALOG, Privilege, SequenceEntry, TableEntry},
+    catalog::{SequenceEntry, TableEntry},
     pgcatalog::CatalogView,
-    sequence::text,
 };
 
 pub(super) const BUILDERS: [(&str, &str, Builder); 4] = [

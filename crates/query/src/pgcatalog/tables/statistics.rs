@@ -1,5 +1,7 @@
 //! Statistics of tables and their keys, as far as Aerostat counts what PostgreSQL counts.
 
+use aerostat_sql::names::PG_CATALOG;
+
 use super::{
     super::{
         cell::{Cell, Rows},
@@ -7,7 +9,7 @@ use super::{
     },
     Builder,
 };
-use crate::{catalog::PG_CATALOG, pgcatalog::CatalogView};
+use crate::pgcatalog::CatalogView;
 
 pub(super) const BUILDERS: [(&str, &str, Builder); 8] = [
     (PG_CATALOG, "pg_stat_all_tables", table_statistics),

@@ -9,26 +9,28 @@ use std::{
 
 use aerostat_advice::Machine;
 use aerostat_memory::Governor;
+use aerostat_sql::{deferral::Deferral, grants::Privilege};
 use aerostat_storage::{Durability, Table, TenantStore};
 use aerostat_types::{
     ByteSize, CheckConstraint, Column, ErrorKind, IndexKind, Layout, SqlError, SqlType, TableId,
     TableIndex, TableSchema, TenantId,
 };
 
+use crate::{
+    catalog::{
+        ForeignKey, Grant, IndexEntry, OnCommit, PartComments, ReferentialAction, Relation,
+        SchemaEntry, SequenceEntry, TableEntry, ViewEntry,
+        node::{Database, DatabaseRecord, Lowered, NodeRecord, RoleRecord},
+    },
+    sequence::{Counter, Definition, Taken},
+    session::Waiting,
+};
+
+use parking_lot::Mutex;
+
 use super::super::{
     CatalogView, ClassIndex, CursorDescription, DatabaseState, Facts, FunctionDescription,
     FunctionKind, PreparedDescription, SessionDescription, Setting, Signal,
-};
-use parking_lot::Mutex;
-
-use crate::catalog::{
-    Deferral, ForeignKey, Grant, IndexEntry, OnCommit, PartComments, Privilege, ReferentialAction,
-    Relation, SchemaEntry, SequenceEntry, TableEntry, ViewEntry,
-    node::{Database, DatabaseRecord, Lowered, NodeRecord, RoleRecord},
-};
-use crate::{
-    sequence::{Counter, Definition, Taken},
-    session::Waiting,
 };
 
 /// The relations' numbers, as golden files name them.

@@ -13,7 +13,7 @@
 
 use std::{ops::ControlFlow, sync::Arc};
 
-use aerostat_semantics::walk;
+use aerostat_sql::walk;
 use aerostat_types::{SqlType, text};
 use datafusion::{
     common::{ParamValues, ScalarValue},

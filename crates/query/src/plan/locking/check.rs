@@ -2,7 +2,7 @@
 
 use std::{mem, ops::ControlFlow};
 
-use aerostat_semantics::walk;
+use aerostat_sql::{names::folded, tree::locking::shown, walk};
 use aerostat_txn::RowLock;
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::sql::sqlparser::ast::{Function, GroupByExpr, Query, SetExpr, Visit};
@@ -11,7 +11,6 @@ use super::{
     super::{clauses::is_aggregate, forms::SERIES},
     nothing,
 };
-use crate::{ddl::names::folded, statement::locking::shown};
 
 /// The error for a clause of this strength.
 pub(super) fn refused(mode: RowLock, why: &str) -> SqlError {

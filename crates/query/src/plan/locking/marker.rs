@@ -2,6 +2,17 @@
 
 use std::{mem, sync::Arc};
 
+use crate::{
+    catalog::{Relation, ViewEntry},
+    error::from_datafusion,
+    scan::{TableScanProvider, locked::Mark},
+};
+use aerostat_sql::{
+    grants::Privilege,
+    names::folded,
+    statement::Source,
+    tree::locking::{clause, clause_for_all, shown},
+};
 use aerostat_storage::WaitPolicy;
 use aerostat_txn::{LockMode, RowLock};
 use aerostat_types::{ErrorKind, SqlError};
@@ -24,16 +35,6 @@ use super::{
     LOCK_SCHEMA,
     check::{check_query, refused},
     hidden,
-};
-use crate::{
-    catalog::{Privilege, Relation, ViewEntry},
-    ddl::names::folded,
-    error::from_datafusion,
-    scan::{TableScanProvider, locked::Mark},
-    statement::{
-        Source,
-        locking::{clause, clause_for_all, shown},
-    },
 };
 
 /// A locking clause.

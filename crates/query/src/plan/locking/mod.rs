@@ -28,7 +28,11 @@ use std::{
     sync::{Arc, OnceLock, Weak},
 };
 
-use aerostat_semantics::walk;
+use crate::{
+    error::external,
+    scan::locked::{LockedProvider, Mark},
+};
+use aerostat_sql::{names::folded, tree::locking::clause, walk};
 use aerostat_txn::{RowLock, Transaction};
 use datafusion::{
     catalog::TableProvider,
@@ -49,12 +53,6 @@ use parking_lot::Mutex;
 
 use self::marker::{Clause, Marker};
 use super::StatementContext;
-use crate::{
-    ddl::names::folded,
-    error::external,
-    scan::locked::{LockedProvider, Mark},
-    statement::locking::clause,
-};
 
 /// The schema under which a statement's queries name what its locking clauses have made.
 pub(super) const LOCK_SCHEMA: &str = "\u{1}lock";

@@ -16,7 +16,10 @@
 
 use std::ops::ControlFlow;
 
-use aerostat_semantics::walk::{self, unnested};
+use aerostat_sql::{
+    names::{SUFFIX, folded},
+    walk::{self, unnested},
+};
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::sql::sqlparser::{
     ast::{
@@ -28,13 +31,9 @@ use datafusion::sql::sqlparser::{
 };
 
 use super::{
-    super::{
-        grouping_sets::is_same,
-        names::{SUFFIX, output_name},
-    },
+    super::{grouping_sets::is_same, names::output_name},
     has, returns_set,
 };
-use crate::ddl::names::folded;
 
 /// The name of the query that computes the keys: no identifier of a client's.
 const INNER: &str = "ordered\u{1}";

@@ -1,14 +1,12 @@
 //! Joins in parentheses that have a name, as subqueries.
 
-use aerostat_semantics::walk;
+use aerostat_sql::{names::folded, walk};
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::sql::sqlparser::{
     ast::{Query, SetExpr, TableFactor, TableWithJoins},
     dialect::PostgreSqlDialect,
     parser::Parser,
 };
-
-use crate::ddl::names::folded;
 
 /// Makes subqueries of the joins in parentheses that have a name: their columns are known by
 /// that name alone.

@@ -3,11 +3,10 @@
 
 use std::ops::ControlFlow;
 
-use aerostat_semantics::walk;
+use aerostat_sql::{names::folded, walk};
 use datafusion::sql::sqlparser::ast::{Expr, Select, SetExpr};
 
 use super::{Output, only};
-use crate::ddl::names::folded;
 
 /// Whether an expression is a subquery that joins relations.
 pub(super) fn joins_inside(expression: &Expr) -> bool {

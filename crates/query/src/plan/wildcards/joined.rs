@@ -1,14 +1,13 @@
 //! What a join makes of the columns of its sides.
 
 use aerostat_semantics::functions::merged::MERGED;
+use aerostat_sql::names::folded;
+use aerostat_sql::sql_type::sql_type;
 use aerostat_types::SqlType;
 use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr, JoinConstraint, JoinOperator, Value};
 
 use super::{Output, Side, coalesce, only, parts};
-use crate::{
-    ddl::{self, names::folded},
-    plan::calls::call_of,
-};
+use crate::plan::calls::call_of;
 
 /// A column that has the values of the first, or of both, and the type that both have in common.
 fn of_common_type(first: &Output, second: &Output, is_either: bool) -> Expr {
@@ -33,7 +32,7 @@ pub(super) fn type_of(expression: &Expr, columns: &[Output]) -> Option<SqlType> 
             Value::Number(digits, _) => digits.parse::<i32>().ok().map(|_| SqlType::Integer),
             _ => None,
         },
-        Expr::Cast { data_type, .. } => ddl::sql_type(data_type).ok(),
+        Expr::Cast { data_type, .. } => sql_type(data_type).ok(),
         Expr::Identifier(name) => only(columns, &folded(name))?.ty,
         Expr::CompoundIdentifier(parts) => {
             let [.., table, name] = &parts[..] else {

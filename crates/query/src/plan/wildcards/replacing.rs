@@ -5,8 +5,9 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{Expr, Query, Select, SelectItem, VisitorMut};
 
+use aerostat_sql::names::folded;
+
 use super::{Output, Wildcards, output_name, quoted};
-use crate::ddl::names::folded;
 
 /// The name of an item that has none of its own.
 pub(super) fn unnamed(item: &SelectItem) -> Option<String> {

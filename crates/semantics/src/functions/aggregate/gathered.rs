@@ -19,7 +19,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::physical_expr::expressions::Literal;
 
-use crate::functions::arrays::missing;
+use crate::functions::lists::missing;
 use crate::growth::{Growth, bytes_of, go_on};
 use crate::raise;
 

@@ -12,7 +12,8 @@ use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
-use super::{common_item, item_type, list_of, missing, range};
+use super::{common_item, range};
+use crate::functions::lists::{item_type, list_of, missing};
 use crate::functions::regexp::Patterns;
 use crate::growth::{Growth, for_each_row};
 use crate::raise;

@@ -1,8 +1,8 @@
-//! Arrays as PostgreSQL writes them, `{1,NULL,"a b"}`, and casts to arrays ([`ListCast`]).
+//! Casts to arrays ([`ListCast`]), and what an array literal is.
 
 use std::sync::Arc;
 
-use aerostat_types::{ErrorKind, SqlType, VALUE_BYTES_MAX};
+use aerostat_types::{ErrorKind, SqlType};
 use arrow::array::{Array, ArrayRef, AsArray, ListArray};
 use arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion::common::{Result, ScalarValue};
@@ -12,98 +12,15 @@ use datafusion::logical_expr::{
     Volatility,
 };
 
-use super::super::arrays;
-use super::super::strings::output_text;
-use super::super::texts::{Texts, extend};
-use super::{CastClass, Coercion, Zone, arrow_agrees, cannot_cast, class, convert};
-use crate::growth::{Growth, too_long};
-use crate::types::blank_padded;
-use crate::{name_of_arrow, raise};
-
-/// The text of each list; an item is of `item`.
-pub(crate) fn to_text(lists: &ArrayRef, item: &Field, zone: &Zone) -> Result<ArrayRef> {
-    let lists = lists.as_list::<i32>();
-    let nested = matches!(item.data_type(), DataType::List(_));
-    let items = item_texts(lists.values(), item, zone)?;
-    let items = items.as_string_view();
-    let mut texts = Texts::of(lists.len());
-    let mut text = String::new();
-    for (row, ends) in lists.value_offsets().windows(2).enumerate() {
-        if lists.is_null(row) {
-            texts.push(None::<&str>)?;
-            continue;
-        }
-        text.clear();
-        text.push('{');
-        for at in ends[0] as usize..ends[1] as usize {
-            if at > ends[0] as usize {
-                text.push(',');
-            }
-            let growth = &mut texts.growth;
-            match items.is_valid(at).then(|| items.value(at)) {
-                None => extend(&mut text, "NULL", growth)?,
-                Some(item) if nested => extend(&mut text, item, growth)?,
-                Some(item) => put_item(item, &mut text, growth)?,
-            }
-        }
-        text.push('}');
-        texts.push(Some(&text))?;
-    }
-    texts.finish()
-}
-
-fn item_texts(items: &ArrayRef, item: &Field, zone: &Zone) -> Result<ArrayRef> {
-    if let DataType::List(inner) = item.data_type() {
-        return to_text(items, inner, zone);
-    }
-    if item.data_type().is_null() {
-        return Ok(arrow::array::new_null_array(
-            &DataType::Utf8View,
-            items.len(),
-        ));
-    }
-    match SqlType::of_field(item) {
-        // Its output function is not its cast to text.
-        Some(SqlType::Boolean) => {
-            let bits = items.as_boolean().iter();
-            let texts = bits.map(|bit| bit.map(|bit| if bit { "t" } else { "f" }));
-            Ok(Arc::new(texts.collect::<arrow::array::StringViewArray>()))
-        }
-        Some(ty) if blank_padded(ty).is_some() => output_text(items, item),
-        Some(from) => convert(items, from, SqlType::Text, Coercion::Explicit, zone),
-        None => {
-            let name = name_of_arrow(item.data_type());
-            Err(raise(
-                ErrorKind::CannotCoerce,
-                format!("cannot cast type {name}[] to text"),
-            ))
-        }
-    }
-}
-
-/// An item, quoted where it could be taken for something else.
-fn put_item(item: &str, out: &mut String, growth: &mut Growth) -> Result<()> {
-    let special = |c: char| {
-        matches!(c, '{' | '}' | ',' | '"' | '\\') || c.is_ascii_whitespace() || c == '\u{b}'
-    };
-    if !item.is_empty() && !item.eq_ignore_ascii_case("null") && !item.contains(special) {
-        return extend(out, item, growth);
-    }
-    // Each letter may have a backslash.
-    extend(out, "\"", growth)?;
-    growth.work(item.len())?;
-    if out.len() + 2 * item.len() > VALUE_BYTES_MAX {
-        return Err(too_long());
-    }
-    for c in item.chars() {
-        if matches!(c, '"' | '\\') {
-            out.push('\\');
-        }
-        out.push(c);
-    }
-    out.push('"');
-    Ok(())
-}
+use super::super::array_text::array_items;
+use super::super::lists::{item_type, several_dimensions};
+use super::output::item_texts;
+use super::{
+    CastClass, Coercion, Zone, arrow_agrees, cannot_cast, class, convert, literal as text_literal,
+};
+use crate::growth::Growth;
+use crate::raise;
+use crate::type_names::blank_padded;
 
 /// A cast to an array: of a text, which is read, or of an array, item by item.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -160,7 +77,7 @@ fn read(texts: &ArrayRef, item: &FieldRef, zone: &Zone) -> Result<ArrayRef> {
         None => ScalarValue::try_new_null(&list),
         Some(text) => {
             growth.make(text.len())?;
-            arrays::literal(text, &list, zone)
+            literal(text, &list, zone)
         }
     });
     let lists = lists.collect::<Result<Vec<_>>>()?;
@@ -270,4 +187,38 @@ pub(crate) fn written(expr: Expr, from: &Field) -> Expr {
         }
         _ => expr,
     }
+}
+
+/// A string literal where a list is wanted, as that list.
+///
+/// # Errors
+/// `InvalidTextRepresentation` for what is no array of such items.
+pub(crate) fn literal(text: &str, list: &DataType, zone: &Zone) -> Result<ScalarValue> {
+    let malformed = || {
+        raise(
+            ErrorKind::InvalidTextRepresentation,
+            format!("malformed array literal: \"{text}\""),
+        )
+    };
+    let item = item_type(list).ok_or_else(malformed)?;
+    let texts = match array_items(text) {
+        Some(texts) => texts,
+        None if is_nested(text) => return Err(several_dimensions()),
+        None => return Err(malformed()),
+    };
+    let ty = SqlType::of_arrow(item).unwrap_or(SqlType::Text);
+    let values = texts.into_iter().map(|text| match text {
+        None => ScalarValue::try_new_null(item),
+        Some(text) => text_literal(&text, ty, zone)?.cast_to(item),
+    });
+    let values = values.collect::<Result<Vec<_>>>()?;
+    Ok(ScalarValue::List(ScalarValue::new_list(
+        &values, item, true,
+    )))
+}
+
+/// Whether a text looks like an array of arrays.
+pub(crate) fn is_nested(text: &str) -> bool {
+    let mut opening = text.chars().filter(|c| !c.is_whitespace());
+    opening.next() == Some('{') && opening.next() == Some('{')
 }

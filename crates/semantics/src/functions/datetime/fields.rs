@@ -5,7 +5,7 @@ use aerostat_types::text::{civil_from_days, days_from_civil};
 use arrow::datatypes::IntervalMonthDayNano;
 use datafusion::common::{DataFusionError, Result};
 
-use crate::functions::temporal::DAY_MICROS;
+use crate::functions::cast::DAY_MICROS;
 use crate::raise;
 
 /// Digits after the point in which fields are computed.

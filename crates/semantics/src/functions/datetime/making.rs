@@ -14,8 +14,9 @@ use datafusion::common::{DataFusionError, Result};
 use datafusion::logical_expr::{ScalarUDF, Volatility};
 
 use super::days_in_month;
+use crate::functions::cast::DAY_MICROS;
 use crate::functions::overload::{Call, Overload, Returns, function};
-use crate::functions::temporal::{DAY_MICROS, order, shift, shift_in_zone};
+use crate::functions::temporal::{order, shift, shift_in_zone};
 use crate::raise;
 
 type Ts = TimestampMicrosecondType;

@@ -8,7 +8,7 @@ use aerostat_types::Zone;
 use aerostat_types::text::{civil_from_days, days_from_civil};
 use arrow::datatypes::IntervalMonthDayNano;
 
-use crate::functions::temporal::DAY_MICROS;
+use crate::functions::cast::DAY_MICROS;
 
 const MONTHS: [&str; 12] = [
     "January",

@@ -10,7 +10,7 @@ use aerostat_types::ErrorKind;
 use datafusion::common::Result;
 use regex::{Regex, RegexBuilder};
 
-use super::posix::{Place, Posix};
+use super::posix::{Place, Posix, too_complex};
 use crate::growth::{Growth, go_on};
 use crate::raise;
 
@@ -243,13 +243,6 @@ pub(crate) fn check(pattern: &str) -> Result<()> {
         true => Err(too_complex()),
         false => Ok(()),
     }
-}
-
-pub(super) fn too_complex() -> datafusion::common::DataFusionError {
-    raise(
-        ErrorKind::InvalidRegularExpression,
-        "invalid regular expression: regular expression is too complex",
-    )
 }
 
 /// A pattern that is compiled.

@@ -20,7 +20,6 @@ use regex_automata::nfa::thompson::WhichCaptures;
 use regex_automata::{Anchored, Input, MatchKind};
 
 use super::parts::{Part, parts};
-use super::pattern::too_complex;
 use crate::growth::Growth;
 use crate::raise;
 
@@ -143,6 +142,14 @@ impl Posix {
         self.bytes.set(self.bytes.get() + made.memory_usage());
         Ok(made)
     }
+}
+
+/// PostgreSQL's error for a pattern whose automata take too much memory.
+pub(super) fn too_complex() -> datafusion::common::DataFusionError {
+    raise(
+        ErrorKind::InvalidRegularExpression,
+        "invalid regular expression: regular expression is too complex",
+    )
 }
 
 fn lost() -> datafusion::common::DataFusionError {

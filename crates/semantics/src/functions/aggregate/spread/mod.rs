@@ -62,5 +62,5 @@ pub(crate) fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
 
 /// PostgreSQL's error for arguments that there is no such aggregate for.
 fn missing(name: &str, arguments: &[DataType]) -> DataFusionError {
-    crate::functions::arrays::missing(name, arguments)
+    crate::functions::lists::missing(name, arguments)
 }

@@ -1,0 +1,318 @@
+//! CREATE, ALTER and DROP DATABASE.
+
+use aerostat_types::{ByteSize, Durability, ErrorKind, SqlError};
+use sqlparser::tokenizer::Token;
+
+use super::{
+    role::{RoleName, connection_limit},
+    tokens::Tokens,
+};
+
+/// A command about databases.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DatabaseCommand {
+    /// CREATE DATABASE.
+    Create {
+        /// Its name.
+        name: String,
+        /// OWNER; who makes it if not given.
+        owner: Option<RoleName>,
+        /// Its limits.
+        options: DatabaseOptions,
+    },
+    /// ALTER DATABASE.
+    Alter {
+        /// Its name.
+        name: String,
+        /// How.
+        change: DatabaseChange,
+    },
+    /// DROP DATABASE.
+    Drop {
+        /// Its name.
+        name: String,
+        /// IF EXISTS.
+        if_exists: bool,
+        /// WITH (FORCE).
+        force: bool,
+    },
+}
+
+impl DatabaseCommand {
+    /// The command tag that ends the statement.
+    pub fn tag(&self) -> &'static str {
+        match self {
+            DatabaseCommand::Create { .. } => "CREATE DATABASE",
+            DatabaseCommand::Alter { .. } => "ALTER DATABASE",
+            DatabaseCommand::Drop { .. } => "DROP DATABASE",
+        }
+    }
+}
+
+/// How ALTER DATABASE changes a database.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DatabaseChange {
+    /// RENAME TO.
+    Rename(String),
+    /// OWNER TO.
+    Owner(RoleName),
+    /// Limits, those that were given.
+    Options(DatabaseOptions),
+}
+
+/// Limits of a database; the outer `None` where nothing was said.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DatabaseOptions {
+    /// Its memory ceiling; the inner `None` is the node's.
+    pub memory_max: Option<Option<ByteSize>>,
+    /// At most this many connections; −1 for no limit.
+    pub connection_limit: Option<i32>,
+    /// What a commit waits for.
+    pub durability: Option<Durability>,
+    /// The folder that its log is copied to; the inner `None` is no copying.
+    pub log_archive: Option<Option<String>>,
+}
+
+/// The smallest ceiling: an empty table of one small arena fits with its catalogue entry.
+const MEMORY_MIN: ByteSize = ByteSize(1 << 20);
+
+pub(super) fn parse_create(tokens: &mut Tokens<'_>) -> Result<DatabaseCommand, SqlError> {
+    let name = tokens.name()?;
+    let mut owner = None;
+    let mut options = DatabaseOptions::default();
+    while !tokens.at_end() {
+        tokens.accept(&["WITH"]);
+        if tokens.peek() == Some(&Token::LParen) {
+            tokens.parenthesized(|tokens| parameter(tokens, &mut options))?;
+        } else {
+            option(tokens, &mut owner, &mut options)?;
+        }
+    }
+    Ok(DatabaseCommand::Create {
+        name,
+        owner,
+        options,
+    })
+}
+
+/// One of PostgreSQL's options. What cannot differ here must be what Aerostat does.
+fn option(
+    tokens: &mut Tokens<'_>,
+    owner: &mut Option<RoleName>,
+    options: &mut DatabaseOptions,
+) -> Result<(), SqlError> {
+    if tokens.accept(&["CONNECTION", "LIMIT"]) {
+        tokens.accept_token(&Token::Eq);
+        options.connection_limit = Some(connection_limit(tokens)?);
+        return Ok(());
+    }
+    let word = tokens.next_word();
+    if word.is_empty() {
+        return Err(tokens.unexpected());
+    }
+    tokens.accept_token(&Token::Eq);
+    if word == "OWNER" {
+        *owner = if tokens.accept(&["DEFAULT"]) {
+            None
+        } else {
+            Some(RoleName::parse(tokens)?)
+        };
+        return Ok(());
+    }
+    let fixed: fn(&str) -> bool = match word.as_str() {
+        "ENCODING" => is_utf8,
+        "LOCALE" | "LC_COLLATE" | "LC_CTYPE" | "BUILTIN_LOCALE" => is_c_locale,
+        "TEMPLATE" => |value| matches!(value, "template0" | "template1"),
+        "TABLESPACE" => |value| value == "pg_default",
+        "LOCALE_PROVIDER" => |value| matches!(value, "libc" | "builtin"),
+        "ALLOW_CONNECTIONS" => |value| matches!(value, "true" | "on" | "1"),
+        "IS_TEMPLATE" => |value| matches!(value, "false" | "off" | "0"),
+        "STRATEGY" => |value| matches!(value, "wal_log" | "file_copy"),
+        "ICU_LOCALE" | "ICU_RULES" | "COLLATION_VERSION" | "OID" => |_| false,
+        _ => return Err(tokens.unexpected_before(&word)),
+    };
+    if tokens.accept(&["DEFAULT"]) {
+        return Ok(());
+    }
+    let value = match tokens.accept_string().or_else(|| tokens.accept_number()) {
+        Some(value) => value,
+        None => tokens.label()?,
+    };
+    if fixed(&value) {
+        return Ok(());
+    }
+    let message = format!("{word} \"{value}\" is not supported");
+    Err(tokens
+        .error_before(ErrorKind::InvalidParameterValue, message)
+        .with_hint("Databases are in UTF8, compare texts by bytes (locale C), and begin empty."))
+}
+
+/// Whether it is a name of UTF-8.
+fn is_utf8(name: &str) -> bool {
+    let plain: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
+    // 6 is PostgreSQL's number for it.
+    matches!(
+        plain.to_ascii_lowercase().as_str(),
+        "utf8" | "unicode" | "6"
+    )
+}
+
+/// Whether a locale compares texts by bytes.
+fn is_c_locale(name: &str) -> bool {
+    let lower = name.to_ascii_lowercase();
+    matches!(
+        lower.as_str(),
+        "c" | "posix" | "c.utf8" | "c.utf-8" | "ucs_basic"
+    )
+}
+
+/// One of our parameters in `(…)`: `memory_max = '2GB'`, `connection_limit = 5`,
+/// `durability = 'none'`, `log_archive = '/backups/log'`.
+fn parameter(tokens: &mut Tokens<'_>, options: &mut DatabaseOptions) -> Result<(), SqlError> {
+    let name = tokens.label()?;
+    if !is_parameter(&name) {
+        return Err(unrecognized(tokens, &name));
+    }
+    tokens.expect_token(&Token::Eq)?;
+    if tokens.accept(&["DEFAULT"]) {
+        reset(&name, options);
+        return Ok(());
+    }
+    match name.as_str() {
+        "connection_limit" => options.connection_limit = Some(connection_limit(tokens)?),
+        "durability" => options.durability = Some(durability(tokens)?),
+        "log_archive" => options.log_archive = Some(Some(tokens.string()?)),
+        _ => options.memory_max = Some(Some(memory(tokens)?)),
+    }
+    Ok(())
+}
+
+fn is_parameter(name: &str) -> bool {
+    matches!(
+        name,
+        "memory_max" | "connection_limit" | "durability" | "log_archive"
+    )
+}
+
+/// Gives a parameter the value it has where nothing is said.
+fn reset(name: &str, options: &mut DatabaseOptions) {
+    match name {
+        "connection_limit" => options.connection_limit = Some(-1),
+        "durability" => options.durability = Some(Durability::default()),
+        "log_archive" => options.log_archive = Some(None),
+        _ => options.memory_max = Some(None),
+    }
+}
+
+fn unrecognized(tokens: &Tokens<'_>, name: &str) -> SqlError {
+    let message = format!("unrecognized parameter \"{name}\"");
+    tokens
+        .error_before(ErrorKind::InvalidParameterValue, message)
+        .with_hint("A database has the parameters memory_max, connection_limit, durability and log_archive.")
+}
+
+fn durability(tokens: &mut Tokens<'_>) -> Result<Durability, SqlError> {
+    let text = match tokens.accept_string() {
+        Some(text) => text,
+        None => tokens.label()?,
+    };
+    match text.to_ascii_lowercase().as_str() {
+        "fsync" => Ok(Durability::Fsync),
+        "none" => Ok(Durability::None),
+        _ => {
+            let message = format!("invalid value for parameter \"durability\": \"{text}\"");
+            Err(tokens
+                .error_before(ErrorKind::InvalidParameterValue, message)
+                .with_hint("Available values: fsync, none."))
+        }
+    }
+}
+
+fn memory(tokens: &mut Tokens<'_>) -> Result<ByteSize, SqlError> {
+    let text = match tokens.accept_string() {
+        Some(text) => text,
+        None => tokens.accept_number().ok_or_else(|| tokens.unexpected())?,
+    };
+    let invalid = |message: String| tokens.error_before(ErrorKind::InvalidParameterValue, message);
+    let size: ByteSize = text
+        .parse()
+        .map_err(|_| {
+            invalid(format!(
+                "invalid value for parameter \"memory_max\": \"{text}\""
+            ))
+        })
+        .map_err(|error| {
+            error.with_hint("Valid units are \"B\", \"kB\", \"MB\", \"GB\", and \"TB\".")
+        })?;
+    if size < MEMORY_MIN {
+        return Err(invalid(format!("memory_max must be at least {MEMORY_MIN}")));
+    }
+    Ok(size)
+}
+
+pub(super) fn parse_alter(tokens: &mut Tokens<'_>) -> Result<DatabaseCommand, SqlError> {
+    let name = tokens.name()?;
+    let change = if tokens.accept(&["RENAME"]) {
+        tokens.expect(&["TO"])?;
+        DatabaseChange::Rename(tokens.name()?)
+    } else if tokens.accept(&["OWNER"]) {
+        tokens.expect(&["TO"])?;
+        DatabaseChange::Owner(RoleName::parse(tokens)?)
+    } else {
+        DatabaseChange::Options(changed_options(tokens)?)
+    };
+    Ok(DatabaseCommand::Alter { name, change })
+}
+
+fn changed_options(tokens: &mut Tokens<'_>) -> Result<DatabaseOptions, SqlError> {
+    let mut options = DatabaseOptions::default();
+    if tokens.accept_one(&["SET", "WITH"]).is_some() && tokens.peek() == Some(&Token::LParen) {
+        tokens.parenthesized(|tokens| parameter(tokens, &mut options))?;
+        return Ok(options);
+    }
+    if tokens.accept(&["RESET"]) && tokens.peek() == Some(&Token::LParen) {
+        tokens.parenthesized(|tokens| {
+            let name = tokens.label()?;
+            if !is_parameter(&name) {
+                return Err(unrecognized(tokens, &name));
+            }
+            reset(&name, &mut options);
+            Ok(())
+        })?;
+        return Ok(options);
+    }
+    while tokens.accept(&["CONNECTION", "LIMIT"]) {
+        tokens.accept_token(&Token::Eq);
+        options.connection_limit = Some(connection_limit(tokens)?);
+    }
+    if options == DatabaseOptions::default() {
+        return Err(match tokens.peek_word().as_str() {
+            "" => tokens.unexpected(),
+            "ALLOW_CONNECTIONS" | "IS_TEMPLATE" | "REFRESH" => {
+                not_supported("this change of a database is not supported")
+            }
+            _ => not_supported("settings for a database are not supported")
+                .with_hint("A database's limits are set with ALTER DATABASE … SET (memory_max = …, connection_limit = …, durability = …, log_archive = …)."),
+        });
+    }
+    Ok(options)
+}
+
+fn not_supported(message: &str) -> SqlError {
+    SqlError::new(ErrorKind::FeatureNotSupported, message)
+}
+
+pub(super) fn parse_drop(tokens: &mut Tokens<'_>) -> Result<DatabaseCommand, SqlError> {
+    let if_exists = tokens.accept(&["IF", "EXISTS"]);
+    let name = tokens.name()?;
+    let with = tokens.accept(&["WITH"]);
+    let force = with || tokens.peek() == Some(&Token::LParen);
+    if force {
+        tokens.parenthesized(|tokens| tokens.expect(&["FORCE"]))?;
+    }
+    Ok(DatabaseCommand::Drop {
+        name,
+        if_exists,
+        force,
+    })
+}
