@@ -504,6 +504,9 @@ pub(crate) fn base_state(threads: usize) -> SessionState {
             // It finds columns by their names, of which a join has some twice, and takes a filter to
             // the wrong one. The optimizer has handed down what filters are known.
             "FilterPushdown" => {}
+            // It looks for an aggregate without FILTER below one that has it, and takes that for this
+            // one. No table of ours has the exact statistics that it is for.
+            "aggregate_statistics" => {}
             // Bounds of sorts are handed down by it.
             RunTimeFilters::REPLACES => {
                 rules.push(Arc::new(BoundByAllKeys));

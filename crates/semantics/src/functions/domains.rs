@@ -20,6 +20,12 @@ const INTEGER: Returns = Returns::Type(SqlType::Integer);
 pub(super) fn all() -> Vec<Arc<ScalarUDF>> {
     let immutable = |name, overloads| function(name, &[], Volatility::Immutable, overloads);
     vec![
+        immutable("sin", SIN),
+        immutable("cos", COS),
+        immutable("tan", TAN),
+        immutable("cot", COT),
+        immutable("degrees", DEGREES),
+        immutable("radians", RADIANS),
         immutable("asin", ASIN),
         immutable("acos", ACOS),
         immutable("acosh", ACOSH),
@@ -59,10 +65,42 @@ macro_rules! of_domain {
     };
 }
 
+const SIN: &[Overload] = of_domain!(f64::sin);
+const COS: &[Overload] = of_domain!(f64::cos);
+const TAN: &[Overload] = of_domain!(f64::tan);
+const COT: &[Overload] = of_domain!(|value| 1.0 / value.tan());
 const ASIN: &[Overload] = of_domain!(f64::asin);
 const ACOS: &[Overload] = of_domain!(f64::acos);
 const ACOSH: &[Overload] = of_domain!(f64::acosh);
 const ATANH: &[Overload] = of_domain!(f64::atanh);
+
+/// PostgreSQL's `RADIANS_PER_DEGREE`.
+const RADIANS_PER_DEGREE: f64 = std::f64::consts::PI / 180.0;
+
+/// Applies a function whose results a float may not reach.
+fn reached(call: &Call, f: fn(f64) -> f64) -> Result<ArrayRef> {
+    let values = call.args[0].as_primitive::<Float64Type>();
+    let results = values.try_unary::<_, Float64Type, DataFusionError>(|value| match f(value) {
+        result if result.is_infinite() && value.is_finite() => {
+            Err(out_of_range("value out of range: overflow"))
+        }
+        0.0 if value != 0.0 => Err(out_of_range("value out of range: underflow")),
+        result => Ok(result),
+    })?;
+    Ok(Arc::new(results))
+}
+
+const DEGREES: &[Overload] = &[Overload {
+    parameters: &[SqlType::Double],
+    returns: DOUBLE,
+    body: |call| reached(call, |value| value / RADIANS_PER_DEGREE),
+}];
+
+const RADIANS: &[Overload] = &[Overload {
+    parameters: &[SqlType::Double],
+    returns: DOUBLE,
+    body: |call| reached(call, |value| value * RADIANS_PER_DEGREE),
+}];
 
 fn divisor(mut a: u128, mut b: u128) -> u128 {
     while b != 0 {
