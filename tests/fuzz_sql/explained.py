@@ -104,7 +104,7 @@ def called_alike(text, difference):
 @explained("Errors that come at another time or with another SQLSTATE")
 def other_error(text, difference):
     """Both refuse the statement, for one of the reasons that it gives."""
-    return difference.kind == "code" and difference.wanted.code[:2] in ("42", "XX", "23", "22") and difference.got.code[:2] in ("42", "22", "23")
+    return difference.kind == "code" and difference.wanted.code[:2] in ("42", "XX", "23", "22") and difference.got.code[:2] in ("42", "21", "22", "23")
 
 
 @explained("Types of texts that have been through outer joins")
@@ -193,3 +193,20 @@ def subquery_of_grouping_sets(text, difference):
 @explained("`sum` and `avg` of `real` are added up in `double precision`")
 def sums_of_real(text, difference):
     return difference.kind == "rows" and len(difference.wanted.rows) == len(difference.got.rows) and says(text, r"\b(sum|avg)\([^;]*\breal\b")
+
+
+@explained("Division gives at least 16 digits after the point")
+def digits_of_quotients(text, difference):
+    """What of a quotient or an average is shown as text, or left by a division, tells how many digits it has."""
+    return difference.kind.endswith("rows") and says(text, r"(\bmod\(|%|\bformat\(|concat|::text|\bdiv\()") and says(text, r"\bavg\(|::numeric[^;]* / ")
+
+
+@explained("takes a parameter for a key's constant of its value")
+def parameters_of_grouping_sets(text, difference):
+    """PostgreSQL takes an expression with a parameter for a key that has its value as a constant."""
+    return difference.kind == "rows" and says(text, r"(CUBE|ROLLUP|GROUPING SETS)") and says(text, r"\$\d.*(CUBE|ROLLUP|GROUPING SETS)")
+
+
+@explained("by keys of grouping sets that it takes for equal")
+def keys_made_equal(text, difference):
+    return difference.kind == "order" and says(text, r"WHERE.*(CUBE|ROLLUP|GROUPING SETS).*ORDER BY")

@@ -2,14 +2,14 @@
 //! that is not in it, or a dependency it does not allow, fails the test command.
 //!
 //! ```text
-//! types ◄ segment, txn ◄ memory ◄ storage ◄ fast ◄ query ◄ gateway ◄ server
-//!   ▲                               ▲               │ ▲──── embedded ◄─┤
-//!   │                               └───────────────│───── objects ◄───┤
-//!   ├────────────────── semantics ◄───────────┤                  │
-//!   ├────────────────── advice ◄──────────────┴──────────────────┤
-//!   └────────────────── workload ◄──────────┬────────────────────┤
-//!      segment, advice, calibrate, micro-vm ◄┴─ lab ◄────────────┤
-//!                       plan ◄─────────────────┴─────────────────┘
+//! types ◄ segment, txn ◄ memory ◄ storage ◄ fast ◄ api ◄ query ◄ gateway ◄ server
+//!   ▲              ▲                ▲                     │ ▲──── embedded ◄─┤
+//!   │              │                └─────────────────────│───── objects ◄───┤
+//!   │             sql ◄──────────── semantics ◄───────────┤                  │
+//!   ├────────────────────────────── advice ◄──────────────┴──────────────────┤
+//!   └────────────────────────────── workload ◄──────────┬────────────────────┤
+//!                  segment, advice, calibrate, micro-vm ◄┴─ lab ◄────────────┤
+//!                                   plan ◄─────────────────┴─────────────────┘
 //! ```
 //!
 //! Dev-dependencies count too: a test that needs an upper crate belongs there.
