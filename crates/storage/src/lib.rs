@@ -32,7 +32,7 @@
 //!   (`recover`) from both. The log speaks of rows, not of segments. [`backup`] has
 //!   backups, archives of the log, and tenants made of them.
 //!
-//! The crate knows neither SQL nor DataFusion. [`MetaFile`] keeps the node's
+//! The crate knows neither SQL nor DataFusion. [`MetaStore`] keeps the node's
 //! catalogue, whose contents are the caller's.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
@@ -115,7 +115,9 @@ pub use aerostat_types::Durability;
 pub use freeze::{FreezeBacklog, FreezeReport};
 pub use lock::WaitPolicy;
 pub use lookup::Lookup;
-pub use meta::{MetaError, MetaFile};
+pub use meta::{
+    DataFolder, MetaError, MetaFile, MetaMemory, MetaStore, Swapped, Version, Versioned,
+};
 pub use narrow::{Bound, NarrowedCounts, Narrowing};
 pub use origin::Timeline;
 pub use point::RowView;

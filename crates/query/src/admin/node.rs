@@ -10,7 +10,8 @@ use std::{
 use aerostat_memory::Governor;
 use aerostat_sql::grants::PredefinedRole;
 use aerostat_storage::{
-    Durability, MetaError, MetaFile, OpenOptions, RecoverError, StorageError, TenantStore,
+    DataFolder, Durability, MetaError, MetaFile, MetaStore, OpenOptions, RecoverError,
+    StorageError, Swapped, TenantStore, Version,
     backup::{BackupError, Places},
     make_folder, repair,
 };
@@ -123,8 +124,12 @@ pub struct Node {
     changing: Mutex<()>,
     databases: RwLock<Databases>,
     record: RwLock<Arc<NodeRecord>>,
+    /// The record's, in the store.
+    version: Mutex<Version>,
     pub(super) counts: Arc<Counts>,
-    meta: MetaFile,
+    /// Its lock is held as long as this is there.
+    data: DataFolder,
+    meta: Arc<dyn MetaStore>,
     governor: Arc<Governor>,
     pub(super) places: Arc<dyn Places>,
 }
@@ -142,10 +147,11 @@ impl Node {
         governor: Arc<Governor>,
         places: Arc<dyn Places>,
     ) -> Result<Self, NodeError> {
-        let meta = MetaFile::open(data)?;
-        let record = match meta.load::<NodeRecord>()? {
-            Some(record) => record,
-            None => first_start(data, &meta)?,
+        let folder = DataFolder::open(data)?;
+        let meta: Arc<dyn MetaStore> = Arc::new(MetaFile::of(&folder));
+        let (version, record) = match read_record(&*meta)? {
+            Some(read) => read,
+            None => first_start(data, &*meta)?,
         };
         settle_folders(data, &record)?;
         let mut databases = Databases::default();
@@ -167,7 +173,9 @@ impl Node {
             changing: Mutex::new(()),
             databases: RwLock::new(databases),
             record: RwLock::new(Arc::new(record)),
+            version: Mutex::new(version),
             counts: Arc::default(),
+            data: folder,
             meta,
             governor,
             places,
@@ -323,24 +331,31 @@ impl Node {
         let mut record = NodeRecord::clone(&before);
         let done = change(&mut record, &databases)?;
         if record != *before {
-            self.persist(&record, &before)?;
+            self.persist(&record)?;
             *self.record.write() = Arc::new(record);
         }
         Ok(show(databases, done))
     }
 
-    fn persist(&self, record: &NodeRecord, before: &NodeRecord) -> Result<(), SqlError> {
-        let Err(error) = self.meta.store(record) else {
-            return Ok(());
-        };
-        // The new document may be in place with only its durability in doubt, so the old one is put back.
-        if let Err(again) = self.meta.store(before) {
-            tracing::error!(error = %chain(&again), "the node's catalogue could not be put back");
+    fn persist(&self, record: &NodeRecord) -> Result<(), SqlError> {
+        let mut version = self.version.lock();
+        match write_record(&*self.meta, Some(*version), record) {
+            Ok(Swapped::Done(next)) => {
+                *version = next;
+                Ok(())
+            }
+            // The folder's lock keeps others from a file. Who shares a store must follow it.
+            Ok(Swapped::Lost(_)) => Err(SqlError::new(
+                ErrorKind::SerializationFailure,
+                "the node's catalogue has been changed by another node",
+            )
+            .with_hint("Restart this node, then run the statement again.")),
+            Err(error) => Err(SqlError::new(
+                ErrorKind::IoError,
+                "could not write the node's catalogue",
+            )
+            .with_detail(chain(&error))),
         }
-        Err(
-            SqlError::new(ErrorKind::IoError, "could not write the node's catalogue")
-                .with_detail(chain(&error)),
-        )
     }
 
     /// A database's files and place in memory, for a record that is about to be stored.
@@ -361,7 +376,7 @@ impl Node {
 
     /// Where a database's files are.
     pub(super) fn folder_of(&self, id: TenantId) -> PathBuf {
-        folder_of(self.meta.folder(), id)
+        folder_of(self.data.path(), id)
     }
 
     /// Removes the files of a database that no record names any more.
@@ -508,7 +523,7 @@ fn remove_folder(path: &Path) -> Result<(), NodeError> {
 
 /// What a folder without a catalogue begins with. Its database is made before the record
 /// says that it is there.
-fn first_start(data: &Path, meta: &MetaFile) -> Result<NodeRecord, NodeError> {
+fn first_start(data: &Path, meta: &dyn MetaStore) -> Result<(Version, NodeRecord), NodeError> {
     for folder in folders_in(data)? {
         if number_of(&folder).is_some() && !repair::is_vacant(&folder).map_err(at(&folder))? {
             let path = data.to_owned();
@@ -520,8 +535,40 @@ fn first_start(data: &Path, meta: &MetaFile) -> Result<NodeRecord, NodeError> {
         let log = folder_of(data, TenantId(entry.oid)).join("log");
         make_folder(&log).map_err(at(&log))?;
     }
-    meta.store(&record)?;
-    Ok(record)
+    match write_record(meta, None, &record)? {
+        Swapped::Done(version) => Ok((version, record)),
+        // Another node was there first.
+        Swapped::Lost(_) => read_record(meta)?.ok_or_else(|| NodeError::NoCatalog {
+            path: data.to_owned(),
+        }),
+    }
+}
+
+/// The record in a store, and its version.
+///
+/// # Errors
+/// Those of the store, and what is in it is no record.
+pub(super) fn read_record(
+    meta: &dyn MetaStore,
+) -> Result<Option<(Version, NodeRecord)>, MetaError> {
+    let Some(kept) = meta.load()? else {
+        return Ok(None);
+    };
+    let record = serde_json::from_slice(&kept.document);
+    let record = record.map_err(|source| MetaError::Parse {
+        path: meta.place(),
+        source,
+    })?;
+    Ok(Some((kept.version, record)))
+}
+
+fn write_record(
+    meta: &dyn MetaStore,
+    expected: Option<Version>,
+    record: &NodeRecord,
+) -> Result<Swapped, MetaError> {
+    let document = serde_json::to_vec_pretty(record).map_err(MetaError::Encode)?;
+    meta.compare_and_swap(expected, &document)
 }
 
 fn first_record() -> NodeRecord {

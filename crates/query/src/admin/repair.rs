@@ -14,7 +14,7 @@ use std::{
 
 use aerostat_memory::Governor;
 use aerostat_storage::{
-    MetaFile, OpenOptions, RecoverError,
+    DataFolder, MetaFile, OpenOptions, RecoverError,
     backup::Places,
     make_folder,
     repair::{Loss, copy_folder, cut_damage, exchange_folders, unused_name},
@@ -23,9 +23,9 @@ use aerostat_types::TenantId;
 
 use super::{
     databases::Unopened,
-    node::{NodeError, OpenError, chain, folder_of, open_database, open_existing},
+    node::{NodeError, OpenError, chain, folder_of, open_database, open_existing, read_record},
 };
-use crate::catalog::node::{DatabaseRecord, NodeRecord};
+use crate::catalog::node::DatabaseRecord;
 
 /// The folder in the data folder for the damaged folders of repaired databases.
 const DAMAGED: &str = "damaged";
@@ -83,8 +83,9 @@ pub fn repair(
     only: Option<&str>,
     accept_loss: bool,
 ) -> Result<Vec<Examined>, NodeError> {
-    let meta = MetaFile::open(data)?;
-    let record = meta.load::<NodeRecord>()?.unwrap_or_default();
+    let folder = DataFolder::open(data)?;
+    let read = read_record(&MetaFile::of(&folder))?;
+    let record = read.map(|(_, record)| record).unwrap_or_default();
     if let Some(name) = only.filter(|name| !record.databases.contains_key(*name)) {
         let name = name.to_owned();
         return Err(NodeError::NoDatabase { name });
