@@ -7,12 +7,12 @@ from .values import ZONES
 
 
 class Statement:
-    """A tree; whether the order of its rows counts; how it is sent."""
+    """A tree; by how many columns its rows are ordered, if their order counts; how it is sent."""
 
     def __init__(self, tree, ordered=False, parameters=False, times=1, binary=False):
         self.tree = tree
         # A tree whose ORDER BY was taken away decides no order.
-        self.ordered = ordered and any(part.tag == "order" and part.parts for part in tree.children())
+        self.ordered = places(tree) if ordered else 0
         self.parameters = parameters
         self.times = times
         self.binary = binary
@@ -33,6 +33,12 @@ class Statement:
             return self.text(), None
         values = []
         return numbered(self.tree, values), values
+
+
+def places(tree):
+    """By how many columns the rows of a query are ordered."""
+    orders = [part for part in tree.children() if part.tag == "order"]
+    return sum(len(part.parts) for order in orders for part in order.children() if part.tag == "places")
 
 
 def numbered(tree, values):

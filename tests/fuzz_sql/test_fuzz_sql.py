@@ -17,7 +17,7 @@ class Answer:
         self.rows = rows and [tuple(None if cell is None else cell.encode() for cell in row) for row in rows]
 
 
-def kind(wanted, got, ordered=False):
+def kind(wanted, got, ordered=0):
     found = difference(wanted, got, ordered)
     return found and found.kind
 
@@ -26,7 +26,10 @@ class Comparison(unittest.TestCase):
     def test_rows_are_multisets_unless_an_order_is_said(self):
         one, other = Answer([("1",), ("2",)]), Answer([("2",), ("1",)])
         self.assertIsNone(kind(one, other))
-        self.assertEqual(kind(one, other, ordered=True), "order")
+        self.assertEqual(kind(one, other, ordered=1), "order")
+        tied, twin = Answer([("1", "1"), ("1", "2")], [23, 23]), Answer([("1", "2"), ("1", "1")], [23, 23])
+        self.assertIsNone(kind(tied, twin, ordered=1))
+        self.assertEqual(kind(tied, twin, ordered=2), "order")
         self.assertEqual(kind(one, Answer([("1",), ("1",)])), "rows")
 
     def test_numbers_are_compared_by_value(self):
