@@ -130,7 +130,16 @@ pub fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
 pub fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     let common = CommonSubexprEliminate::new();
     let mut rules: Vec<Arc<dyn OptimizerRule + Send + Sync>> = Vec::new();
-    for rule in Optimizer::new().rules {
+    let mut known = Optimizer::new().rules;
+    let place = |name: &str| known.iter().position(|rule| rule.name() == name);
+    // It does not see which columns a LATERAL subquery refers to, and leaves out joins that have them.
+    if let (Some(joins), Some(lateral)) =
+        (place("eliminate_join"), place("decorrelate_lateral_join"))
+        && joins < lateral
+    {
+        known[joins..=lateral].rotate_left(1);
+    }
+    for rule in known {
         if rule.name() == common.name() {
             rules.push(Arc::new(shift::ShiftSums));
         }
