@@ -204,7 +204,7 @@ def digits_of_quotients(text, difference):
 @explained("takes a parameter for a key's constant of its value")
 def parameters_of_grouping_sets(text, difference):
     """PostgreSQL takes an expression with a parameter for a key that has its value as a constant."""
-    return difference.kind == "rows" and says(text, r"(CUBE|ROLLUP|GROUPING SETS)") and says(text, r"\$\d.*(CUBE|ROLLUP|GROUPING SETS)")
+    return difference.kind == "rows" and says(text, r"(CUBE|ROLLUP|GROUPING SETS).*-- parameters")
 
 
 @explained("by keys of grouping sets that it takes for equal")

@@ -124,7 +124,7 @@ class Fuzzer:
             return
         difference, at = found
         case = case.with_statements(case.statements[: at + 1])
-        text = "; ".join(statement.text() for statement in case.statements)
+        text = told(case)
         signature = difference.signature()
         said = explanation(text, difference)
         # Of rows only the smallest statement tells why they differ.
@@ -145,13 +145,19 @@ class Fuzzer:
         small, tables = minimiser.minimal(case)
         found = minimiser.round.rolled_back(small)
         difference = found[0] if found else difference
-        text = "; ".join(statement.text() for statement in small.statements)
+        text = told(small)
         said = explanation(text, difference)
         if said:
             self.findings.explained[said] += 1
         else:
             self.findings.add(signature, shape(text, signature), seed, script(small, tables, difference))
         round_.set_up()
+
+
+def told(case):
+    """A case's statements, and whether literals were sent as parameters."""
+    sent = ["-- parameters"] if any(statement.parameters for statement in case.statements) else []
+    return "; ".join([*(statement.text() for statement in case.statements), *sent])
 
 
 def shape(text, signature):
