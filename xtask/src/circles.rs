@@ -23,7 +23,7 @@ const CIRCLES: &[(&str, usize, usize)] = &[
     ("embedded", 4, 0),
     ("gateway", 2, 6),
     ("lab", 4, 0),
-    ("query", 14, 79),
+    ("query", 14, 78),
     ("storage", 2, 0),
     ("types", 2, 0),
     ("workload", 4, 0),

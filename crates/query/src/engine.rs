@@ -11,24 +11,6 @@ use std::{
     time::Duration,
 };
 
-use crate::{
-    admin::{Node, NodeError},
-    api::RoleInfo,
-    catalog::node::Database,
-    heap::Heap,
-    memory_pool::TenantPool,
-    notify::Channels,
-    pgcatalog::{DatabaseState, FunctionDescription, FunctionKind, SessionDescription},
-    plan::{
-        BoundByAllKeys, CooperateAboveJoins, HideConstants, MakeInPieces, RunTimeFilters,
-        SortAgain,
-        cache::{PlanCache, PlanCacheCounts},
-    },
-    session::{Controls, Session, commit::Commits, facts::Sessions, memory::Spare, readers, waits},
-    spill::{SpillLimits, SpillSpace, TenantSpill},
-    star::StarPlanner,
-    turns::follow_tasks,
-};
 use aerostat_advice::Machine;
 use aerostat_memory::Governor;
 use aerostat_schedule::Scheduler;
@@ -48,6 +30,25 @@ use datafusion::{
 };
 use parking_lot::Mutex;
 use tokio::{runtime::Handle, sync::Semaphore};
+
+use crate::{
+    admin::{DatabaseState, Node, NodeError},
+    api::RoleInfo,
+    catalog::node::Database,
+    heap::Heap,
+    memory_pool::TenantPool,
+    notify::Channels,
+    pgcatalog::{FunctionDescription, FunctionKind, SessionDescription},
+    plan::{
+        BoundByAllKeys, CooperateAboveJoins, HideConstants, MakeInPieces, RunTimeFilters,
+        SortAgain,
+        cache::{PlanCache, PlanCacheCounts},
+    },
+    session::{Controls, Session, commit::Commits, facts::Sessions, memory::Spare, readers, waits},
+    spill::{SpillLimits, SpillSpace, TenantSpill},
+    star::StarPlanner,
+    turns::follow_tasks,
+};
 
 /// Rows of a batch between operators, and of a vector in storage.
 const BATCH_ROWS: usize = 8_192;

@@ -38,12 +38,12 @@ mod turns;
 mod upkeep;
 mod usage;
 
+pub use admin::DatabaseState;
 pub use aerostat_api as api;
 pub use aerostat_sql::statement::Statement;
 pub use engine::{
     DatabaseStatistics, Engine, EngineOptions, NoObserver, Observer, StatementRecord,
 };
-pub use pgcatalog::DatabaseState;
 pub use session::{CancelHandle, Controls, Held, Prepared, Sent, Session};
 pub use spill::{DiskQuantity, SpillLimits};
 pub use upkeep::UpkeepOptions;

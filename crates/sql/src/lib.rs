@@ -8,12 +8,14 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
+pub mod clauses;
 pub mod deferral;
 pub mod grants;
 pub mod lines;
 pub mod names;
 pub mod sequence_options;
 pub mod sequence_text;
+pub mod set_returning;
 pub mod sql_type;
 pub mod statement;
 pub mod storage_parameters;

@@ -28,6 +28,7 @@
 mod backup;
 mod connection;
 mod database;
+mod database_state;
 mod databases;
 mod limits;
 mod node;
@@ -40,6 +41,7 @@ mod tests;
 
 pub(crate) use backup::RestoreRequest;
 pub use connection::Connection;
+pub use database_state::DatabaseState;
 pub use databases::Unopened;
 pub(crate) use node::undefined_role;
 pub use node::{BOOTSTRAP, Node, NodeError};

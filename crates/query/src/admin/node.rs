@@ -24,13 +24,13 @@ use super::{
     databases::{Databases, Unopened},
 };
 use crate::{
+    admin::DatabaseState,
     api::RoleInfo,
     catalog::{
         FIRST_USER_OID, PUBLIC, RecordError,
         node::{Database, DatabaseRecord, Lowered, NodeRecord, RoleRecord},
     },
     ddl::{self, Actor},
-    pgcatalog::DatabaseState,
 };
 
 /// The superuser and the database that a new node begins with.

@@ -4,6 +4,7 @@
 use std::{collections::BTreeSet, ops::ControlFlow};
 
 use aerostat_sql::{
+    clauses::check_stored,
     deferral::{Deferral, deferral_of},
     names::{declared, fold, folded},
     sequence_options::Options,
@@ -26,7 +27,7 @@ use super::{
     search_path::SYSTEM_COLUMNS,
     sequence::Wanted,
 };
-use crate::{api::Notice, catalog::IndexEntry, plan::check_stored};
+use crate::{api::Notice, catalog::IndexEntry};
 
 /// What a statement defines.
 pub(super) struct Defined {

@@ -23,6 +23,7 @@ use aerostat_types::{ErrorKind, IndexKind, SqlError, SqlType, TableIndex};
 use super::{
     Actor, CommandResult, Found,
     alter::{check_free, is_taken, redefine, skipping},
+    operator_class,
     privilege::{not_owner, relation_mut},
 };
 use crate::{
@@ -32,7 +33,6 @@ use crate::{
         forget_index, rename_index,
     },
     failure::from_storage,
-    pgcatalog,
 };
 
 /// CREATE INDEX. The transaction stands for the build where it waits for others; its
@@ -407,7 +407,7 @@ fn check_operator_class(
         .as_deref()
         .is_none_or(|name| name == PG_CATALOG);
     let input = is_known_schema
-        .then(|| pgcatalog::operator_class_input(&class.name))
+        .then(|| operator_class::input_of(&class.name))
         .flatten()
         .ok_or_else(|| {
             SqlError::new(

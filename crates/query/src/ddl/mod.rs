@@ -46,6 +46,7 @@ mod instants;
 mod key;
 mod layout;
 mod lock;
+mod operator_class;
 mod privilege;
 mod schema;
 mod search_path;
@@ -63,9 +64,8 @@ use datafusion::sql::sqlparser::ast;
 use crate::{api::Notice, catalog::Draft};
 
 pub(crate) use alter_table::{
-    Altering, Asked as AskedAlter, PendingAlter, duplicate, lock as lock_alter, of_rewrite,
-    plan_conversion, plan_duplicates, plan_references, plan_rows, plan_violations,
-    prepare as prepare_alter, refers_to_none,
+    Altering, Asked as AskedAlter, PendingAlter, Reference, Source as ColumnSource, duplicate,
+    lock as lock_alter, of_rewrite, prepare as prepare_alter, refers_to_none,
 };
 pub use create_table::{CreatedTable, PendingTable, create_table, create_table_as};
 pub use create_view::create_view;
@@ -74,6 +74,8 @@ pub(crate) use index::{create as create_index, reindex, settle_all as settle_ind
 pub use layout::DefaultLayout;
 pub(crate) use layout::follow_advice;
 pub(crate) use lock::lock;
+#[cfg(test)]
+pub(crate) use operator_class::OPERATOR_CLASSES;
 pub(crate) use privilege::{belongings, denied, grantee_names, rename_role, toggle};
 pub use privilege::{comment, grant};
 pub use search_path::Found;

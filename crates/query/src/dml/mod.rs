@@ -14,6 +14,7 @@
 //!  MERGE                    yes      yes                                 yes     yes
 //! ```
 
+pub(crate) mod altered;
 mod assign;
 mod bind;
 pub(crate) mod copy;

@@ -104,14 +104,6 @@ pub(super) fn operator_class_of_type(oid: u32) -> u32 {
         .unwrap_or(0)
 }
 
-/// The number of the type that an operator class is for, if there is one of this name.
-pub(crate) fn operator_class_input(name: &str) -> Option<u32> {
-    let table = Table::read(PG_OPCLASS);
-    let mut rows = table.rows.iter();
-    let row = rows.find(|row| table.value(row, "opcname") == Some(name))?;
-    table.value(row, "opcintype")?.parse().ok()
-}
-
 /// A system relation.
 #[derive(Debug)]
 pub(super) struct SystemRelation {
@@ -197,9 +189,10 @@ fn parse(line: &'static str) -> Option<SystemRelation> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashSet;
+    use std::collections::{BTreeSet, HashSet};
 
     use super::*;
+    use crate::ddl::OPERATOR_CLASSES;
 
     #[test]
     fn every_line_is_a_relation_with_its_own_number() {
@@ -228,5 +221,16 @@ mod tests {
                 .typname("relname"),
             Some("name")
         );
+    }
+
+    #[test]
+    fn indexes_know_the_operator_classes() {
+        let table = Table::read(PG_OPCLASS);
+        let class = |row: &Vec<Option<&'static str>>| {
+            let input = table.value(row, "opcintype").unwrap().parse().unwrap();
+            (table.value(row, "opcname").unwrap(), input)
+        };
+        let of_catalogue: BTreeSet<(&str, u32)> = table.rows.iter().map(class).collect();
+        assert_eq!(of_catalogue, OPERATOR_CLASSES.into());
     }
 }

@@ -37,12 +37,11 @@ use datafusion::{catalog::TableProvider, logical_expr::ScalarUDF, sql::sqlparser
 use aerostat_types::SqlError;
 
 pub use classes::ClassIndex;
-pub(crate) use data::operator_class_input;
 pub(crate) use functions::{acts, is_bound, numbers_of, waiting_parameter};
 pub use types::{PG_TYPE_KEY, length_of_type, oid_of_field, oid_of_typname};
 pub use view::{
-    CatalogView, CursorDescription, DatabaseState, Facts, FunctionDescription, FunctionKind,
-    PreparedDescription, SessionDescription, Setting, Signal,
+    CatalogView, CursorDescription, Facts, FunctionDescription, FunctionKind, PreparedDescription,
+    SessionDescription, Setting, Signal,
 };
 
 /// A system relation of `pg_catalog`, `information_schema` or `aerostat`, if there is one of this name.

@@ -14,6 +14,7 @@ use aerostat_types::{SqlError, quote_ident};
 use parking_lot::Mutex;
 
 use super::classes::ClassIndex;
+use crate::admin::DatabaseState;
 use crate::{
     api::Client,
     catalog::{
@@ -115,36 +116,6 @@ pub enum Signal {
     Cancel,
     /// Ends it.
     Terminate,
-}
-
-/// Whether a database can be used.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum DatabaseState {
-    /// It is open.
-    Open,
-    /// It is open, and its log takes no changes for this reason.
-    ReadOnly(String),
-    /// It could not be opened for this reason.
-    Unopened(String),
-}
-
-impl DatabaseState {
-    /// In a word, for views and metrics.
-    pub fn name(&self) -> &'static str {
-        match self {
-            DatabaseState::Open => "open",
-            DatabaseState::ReadOnly(_) => "read-only",
-            DatabaseState::Unopened(_) => "unopened",
-        }
-    }
-
-    /// Why it cannot be used as it should be.
-    pub fn reason(&self) -> Option<&str> {
-        match self {
-            DatabaseState::Open => None,
-            DatabaseState::ReadOnly(reason) | DatabaseState::Unopened(reason) => Some(reason),
-        }
-    }
 }
 
 /// A row of `pg_settings`.

@@ -6,7 +6,7 @@
 
 use std::ops::ControlFlow;
 
-use aerostat_sql::{names::folded, tree::modifying::reads, walk};
+use aerostat_sql::{clauses::is_aggregate, names::folded, tree::modifying::reads, walk};
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::{
     logical_expr::Volatility,
@@ -18,7 +18,7 @@ use datafusion::{
     },
 };
 
-use super::{StatementContext, clauses::is_aggregate};
+use super::StatementContext;
 
 /// PostgreSQL's window functions.
 const WINDOWS: [&str; 11] = [

@@ -7,6 +7,7 @@
 use std::{collections::HashSet, ops::ControlFlow};
 
 use aerostat_sql::{
+    clauses::is_aggregate,
     names::folded,
     walk::{self, unnested},
 };
@@ -15,9 +16,7 @@ use datafusion::sql::sqlparser::ast::{
     SetExpr, TableFactor, TableWithJoins, Visit, VisitMut, Visitor, VisitorMut,
 };
 
-use super::{
-    StatementContext, clauses::is_aggregate, positions::at_position, target::table_reference,
-};
+use super::{StatementContext, positions::at_position, target::table_reference};
 use crate::catalog::Relation;
 
 /// Rewrites the queries in a tree as the module says.

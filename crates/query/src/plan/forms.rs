@@ -20,11 +20,15 @@
 //!
 //! First [`super::grouping`] mends how some operators were grouped. And what DataFusion takes
 //! although PostgreSQL does not is refused: a JOIN without ON, `count()` and `count(a, b)`. What may
-//! stand in which clause is told by [`super::clauses`], which comes first.
+//! stand in which clause is told by [`aerostat_sql::clauses`], which comes first.
 
 use std::ops::ControlFlow;
 
-use aerostat_sql::{names::folded, walk};
+use aerostat_sql::{
+    clauses::{self, is_aggregate},
+    names::folded,
+    walk,
+};
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::sql::sqlparser::{
     ast::{
@@ -37,19 +41,17 @@ use datafusion::sql::sqlparser::{
     parser::Parser,
 };
 
-use super::clauses::is_aggregate;
-
 /// Functions in FROM that give one column.
 pub(super) const SERIES: [&str; 3] = ["generate_series", "range", "unnest"];
 
 /// Rewrites a statement, query or expression as the module says.
 ///
 /// # Errors
-/// `SyntaxError` for `TABLE` without a name; those of [`super::clauses::check`] and
+/// `SyntaxError` for `TABLE` without a name; those of [`aerostat_sql::clauses::check`] and
 /// [`super::ordered_sets::rewrite`].
 pub(crate) fn rewrite_forms<N: Visit + VisitMut>(node: &mut N) -> Result<(), SqlError> {
     super::limits::check(node)?;
-    super::clauses::check(node)?;
+    clauses::check(node)?;
     super::whole_rows::check(node)?;
     super::grouping::regroup(node);
     super::ordered_sets::rewrite(node)?;
@@ -161,7 +163,7 @@ impl VisitorMut for Forms {
     }
 }
 
-/// `LIMIT '2'`: the text is read as the number it is; [`super::clauses`] refused others. A
+/// `LIMIT '2'`: the text is read as the number it is; [`aerostat_sql::clauses`] refused others. A
 /// fraction is rounded as a cast to bigint would.
 fn unquote_count(count: &mut Expr) {
     let Expr::Value(value) = count else { return };

@@ -3,7 +3,6 @@
 mod arrays;
 pub(crate) mod cache;
 mod calls;
-mod clauses;
 mod constant_columns;
 mod context;
 mod cooperate;
@@ -41,7 +40,6 @@ pub(crate) use arrays::{
     Items, array_parameters, has_function_parameters, read_items, write_arrays,
 };
 pub(crate) use calls::is_volatile;
-pub(crate) use clauses::{check_stored, check_with_names};
 pub(crate) use constant_columns::{BoundByAllKeys, HideConstants, SortAgain};
 pub(crate) use context::{ROW_ID_COLUMN, StatementContext, TARGET_SCHEMA};
 pub(crate) use cooperate::CooperateAboveJoins;

@@ -9,6 +9,7 @@ use std::ops::ControlFlow;
 
 use aerostat_semantics::functions::named::NAMED;
 use aerostat_sql::{
+    clauses::is_aggregate,
     names::folded,
     walk::{self, factors},
 };
@@ -18,7 +19,7 @@ use datafusion::sql::sqlparser::ast::{
     SelectItem, SetExpr, SetOperator, TableFactor, TableWithJoins, Value, Visit, Visitor, With,
 };
 
-use super::{calls::call_of, clauses::is_aggregate};
+use super::calls::call_of;
 
 /// Checks the WITH clause of a query.
 ///

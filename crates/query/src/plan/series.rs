@@ -17,7 +17,9 @@ mod parameters;
 use std::{mem, ops::ControlFlow};
 
 use aerostat_sql::{
+    clauses::is_aggregate,
     names::{SUFFIX, folded},
+    set_returning::{SERIES, UNNEST, named, named_function, refused, returns_set},
     walk,
 };
 use aerostat_types::{ErrorKind, SqlError};
@@ -33,14 +35,10 @@ use datafusion::sql::sqlparser::{
 
 pub(super) use parameters::declare_bounds;
 
-use super::{clauses::is_aggregate, names::output_name};
-
-const SERIES: &str = "generate_series";
+use super::names::output_name;
 
 /// The list of constants beside a table, which is not made when the statement is planned.
 const EACH: &str = "\u{1}series_each";
-
-const UNNEST: &str = "unnest";
 
 /// The relation of the first form, and its column: no identifier of a client's.
 const RELATION: &str = "generate_series\u{1}";
@@ -48,37 +46,6 @@ const RELATION: &str = "generate_series\u{1}";
 /// Whether a name is that of the function whose parameters [`declare_bounds`] knows.
 pub(super) fn names_series(name: &ObjectName) -> bool {
     named_function(name).as_deref() == Some(SERIES)
-}
-
-/// PostgreSQL's functions that give rows, as far as they are known here.
-const SETS: [&str; 3] = [SERIES, "generate_subscripts", UNNEST];
-
-/// Whether a function gives rows.
-pub(super) fn returns_set(function: &Function) -> bool {
-    function.over.is_none() && named(function).is_some_and(|name| SETS.contains(&name.as_str()))
-}
-
-/// The error for one that stands where there can be no rows.
-pub(super) fn refused(place: &str) -> SqlError {
-    SqlError::new(
-        ErrorKind::FeatureNotSupported,
-        format!("set-returning functions are not allowed in {place}"),
-    )
-}
-
-fn named(function: &Function) -> Option<String> {
-    named_function(&function.name)
-}
-
-fn named_function(name: &ObjectName) -> Option<String> {
-    let parts = &name.0;
-    let name = parts.last()?.as_ident().map(folded)?;
-    let is_system = match &parts[..] {
-        [_] => true,
-        [schema, _] => schema.as_ident().map(folded).as_deref() == Some("pg_catalog"),
-        _ => false,
-    };
-    is_system.then_some(name)
 }
 
 /// Rewrites the SELECT of a query, or each of a set operation.

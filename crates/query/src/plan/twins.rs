@@ -11,6 +11,7 @@ use std::{collections::HashMap, ops::ControlFlow};
 
 use aerostat_semantics::functions::named::NAMED;
 use aerostat_sql::{
+    clauses::is_aggregate,
     names::folded,
     walk::{self, unnested},
 };
@@ -19,7 +20,7 @@ use datafusion::sql::sqlparser::ast::{
     Ident, ObjectName, OrderBy, Select, Value, VisitorMut, WindowType,
 };
 
-use super::{calls::call_of, clauses::is_aggregate, positions::at_position};
+use super::{calls::call_of, positions::at_position};
 
 /// Tells the aggregates and window functions of a SELECT, and of the ORDER BY of its query, apart.
 pub(super) fn tell_apart(select: &mut Select, order_by: &mut Option<OrderBy>) {

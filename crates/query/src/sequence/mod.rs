@@ -28,7 +28,7 @@ use std::{
 
 use aerostat_storage::{Literal, StorageError, Table, ValueRef};
 use aerostat_types::{Column, ErrorKind, SqlError, SqlType, TableId, TableSchema};
-use datafusion::arrow::array::{ArrayRef, BooleanArray, Int16Array, Int64Array, RecordBatch};
+use arrow::array::{ArrayRef, BooleanArray, Int16Array, Int64Array, RecordBatch};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 

@@ -21,6 +21,7 @@ use super::{
     command::{Planner, blocking},
     run,
 };
+use crate::dml::altered;
 use crate::{
     api::Outcome,
     catalog::{CatalogState, Draft},
@@ -139,7 +140,7 @@ async fn copy(
     transaction: Arc<Transaction>,
     source: &Source,
 ) -> Result<Box<PendingAlter>, SqlError> {
-    let rows = ddl::plan_rows(context, &pending, source)?;
+    let rows = altered::plan_rows(context, &pending, source)?;
     let draft = Arc::clone(draft);
     let (pending, entry) = blocking(move || {
         let entry = pending.make_table(&draft)?;
@@ -205,7 +206,7 @@ async fn first_complaint(
         return error;
     }
     // What cannot be asked is not complained of.
-    for (plan, index) in ddl::plan_duplicates(context, pending, source).unwrap_or_default() {
+    for (plan, index) in altered::plan_duplicates(context, pending, source).unwrap_or_default() {
         if let Ok(Some(row)) = first_row(context, plan).await {
             return ddl::duplicate(pending, index, row.columns());
         }
@@ -219,7 +220,7 @@ async fn verify(
     pending: &PendingAlter,
     source: &Source,
 ) -> Result<(), SqlError> {
-    for (plan, error) in ddl::plan_violations(context, pending, source)? {
+    for (plan, error) in altered::plan_violations(context, pending, source)? {
         let found = first_row(context, plan).await;
         if found.map_err(run::at(source))?.is_some() {
             return Err(error);
@@ -234,7 +235,7 @@ async fn verify_references(
     pending: &PendingAlter,
     source: &Source,
 ) -> Result<(), SqlError> {
-    for (plan, reference) in ddl::plan_references(context, pending, source)? {
+    for (plan, reference) in altered::plan_references(context, pending, source)? {
         let found = first_row(context, plan).await;
         if let Some(row) = found.map_err(run::at(source))? {
             return Err(ddl::refers_to_none(pending, reference, row.columns()));

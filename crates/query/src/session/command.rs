@@ -5,15 +5,6 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
-use crate::{
-    admin::RestoreRequest,
-    api::{ColumnDescription, Outcome, ParameterType, RowsTag, prepared_bytes},
-    catalog::Draft,
-    ddl::{self, CommandResult, DefaultLayout, ExpressionChecker, Judges, PlanColumns},
-    dml,
-    error::{external, from_datafusion},
-    plan::{Gate, StatementContext, Target, describe, parameter_type},
-};
 use aerostat_semantics::functions;
 use aerostat_sql::{
     names::visible_name,
@@ -47,6 +38,16 @@ use super::{
     run,
     settings::shown_name,
     stream::ready,
+};
+use crate::dml::altered;
+use crate::{
+    admin::RestoreRequest,
+    api::{ColumnDescription, Outcome, ParameterType, RowsTag, prepared_bytes},
+    catalog::Draft,
+    ddl::{self, CommandResult, DefaultLayout, ExpressionChecker, Judges, PlanColumns},
+    dml,
+    error::{external, from_datafusion},
+    plan::{Gate, StatementContext, Target, describe, parameter_type},
 };
 
 impl Session {
@@ -609,7 +610,7 @@ impl ExpressionChecker for Planner<'_> {
         to: &Column,
         using: Option<&ast::Expr>,
     ) -> Result<(), SqlError> {
-        ddl::plan_conversion(self.context, before, at, to, using, self.source)
+        altered::plan_conversion(self.context, before, at, to, using, self.source)
     }
 }
 

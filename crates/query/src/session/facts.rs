@@ -19,11 +19,11 @@ use super::{
     waiting::Waiting,
 };
 use crate::{
+    admin::DatabaseState,
     catalog::SequenceEntry,
     engine::Engine,
     pgcatalog::{
-        CursorDescription, DatabaseState, Facts, PreparedDescription, SessionDescription, Setting,
-        Signal,
+        CursorDescription, Facts, PreparedDescription, SessionDescription, Setting, Signal,
     },
     plan::Gate,
     sequence::Taken,

@@ -18,20 +18,8 @@
 
 use std::{ops::ControlFlow, sync::Arc};
 
-use crate::{
-    api::{ColumnDescription, Outcome, RowsTag},
-    dml::{
-        lock_concerned,
-        sink::{Changes, Written},
-    },
-    error::{external, from_datafusion},
-    failure::from_storage,
-    plan::{
-        Origins, StatementContext, StepRows, Work, analyze, check_with_names, describe_columns,
-        is_volatile, plan_physical, task_context,
-    },
-};
 use aerostat_sql::{
+    clauses::check_with_names,
     names::folded,
     statement::Source,
     tree::modifying::{change_of, is_dml, modifies_in_with, reads},
@@ -58,6 +46,19 @@ use super::{
         ATTEMPTS_MAX, CancelOnDrop, Parameters, bind_work, dml_outcome, finish, require_returned,
     },
     stream::ready_within,
+};
+use crate::{
+    api::{ColumnDescription, Outcome, RowsTag},
+    dml::{
+        lock_concerned,
+        sink::{Changes, Written},
+    },
+    error::{external, from_datafusion},
+    failure::from_storage,
+    plan::{
+        Origins, StatementContext, StepRows, Work, analyze, describe_columns, is_volatile,
+        plan_physical, task_context,
+    },
 };
 
 /// A statement, or a query in its WITH, that runs by itself.

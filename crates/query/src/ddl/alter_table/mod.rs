@@ -16,8 +16,8 @@
 mod design;
 mod dropping;
 mod identity;
-mod plan;
 mod reference;
+mod violations;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -58,14 +58,10 @@ use crate::{
 
 use design::Design;
 use identity::IdentityChange;
-use reference::Reference;
 
 pub(crate) use design::Source;
-pub(crate) use plan::{
-    duplicate, of_rewrite, plan_conversion, plan_duplicates, plan_references, plan_rows,
-    plan_violations,
-};
-pub(crate) use reference::{lock, refers_to_none};
+pub(crate) use reference::{Reference, lock, refers_to_none};
+pub(crate) use violations::{duplicate, of_rewrite};
 
 /// What an ALTER TABLE comes to.
 pub(crate) enum Altering {
@@ -80,19 +76,19 @@ pub(crate) struct PendingAlter {
     place: Place,
     before: Arc<TableEntry>,
     /// The definition to come.
-    schema: Arc<TableSchema>,
-    sources: Vec<Source>,
+    pub(crate) schema: Arc<TableSchema>,
+    pub(crate) sources: Vec<Source>,
     indexes: Vec<IndexEntry>,
     /// Without numbers.
     new_indexes: Vec<IndexEntry>,
     foreign_keys: Vec<ForeignKey>,
     new_foreign_keys: Vec<Resolved>,
     /// The foreign keys that rows have to be checked by.
-    references: Vec<Reference>,
+    pub(crate) references: Vec<Reference>,
     owner: Option<String>,
     rewrites: bool,
-    checks_to_verify: BTreeSet<String>,
-    columns_to_verify: Vec<usize>,
+    pub(crate) checks_to_verify: BTreeSet<String>,
+    pub(crate) columns_to_verify: Vec<usize>,
     /// Views that go with a column.
     dropped_views: BTreeSet<Place>,
     /// Numbers of foreign keys of other tables that go with a key of this one.
@@ -393,7 +389,7 @@ impl PendingAlter {
     }
 
     /// The sequence that the rows of a new column take their values from.
-    fn new_sequence(&self, column: &str) -> Option<&Arc<SequenceEntry>> {
+    pub(crate) fn new_sequence(&self, column: &str) -> Option<&Arc<SequenceEntry>> {
         let at = self
             .wanted
             .iter()

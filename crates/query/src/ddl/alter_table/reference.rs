@@ -10,10 +10,8 @@ use aerostat_sql::{
 use aerostat_storage::describe_key;
 use aerostat_txn::LockMode;
 use aerostat_types::{ErrorKind, SqlError, TableSchema};
-use datafusion::{
-    arrow::array::{Array, ArrayRef},
-    sql::sqlparser::ast::{ColumnOption, TableConstraint},
-};
+use arrow::array::{Array, ArrayRef};
+use datafusion::sql::sqlparser::ast::{ColumnOption, TableConstraint};
 
 use super::{
     super::{
@@ -30,18 +28,18 @@ use crate::catalog::{CatalogState, Draft, ForeignKey, IndexEntry, Relation, Tabl
 /// A foreign key that rows have to be checked by.
 pub(crate) struct Reference {
     /// Its positions are those of the columns to come.
-    pub(super) key: ForeignKey,
+    pub(crate) key: ForeignKey,
     /// The table that has it; `None` for the one that changes.
-    pub(super) from: Option<Other>,
+    pub(crate) from: Option<Other>,
     /// The table that it refers to; `None` for the one that changes.
-    pub(super) to: Option<Other>,
+    pub(crate) to: Option<Other>,
 }
 
 /// Another table, and the schema it is in.
 #[derive(Clone)]
-pub(super) struct Other {
+pub(crate) struct Other {
     schema: String,
-    pub(super) entry: Arc<TableEntry>,
+    pub(crate) entry: Arc<TableEntry>,
 }
 
 fn table(state: &CatalogState, oid: u32) -> Result<Other, SqlError> {

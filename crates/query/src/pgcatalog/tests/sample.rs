@@ -17,6 +17,7 @@ use aerostat_types::{
 };
 
 use crate::{
+    admin::DatabaseState,
     catalog::{
         ForeignKey, Grant, IndexEntry, OnCommit, PartComments, ReferentialAction, Relation,
         SchemaEntry, SequenceEntry, TableEntry, ViewEntry,
@@ -29,8 +30,8 @@ use crate::{
 use parking_lot::Mutex;
 
 use super::super::{
-    CatalogView, ClassIndex, CursorDescription, DatabaseState, Facts, FunctionDescription,
-    FunctionKind, PreparedDescription, SessionDescription, Setting, Signal,
+    CatalogView, ClassIndex, CursorDescription, Facts, FunctionDescription, FunctionKind,
+    PreparedDescription, SessionDescription, Setting, Signal,
 };
 
 /// The relations' numbers, as golden files name them.

@@ -2,15 +2,12 @@
 
 use std::{mem, ops::ControlFlow};
 
-use aerostat_sql::{names::folded, tree::locking::shown, walk};
+use aerostat_sql::{clauses::is_aggregate, names::folded, tree::locking::shown, walk};
 use aerostat_txn::RowLock;
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::sql::sqlparser::ast::{Function, GroupByExpr, Query, SetExpr, Visit};
 
-use super::{
-    super::{clauses::is_aggregate, forms::SERIES},
-    nothing,
-};
+use super::{super::forms::SERIES, nothing};
 
 /// The error for a clause of this strength.
 pub(super) fn refused(mode: RowLock, why: &str) -> SqlError {

@@ -19,16 +19,15 @@
 
 use std::{collections::HashSet, ops::ControlFlow};
 
-use aerostat_sql::{names::folded, walk};
 use aerostat_types::{ErrorKind, SqlError};
-use datafusion::sql::sqlparser::ast::{
+use sqlparser::ast::{
     Assignment, Expr, Function, FunctionArguments, GroupByExpr, JoinConstraint, JoinOperator,
     LimitClause, MergeAction, MergeClause, NamedWindowExpr, OnConflictAction, OnInsert,
     OrderByKind, Query, Select, SelectItem, SetExpr, Statement, UnaryOperator, Value, Visit,
     Visitor, With,
 };
 
-use super::series;
+use crate::{names::folded, set_returning, walk};
 
 /// PostgreSQL's aggregate functions.
 const AGGREGATES: [&str; 36] = [
@@ -75,7 +74,7 @@ const AGGREGATES: [&str; 36] = [
 /// # Errors
 /// `GroupingError`, `WindowingError`, `InvalidColumnReference`,
 /// `InvalidTextRepresentation`, `DuplicateAlias`, `FeatureNotSupported`, as the module says.
-pub(super) fn check<N: Visit>(node: &N) -> Result<(), SqlError> {
+pub fn check<N: Visit>(node: &N) -> Result<(), SqlError> {
     match walk::look(node, &mut Clauses) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(error) => Err(error),
@@ -266,7 +265,7 @@ fn condition_of(join: &JoinOperator) -> Option<&Expr> {
 ///
 /// # Errors
 /// `FeatureNotSupported`, `GroupingError`, `WindowingError`.
-pub(crate) fn check_stored(clause: &'static str, expression: &Expr) -> Result<(), SqlError> {
+pub fn check_stored(clause: &'static str, expression: &Expr) -> Result<(), SqlError> {
     let is_subquery = |part: &Expr| match part {
         Expr::Subquery(_) | Expr::Exists { .. } | Expr::InSubquery { .. } => ControlFlow::Break(()),
         Expr::Function(function) if matches!(function.args, FunctionArguments::Subquery(_)) => {
@@ -289,7 +288,7 @@ pub(crate) fn check_stored(clause: &'static str, expression: &Expr) -> Result<()
 ///
 /// # Errors
 /// `DuplicateAlias`.
-pub(crate) fn check_with_names(with: &With) -> Result<(), SqlError> {
+pub fn check_with_names(with: &With) -> Result<(), SqlError> {
     match check_names(with) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(error) => Err(error),
@@ -416,13 +415,13 @@ impl Place {
             SqlError::new(ErrorKind::FeatureNotSupported, message)
         };
         ControlFlow::Break(if !self.takes_sets {
-            series::refused(self.clause)
+            set_returning::refused(self.clause)
         } else if self.aggregates > 0 {
             nested("aggregate").with_hint(HINT)
         } else if self.windows > 0 {
             nested("window").with_hint(HINT)
         } else if let Some(choice) = self.choices.last() {
-            series::refused(choice).with_hint(HINT)
+            set_returning::refused(choice).with_hint(HINT)
         } else {
             return ControlFlow::Continue(());
         })
@@ -443,7 +442,8 @@ fn choice(expression: &Expr) -> Option<&'static str> {
     }
 }
 
-pub(super) fn is_aggregate(function: &Function) -> bool {
+/// Whether a call is one of an aggregate function.
+pub fn is_aggregate(function: &Function) -> bool {
     let name = match &function.name.0[..] {
         [name] => name.as_ident().map(folded),
         [_, name] => name.as_ident().map(folded),
@@ -464,7 +464,7 @@ impl Visitor for Place {
             }
             Expr::Function(function) if function.over.is_some() => self.enter_window(),
             Expr::Function(function) if is_aggregate(function) => self.enter_aggregate(),
-            Expr::Function(function) if series::returns_set(function) => self.check_set(),
+            Expr::Function(function) if set_returning::returns_set(function) => self.check_set(),
             _ => ControlFlow::Continue(()),
         }
     }
@@ -489,7 +489,7 @@ impl Visitor for Place {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use aerostat_sql::statement::{Statement as Text, StatementKind};
+    use crate::statement::{Statement as Text, StatementKind};
 
     fn checked(sql: &str) -> Result<(), SqlError> {
         let StatementKind::Sql(parsed) = Text::single(sql).unwrap().kind else {

@@ -5,12 +5,8 @@ use std::sync::Arc;
 
 use aerostat_semantics::{functions, type_literals};
 use aerostat_sql::statement;
-use aerostat_storage::describe_key;
-use aerostat_types::{
-    Column, ErrorKind, IndexKind, SqlError, SqlType, TableIndex, TableSchema, quote_ident,
-};
+use aerostat_types::{Column, ErrorKind, SqlError, SqlType, TableIndex, TableSchema, quote_ident};
 use datafusion::{
-    arrow::array::ArrayRef,
     common::{DFSchema, JoinType, Result, TableReference},
     datasource::provider_as_source,
     functions_aggregate::expr_fn::count,
@@ -20,10 +16,10 @@ use datafusion::{
     sql::{planner::PlannerContext, sqlparser::ast},
 };
 
-use super::{PendingAlter, Source, reference::Reference};
+use super::parse_expression;
 use crate::{
     catalog::TableEntry,
-    dml::parse_expression,
+    ddl::{ColumnSource, PendingAlter, Reference},
     error::{external, from_datafusion},
     pgcatalog::numbers_of,
     plan::{StatementContext, rewrite_forms},
@@ -61,9 +57,9 @@ pub(crate) fn plan_rows(
     let mut outputs = Vec::with_capacity(pending.schema.columns.len());
     for (source, column) in pending.sources.iter().zip(&pending.schema.columns) {
         let value = match source {
-            Source::Kept(at) => own(*at),
-            Source::Added => added(context, pending, column).map_err(fail)?,
-            Source::Converted(at, using) => {
+            ColumnSource::Kept(at) => own(*at),
+            ColumnSource::Added => added(context, pending, column).map_err(fail)?,
+            ColumnSource::Converted(at, using) => {
                 let value = match using {
                     None => own(*at),
                     Some(using) => computed(context, using, rows.schema()).map_err(fail)?,
@@ -284,81 +280,4 @@ pub(crate) fn plan_duplicates(
         Ok((plan, index))
     };
     pending.unique_to_come().into_iter().map(plan).collect()
-}
-
-/// The error for a key that several rows have; `values` are those of the index's columns.
-pub(crate) fn duplicate(
-    pending: &PendingAlter,
-    index: TableIndex,
-    values: &[ArrayRef],
-) -> SqlError {
-    let key = describe_key(&pending.schema, &index.columns, values, 0);
-    pending.is_duplicated(index.name, &format!("{key} is duplicated."))
-}
-
-/// The words for what a row breaks that is being copied, where an INSERT has others.
-pub(crate) fn of_rewrite(error: SqlError, pending: &PendingAlter) -> SqlError {
-    match (error.kind, &error.object, &error.constraint) {
-        (ErrorKind::NotNullViolation, Some(object), _) => match &object.2 {
-            Some(column) => pending.has_null(column.clone()),
-            None => error,
-        },
-        (ErrorKind::CheckViolation, _, Some(check)) => pending.is_violated(check.clone()),
-        (ErrorKind::UniqueViolation, _, Some(index)) => {
-            let detail = error.detail.as_deref().unwrap_or_default();
-            let detail = detail.replace("already exists.", "is duplicated.");
-            pending.is_duplicated(index.clone(), &detail)
-        }
-        _ => error,
-    }
-}
-
-impl PendingAlter {
-    fn has_null(&self, column: String) -> SqlError {
-        let table = self.before.name.clone();
-        let mut error = SqlError::new(
-            ErrorKind::NotNullViolation,
-            format!("column \"{column}\" of relation \"{table}\" contains null values"),
-        );
-        error.object = Some(Box::new((self.place.schema.clone(), table, Some(column))));
-        error
-    }
-
-    /// The unique indexes that come, the primary key's first.
-    fn unique_to_come(&self) -> Vec<TableIndex> {
-        let (before, schema) = (self.before.table.schema(), &self.schema);
-        let is_new = !schema.primary_key.is_empty()
-            && (before.primary_key.is_empty()
-                || before.primary_key_name != schema.primary_key_name);
-        let primary = is_new.then(|| TableIndex {
-            name: schema.primary_key_name.clone(),
-            kind: IndexKind::Ordered,
-            columns: schema.primary_key.clone(),
-            unique: true,
-            nulls_not_distinct: false,
-        });
-        let unique = self.new_indexes.iter().map(|index| index.index.clone());
-        primary.into_iter().chain(unique).collect()
-    }
-
-    fn is_duplicated(&self, index: String, detail: &str) -> SqlError {
-        let message = format!("could not create unique index \"{index}\"");
-        let mut error = SqlError::new(ErrorKind::UniqueViolation, message)
-            .with_constraint(index)
-            .with_detail(detail);
-        let table = self.before.name.clone();
-        error.object = Some(Box::new((self.place.schema.clone(), table, None)));
-        error
-    }
-
-    fn is_violated(&self, check: String) -> SqlError {
-        let table = self.before.name.clone();
-        let mut error = SqlError::new(
-            ErrorKind::CheckViolation,
-            format!("check constraint \"{check}\" of relation \"{table}\" is violated by some row"),
-        )
-        .with_constraint(check);
-        error.object = Some(Box::new((self.place.schema.clone(), table, None)));
-        error
-    }
 }
