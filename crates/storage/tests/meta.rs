@@ -1,4 +1,5 @@
 //! What every store of the node's catalogue keeps to.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "these are tests")]
 
 use std::{
     collections::BTreeSet,
