@@ -21,7 +21,7 @@ from .running import Round, current
 from .sides import Died, Side
 
 CASES_PER_ROUND = 150
-# Differences of one signature that are made small; more of it are only counted.
+# Differences of one signature that nothing explains and that are made small; more of it are only counted.
 EACH_MAX = 4
 
 
@@ -32,14 +32,16 @@ class Findings:
         self.folder = folder
         self.met = collections.Counter()
         self.shapes = {}
+        self.unexplained = collections.Counter()
         self.explained = collections.Counter()
 
     def enough(self, signature):
         self.met[signature] += 1
         limit = EACH_MAX * 8 if signature in ("rows", "order", "contents") else EACH_MAX
-        return self.met[signature] > limit
+        return self.unexplained[signature] >= limit
 
     def add(self, signature, shape, seed, text):
+        self.unexplained[signature] += 1
         if shape in self.shapes:
             return
         self.shapes[shape] = seed
