@@ -210,3 +210,8 @@ def parameters_of_grouping_sets(text, difference):
 @explained("by keys of grouping sets that it takes for equal")
 def keys_made_equal(text, difference):
     return difference.kind == "order" and says(text, r"WHERE.*(CUBE|ROLLUP|GROUPING SETS).*ORDER BY")
+
+
+@explained("PostgreSQL takes `x = ANY ('{}')` and `x = ALL ('{}')` for NULL where x is")
+def quantified_over_nothing(text, difference):
+    return difference.kind == "rows" and says(text, r"JOIN.*(ANY|ALL) \('\{\}'|(ANY|ALL) \('\{\}'.*JOIN")
