@@ -114,6 +114,11 @@ def types_of_texts(text, difference):
     return bool(pairs) and pairs <= {"1042->25", "1043->25", "25->1043", "25->1042", "1042->1043", "1043->1042"}
 
 
+@explained("defect: signs before a position")
+def folded_position(text, difference):
+    return difference.kind == "error" and bool(failed(difference.wanted, "42803", "in GROUP BY")) and says(text, r"GROUP BY \(- \(-\d")
+
+
 @explained("DISTINCT and ORDER BY of one literal")
 def taken_though_wrong(text, difference):
     if difference.kind != "error" or difference.got.code is not None:
@@ -126,7 +131,7 @@ def constants_of_grouping_sets(text, difference):
     """PostgreSQL 15 gives a constant its value in rows of sets that do not have it."""
     sets = re.search(r"(CUBE|ROLLUP|GROUPING SETS) (\(.*)", text, re.S)
     column = r"\b[a-z]+\d+\.\w"
-    folded = r"CASE WHEN (true|false)|coalesce\(\W*\d"
+    folded = r"CASE WHEN (true|false|NULL)|coalesce\(\W*\d"
     is_column = lambda key: re.search(column, key) and not re.search(folded, key)
     return difference.kind in ("rows", "order", "contents") and bool(sets) and not all(is_column(key) for key in keys(sets.group(2)))
 
