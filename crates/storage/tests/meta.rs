@@ -107,6 +107,8 @@ fn who_waits_sees_the_newest(store: &Arc<dyn MetaStore>) {
     // One that is newer already is given at once.
     let at_once = store.wait_newer(None, Duration::ZERO).unwrap();
     assert_eq!(at_once.map(|kept| kept.version), Some(known));
+    let for_ever = store.wait_newer(None, Duration::MAX).unwrap();
+    assert_eq!(for_ever.map(|kept| kept.version), Some(known));
     let reader = {
         let store = Arc::clone(store);
         thread::spawn(move || {

@@ -120,12 +120,10 @@ const UNCLAIMED: &str = "unclaimed";
 
 /// The node's roles and databases. Locks are taken in the order of the fields.
 pub struct Node {
-    /// Held while a change is made, stored and shown.
-    changing: Mutex<()>,
+    /// The record's version in the store. Held while a change is made, stored and shown.
+    changing: Mutex<Version>,
     databases: RwLock<Databases>,
     record: RwLock<Arc<NodeRecord>>,
-    /// The record's, in the store.
-    version: Mutex<Version>,
     pub(super) counts: Arc<Counts>,
     /// Its lock is held as long as this is there.
     data: DataFolder,
@@ -170,10 +168,9 @@ impl Node {
             }
         }
         Ok(Self {
-            changing: Mutex::new(()),
+            changing: Mutex::new(version),
             databases: RwLock::new(databases),
             record: RwLock::new(Arc::new(record)),
-            version: Mutex::new(version),
             counts: Arc::default(),
             data: folder,
             meta,
@@ -325,20 +322,19 @@ impl Node {
         change: impl FnOnce(&mut NodeRecord, &Databases) -> Result<D, SqlError>,
         show: impl FnOnce(RwLockWriteGuard<'_, Databases>, D) -> T,
     ) -> Result<T, SqlError> {
-        let _changing = self.changing.lock();
+        let mut version = self.changing.lock();
         let databases = self.databases.write();
         let before = self.record();
         let mut record = NodeRecord::clone(&before);
         let done = change(&mut record, &databases)?;
         if record != *before {
-            self.persist(&record)?;
+            self.persist(&mut version, &record)?;
             *self.record.write() = Arc::new(record);
         }
         Ok(show(databases, done))
     }
 
-    fn persist(&self, record: &NodeRecord) -> Result<(), SqlError> {
-        let mut version = self.version.lock();
+    fn persist(&self, version: &mut Version, record: &NodeRecord) -> Result<(), SqlError> {
         match write_record(&*self.meta, Some(*version), record) {
             Ok(Swapped::Done(next)) => {
                 *version = next;

@@ -18,7 +18,7 @@ use std::{
     fs::{self, File},
     io::{self, Write},
     path::PathBuf,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use parking_lot::{Condvar, Mutex};
@@ -27,6 +27,7 @@ use serde::de::IgnoredAny;
 use super::{
     DataFolder, MetaError, MetaStore, Swapped, Version, Versioned,
     folder::{at, private_file},
+    newer,
 };
 use crate::private;
 
@@ -190,21 +191,11 @@ impl MetaStore for MetaFile {
         version: Option<Version>,
         timeout: Duration,
     ) -> Result<Option<Versioned>, MetaError> {
-        let until = Instant::now() + timeout;
         let mut known = self.known.lock();
         if known.is_none() {
             *known = self.read_either()?;
         }
-        loop {
-            if let Some(found) = &*known
-                && Some(found.version) > version
-            {
-                return Ok(Some(found.clone()));
-            }
-            if self.replaced.wait_until(&mut known, until).timed_out() {
-                return Ok(None);
-            }
-        }
+        Ok(newer(&mut known, &self.replaced, version, timeout))
     }
 }
 

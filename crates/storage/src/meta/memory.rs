@@ -1,13 +1,10 @@
 //! A catalogue that is nowhere but in memory.
 
-use std::{
-    path::PathBuf,
-    time::{Duration, Instant},
-};
+use std::{path::PathBuf, time::Duration};
 
 use parking_lot::{Condvar, Mutex};
 
-use super::{MetaError, MetaStore, Swapped, Version, Versioned};
+use super::{MetaError, MetaStore, Swapped, Version, Versioned, newer};
 
 /// A document in memory. Writers that share one see each other's.
 #[derive(Debug, Default)]
@@ -49,17 +46,7 @@ impl MetaStore for MetaMemory {
         known: Option<Version>,
         timeout: Duration,
     ) -> Result<Option<Versioned>, MetaError> {
-        let until = Instant::now() + timeout;
         let mut kept = self.kept.lock();
-        loop {
-            if let Some(found) = &*kept
-                && Some(found.version) > known
-            {
-                return Ok(Some(found.clone()));
-            }
-            if self.replaced.wait_until(&mut kept, until).timed_out() {
-                return Ok(None);
-            }
-        }
+        Ok(newer(&mut kept, &self.replaced, known, timeout))
     }
 }

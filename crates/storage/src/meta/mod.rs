@@ -17,8 +17,13 @@ mod file;
 mod folder;
 mod memory;
 
-use std::{fmt, io, path::PathBuf, time::Duration};
+use std::{
+    fmt, io,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
 
+use parking_lot::{Condvar, MutexGuard};
 use thiserror::Error;
 
 pub use file::MetaFile;
@@ -86,6 +91,29 @@ pub trait MetaStore: Send + Sync + fmt::Debug {
         known: Option<Version>,
         timeout: Duration,
     ) -> Result<Option<Versioned>, MetaError>;
+}
+
+/// The document that is kept, once it is newer than `known`; nothing when so much time has passed.
+fn newer(
+    kept: &mut MutexGuard<'_, Option<Versioned>>,
+    replaced: &Condvar,
+    known: Option<Version>,
+    timeout: Duration,
+) -> Option<Versioned> {
+    // Of a time that no clock reaches there is no end.
+    let until = Instant::now().checked_add(timeout);
+    loop {
+        if let Some(found) = &**kept
+            && Some(found.version) > known
+        {
+            return Some(found.clone());
+        }
+        match until {
+            Some(until) if replaced.wait_until(kept, until).timed_out() => return None,
+            Some(_) => {}
+            None => replaced.wait(kept),
+        }
+    }
 }
 
 /// Why the catalogue could not be read or written.
