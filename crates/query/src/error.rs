@@ -5,9 +5,8 @@
 //! finds wrong is recognised by variant where there is one, by wording where
 //! there is none; the tests below hold the wordings.
 
-use std::{error::Error, io, iter::successors};
+use std::{error::Error, iter::successors};
 
-use crate::failure::{is_full, out_of_memory};
 pub(crate) use aerostat_semantics::external;
 use aerostat_semantics::name_of_arrow;
 use aerostat_sql::{names::visible_name, statement::Source};
@@ -16,6 +15,8 @@ use datafusion::{
     arrow::{datatypes::DataType, error::ArrowError},
     common::{DataFusionError, SchemaError, TableReference},
 };
+
+use crate::failure::{self, is_full, out_of_memory};
 
 /// The user's error for one of DataFusion's, with a position in the statement where one is known.
 pub(crate) fn from_datafusion(error: DataFusionError, source: &Source) -> SqlError {
@@ -100,13 +101,7 @@ fn cause<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'stati
         Some(ArrowError::IoError(_, inner)) => return Some(inner),
         _ => {}
     }
-    match error
-        .downcast_ref::<io::Error>()
-        .and_then(io::Error::get_ref)
-    {
-        Some(inner) => Some(inner),
-        None => error.source(),
-    }
+    failure::cause(error)
 }
 
 fn from_arrow(error: &ArrowError) -> SqlError {

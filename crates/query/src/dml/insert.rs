@@ -2,10 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::{
-    error::external,
-    plan::{StatementContext, Target, column_identifiers},
-};
 use aerostat_sql::{grants::Privilege, tree::merge::NewRow, walk};
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::{
@@ -28,6 +24,10 @@ use super::{
         query_of, refuse, unsupported,
     },
     on_conflict::bind_on_conflict,
+};
+use crate::{
+    error::external,
+    plan::{StatementContext, Target, column_identifiers},
 };
 
 /// Binds `INSERT INTO t [(…)] VALUES … | SELECT … | DEFAULT VALUES [ON CONFLICT …] [RETURNING …]`. The last two

@@ -16,10 +16,6 @@
 
 use std::ops::ControlFlow;
 
-use crate::{
-    error::external,
-    plan::{ROW_ID_COLUMN, StatementContext, Target},
-};
 use aerostat_semantics::name_of_arrow;
 use aerostat_sql::{
     grants::Privilege,
@@ -49,6 +45,10 @@ use super::{
     bind::{check_name, check_truths, plan_from, unsupported},
     insert::{qualified, row_values},
     rights,
+};
+use crate::{
+    error::external,
+    plan::{ROW_ID_COLUMN, StatementContext, Target},
 };
 
 /// The column with the number of a row's clause; no name that a user can write.

@@ -11,12 +11,6 @@
 
 use std::{fmt, ops::ControlFlow, sync::Arc};
 
-use crate::{
-    catalog::{IndexEntry, Relation},
-    error::external,
-    plan::{ROW_ID_COLUMN, StatementContext, Target},
-    scan::Planning,
-};
 use aerostat_sql::{grants::Privilege, names::folded, tree::no_matching_constraint, walk};
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::{
@@ -45,6 +39,12 @@ use super::{
     assign::assigned_values,
     bind::{finish_with, unsupported},
     rights,
+};
+use crate::{
+    catalog::{IndexEntry, Relation},
+    error::external,
+    plan::{ROW_ID_COLUMN, StatementContext, Target},
+    scan::Planning,
 };
 
 /// What the rows that were to be inserted are called.

@@ -8,8 +8,10 @@
 use std::{collections::HashSet, ops::ControlFlow, sync::Arc};
 
 use aerostat_semantics::functions::{merged::MERGED, named::NAMED};
-use aerostat_sql::names::{SUFFIX, visible_name};
-use aerostat_sql::{names::folded, walk};
+use aerostat_sql::{
+    names::{SUFFIX, folded, visible_name},
+    walk,
+};
 use aerostat_types::SqlType;
 use datafusion::{
     arrow::datatypes::{DataType, Field, Schema},

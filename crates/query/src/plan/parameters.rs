@@ -8,8 +8,7 @@
 
 use std::ops::ControlFlow;
 
-use aerostat_sql::sql_type::sql_type;
-use aerostat_sql::walk;
+use aerostat_sql::{sql_type::sql_type, walk};
 use aerostat_types::{ErrorKind, SqlError, SqlType};
 use datafusion::sql::sqlparser::ast::{self, ArrayElemTypeDef, DataType, Visitor};
 

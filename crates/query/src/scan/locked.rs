@@ -11,7 +11,6 @@ use std::{
     sync::{Arc, Weak},
 };
 
-use crate::{dml::sink::waiting, error::external, scan::Planning};
 use aerostat_sql::tree::locking::shown;
 use aerostat_storage::{RowId, TableView, WaitPolicy};
 use aerostat_txn::{RowLock, Transaction};
@@ -37,6 +36,8 @@ use datafusion::{
     },
 };
 use futures::{StreamExt, stream};
+
+use crate::{dml::sink::waiting, error::external, scan::Planning};
 
 /// A table whose rows a query locks.
 #[derive(Clone)]

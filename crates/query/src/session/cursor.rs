@@ -13,10 +13,6 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use crate::{
-    api::{ColumnDescription, Outcome, RowStream, RowsTag},
-    pgcatalog::CursorDescription,
-};
 use aerostat_sql::{
     statement::{Source, Statement, StatementKind},
     tree::modifying::{is_dml, modifies_in_with},
@@ -43,6 +39,10 @@ use super::{
     prepared::Bound,
     run::{Told, unsupported},
     stream::ready_within,
+};
+use crate::{
+    api::{ColumnDescription, Outcome, RowStream, RowsTag},
+    pgcatalog::CursorDescription,
 };
 
 /// Open cursors of one session; as many as the protocol's portals.

@@ -2,14 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::{
-    api::{ColumnDescription, ParameterType},
-    plan::{
-        StatementContext, Work, analyze, array_parameters, bare_placeholder, column_identifiers,
-        declare, declared_parameters, describe_columns, locking::without_locks, table_reference,
-        write_arrays,
-    },
-};
 use aerostat_sql::tree::{
     merge::{Action, action},
     modifying::changes,
@@ -27,6 +19,14 @@ use datafusion::{
 use super::{
     run::{Parameters, bind_work},
     steps::{bind_steps, has_steps},
+};
+use crate::{
+    api::{ColumnDescription, ParameterType},
+    plan::{
+        StatementContext, Work, analyze, array_parameters, bare_placeholder, column_identifiers,
+        declare, declared_parameters, describe_columns, locking::without_locks, table_reference,
+        write_arrays,
+    },
 };
 
 /// What a parameter is to the planner. One that goes into a `varchar(n)` or `char(n)` may be

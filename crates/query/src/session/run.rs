@@ -5,16 +5,6 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use crate::{
-    api::{ColumnDescription, Outcome, RowsTag},
-    dml::{self, BoundDml, DmlKind, sink},
-    error::from_datafusion,
-    failure::from_storage,
-    heap::hand_on,
-    plan::{
-        self, StatementContext, Work, locking::first_lock, origins, parameter_count, show_entries,
-    },
-};
 use aerostat_sql::{
     statement::Source,
     tree::modifying::{is_dml, modifies_in_with},
@@ -42,6 +32,16 @@ use super::{
     prepared::Bound,
     reading::{is_long, worked_out},
     stream::{AbortOnDrop, QueryTask, RESULT_BATCHES_MAX, Sending, ready_within, received},
+};
+use crate::{
+    api::{ColumnDescription, Outcome, RowsTag},
+    dml::{self, BoundDml, DmlKind, sink},
+    error::from_datafusion,
+    failure::from_storage,
+    heap::hand_on,
+    plan::{
+        self, StatementContext, Work, locking::first_lock, origins, parameter_count, show_entries,
+    },
 };
 
 /// How often a statement is run again because rows changed under it. Each

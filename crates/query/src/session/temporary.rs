@@ -7,10 +7,6 @@
 
 use std::sync::Arc;
 
-use crate::{
-    catalog::{SchemaEntry, is_temporary},
-    ddl,
-};
 use aerostat_sql::{
     names::QualifiedName,
     statement::StatementKind,
@@ -22,6 +18,10 @@ use aerostat_types::SqlError;
 use datafusion::sql::sqlparser::ast;
 
 use super::{Session, command::blocking};
+use crate::{
+    catalog::{SchemaEntry, is_temporary},
+    ddl,
+};
 
 impl Session {
     /// Takes what a transaction that is committed has made of them.

@@ -2,11 +2,6 @@
 
 use std::{mem, sync::Arc};
 
-use crate::{
-    catalog::{Relation, ViewEntry},
-    error::from_datafusion,
-    scan::{TableScanProvider, locked::Mark},
-};
 use aerostat_sql::{
     grants::Privilege,
     names::folded,
@@ -35,6 +30,11 @@ use super::{
     LOCK_SCHEMA,
     check::{check_query, refused},
     hidden,
+};
+use crate::{
+    catalog::{Relation, ViewEntry},
+    error::from_datafusion,
+    scan::{TableScanProvider, locked::Mark},
 };
 
 /// A locking clause.

@@ -28,10 +28,6 @@ use std::{
     sync::{Arc, OnceLock, Weak},
 };
 
-use crate::{
-    error::external,
-    scan::locked::{LockedProvider, Mark},
-};
 use aerostat_sql::{names::folded, tree::locking::clause, walk};
 use aerostat_txn::{RowLock, Transaction};
 use datafusion::{
@@ -53,6 +49,10 @@ use parking_lot::Mutex;
 
 use self::marker::{Clause, Marker};
 use super::StatementContext;
+use crate::{
+    error::external,
+    scan::locked::{LockedProvider, Mark},
+};
 
 /// The schema under which a statement's queries name what its locking clauses have made.
 pub(super) const LOCK_SCHEMA: &str = "\u{1}lock";

@@ -1,8 +1,7 @@
 //! What a join makes of the columns of its sides.
 
 use aerostat_semantics::functions::merged::MERGED;
-use aerostat_sql::names::folded;
-use aerostat_sql::sql_type::sql_type;
+use aerostat_sql::{names::folded, sql_type::sql_type};
 use aerostat_types::SqlType;
 use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr, JoinConstraint, JoinOperator, Value};
 
