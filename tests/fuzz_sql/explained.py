@@ -67,6 +67,11 @@ def subquery_in_on(text, difference):
     return bool(failed(difference.got, "0A000", "both sides of an outer join"))
 
 
+@explained("An interval's hours, minutes and seconds")
+def long_interval(text, difference):
+    return difference.wanted is not None and difference.wanted.code is None and bool(failed(difference.got, "22008", "interval out of range"))
+
+
 @explained("defect: names of columns of operators and array elements")
 def names_of_columns(text, difference):
     return difference.kind == "names"

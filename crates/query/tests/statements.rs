@@ -409,6 +409,11 @@ fn returned_columns_tell_where_they_are_from() {
             "delete from t using (select x as z from o) as s where a = z returning z, a",
             &[(o, 1), (t, 1)],
         );
+        check(
+            &mut session,
+            "select b, sum(n), x from t join o on a = x group by b, t.b, x, b",
+            &[(t, 2), ("0", 0), (o, 1)],
+        );
     }
 }
 

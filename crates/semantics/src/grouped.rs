@@ -1,4 +1,7 @@
-//! Grouping sets of expressions and constants.
+//! Keys given twice, and grouping sets of expressions and constants.
+//!
+//! An aggregate's schema has a key that is given twice, `GROUP BY a, a`, once. Rules that go from
+//! columns to keys by their number would miss: it is given once from here on.
 //!
 //! DataFusion's rules look for the keys of grouping sets by name and by value: a constant among them
 //! is taken out, one that is resolved is no longer found. So what is no column is computed below:
@@ -15,6 +18,7 @@ use std::sync::Arc;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, Result};
+use datafusion::logical_expr::utils::grouping_set_to_exprlist;
 use datafusion::logical_expr::{Aggregate, Expr, LogicalPlan, Projection};
 use datafusion::optimizer::AnalyzerRule;
 
@@ -29,11 +33,30 @@ impl AnalyzerRule for GroupByColumns {
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         let grouped = plan.transform_up_with_subqueries(|plan| match plan {
-            LogicalPlan::Aggregate(aggregate) => by_columns(aggregate),
+            LogicalPlan::Aggregate(aggregate) => {
+                let once = once(aggregate)?;
+                let mut grouped = by_columns(once.data)?;
+                grouped.transformed |= once.transformed;
+                Ok(grouped)
+            }
             other => Ok(Transformed::no(other)),
         })?;
         Ok(grouped.data)
     }
+}
+
+/// Each key once, as the schema has it.
+fn once(aggregate: Aggregate) -> Result<Transformed<Aggregate>> {
+    let keys = grouping_set_to_exprlist(&aggregate.group_expr)?;
+    let is_set = matches!(aggregate.group_expr[..], [Expr::GroupingSet(_)]);
+    if is_set || keys.len() == aggregate.group_expr.len() {
+        return Ok(Transformed::no(aggregate));
+    }
+    let keys = keys.into_iter().cloned().collect();
+    let Aggregate {
+        input, aggr_expr, ..
+    } = aggregate;
+    Aggregate::try_new(input, keys, aggr_expr).map(Transformed::yes)
 }
 
 fn by_columns(aggregate: Aggregate) -> Result<Transformed<LogicalPlan>> {

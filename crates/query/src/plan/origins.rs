@@ -9,7 +9,7 @@ use std::{ops::Range, sync::Arc};
 use datafusion::{
     arrow::datatypes::Schema,
     common::TableReference,
-    logical_expr::{Distinct, Expr, LogicalPlan},
+    logical_expr::{Distinct, Expr, LogicalPlan, utils::grouping_set_to_exprlist},
 };
 
 use aerostat_sql::names::PG_CATALOG;
@@ -46,13 +46,13 @@ pub(crate) fn describe_columns(origins: &Origins, schema: &Schema) -> Arc<[Colum
 
 /// The origins of a plan's outputs, in order.
 pub(crate) fn origins(context: &StatementContext, plan: &LogicalPlan) -> Origins {
-    let of_columns = |expressions: &[Expr], input: &LogicalPlan| {
+    let of_columns = |expressions: Vec<&Expr>, input: &LogicalPlan| {
         let inner = origins(context, input);
         let of = |expression: &Expr| match bare(expression) {
             Expr::Column(column) => *inner.get(input.schema().maybe_index_of_column(column)?)?,
             _ => None,
         };
-        expressions.iter().map(of).collect::<Vec<_>>()
+        expressions.into_iter().map(of).collect::<Vec<_>>()
     };
     let outputs = plan.schema().fields().len();
     let mut found = match plan {
@@ -79,8 +79,14 @@ pub(crate) fn origins(context: &StatementContext, plan: &LogicalPlan) -> Origins
             }
             _ => origins(context, &alias.input),
         },
-        LogicalPlan::Projection(projection) => of_columns(&projection.expr, &projection.input),
-        LogicalPlan::Aggregate(aggregate) => of_columns(&aggregate.group_expr, &aggregate.input),
+        LogicalPlan::Projection(projection) => {
+            of_columns(projection.expr.iter().collect(), &projection.input)
+        }
+        LogicalPlan::Aggregate(aggregate) => {
+            // As the schema has them: each once.
+            let keys = grouping_set_to_exprlist(&aggregate.group_expr).unwrap_or_default();
+            of_columns(keys, &aggregate.input)
+        }
         LogicalPlan::Filter(filter) => origins(context, &filter.input),
         LogicalPlan::Sort(sort) => origins(context, &sort.input),
         LogicalPlan::Limit(limit) => origins(context, &limit.input),

@@ -29,7 +29,6 @@ use aerostat_types::ErrorKind;
 use arrow::datatypes::{DataType, Field, FieldRef, IntervalUnit};
 use datafusion::common::Result;
 use datafusion::common::tree_node::TreeNode;
-use datafusion::functions_aggregate::sum::Sum as DataFusionSum;
 use datafusion::logical_expr::expr::AggregateFunctionParams;
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::utils::{AggregateOrderSensitivity, format_state_name};
@@ -64,7 +63,6 @@ struct Total {
     shown: &'static str,
     finish: Finish,
     signature: Signature,
-    intervals: DataFusionSum,
 }
 
 static SUM_FUNCTION: LazyLock<Arc<AggregateUDF>> =
@@ -95,13 +93,11 @@ impl Total {
     fn function(name: &'static str, finish: Finish) -> Arc<AggregateUDF> {
         let shown = if finish == Finish::Sum { SUM } else { name };
         let signature = Signature::user_defined(Volatility::Immutable);
-        let intervals = DataFusionSum::new();
         Arc::new(AggregateUDF::new_from_impl(Total {
             name,
             shown,
             finish,
             signature,
-            intervals,
         }))
     }
 
@@ -268,10 +264,7 @@ impl AggregateUDFImpl for Total {
 
     fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
         if is_interval(args.expr_fields[0].data_type()) {
-            return match self.finish {
-                Finish::Sum => self.intervals.accumulator(args),
-                Finish::Average => Ok(intervals::average()),
-            };
+            return Ok(intervals::total(self.finish));
         }
         if args.is_distinct {
             let element = args.expr_fields[0].data_type().clone();
@@ -287,10 +280,7 @@ impl AggregateUDFImpl for Total {
     fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {
         let argument = args.input_fields[0].data_type();
         if is_interval(argument) {
-            return match self.finish {
-                Finish::Sum => self.intervals.state_fields(args),
-                Finish::Average => Ok(intervals::state_fields(args.name)),
-            };
+            return Ok(intervals::state_fields(args.name));
         }
         if args.is_distinct {
             let item = Field::new_list_field(argument.clone(), true);
@@ -325,9 +315,6 @@ impl AggregateUDFImpl for Total {
     }
 
     fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        if is_interval(args.expr_fields[0].data_type()) && self.finish == Finish::Sum {
-            return self.intervals.create_sliding_accumulator(args);
-        }
         let output = args.return_field.data_type().clone();
         match args.expr_fields[0].data_type() {
             DataType::Float32 => {

@@ -351,7 +351,11 @@ pub(crate) fn evaluate(op: Temporal, arrays: &[ArrayRef], zone: &Zone) -> Result
     })
 }
 
-fn interval(months: i64, days: i64, nanos: i128) -> Result<IntervalMonthDayNano> {
+/// An interval of three fields.
+///
+/// # Errors
+/// `DatetimeFieldOverflow` when a field is out of range.
+pub(super) fn interval(months: i64, days: i64, nanos: i128) -> Result<IntervalMonthDayNano> {
     match (
         i32::try_from(months),
         i32::try_from(days),
@@ -382,19 +386,33 @@ pub(super) fn add(
 }
 
 pub(super) fn scale(value: IntervalMonthDayNano, by: f64) -> Result<IntervalMonthDayNano> {
-    scale_by(value, |part| part * by)
+    scale_by(fields(value), |part| part * by)
 }
 
 /// A share of an interval; `by` is not zero.
 pub(super) fn over(value: IntervalMonthDayNano, by: f64) -> Result<IntervalMonthDayNano> {
-    scale_by(value, |part| part / by)
+    scale_by(fields(value), |part| part / by)
+}
+
+/// A share of an interval whose hours may be beyond the longest interval; `by` is not zero.
+pub(super) fn share(months: i32, days: i32, nanos: i128, by: f64) -> Result<IntervalMonthDayNano> {
+    let fields = (f64::from(months), f64::from(days), nanos as f64);
+    scale_by(fields, |part| part / by)
+}
+
+/// Months, days and nanoseconds.
+fn fields(value: IntervalMonthDayNano) -> (f64, f64, f64) {
+    let nanos = value.nanoseconds as f64;
+    (f64::from(value.months), f64::from(value.days), nanos)
 }
 
 /// PostgreSQL's `interval_mul`: the fraction of a month becomes days, the fraction of a day time.
-fn scale_by(value: IntervalMonthDayNano, by: impl Fn(f64) -> f64) -> Result<IntervalMonthDayNano> {
+fn scale_by(
+    (months, days, nanos): (f64, f64, f64),
+    by: impl Fn(f64) -> f64,
+) -> Result<IntervalMonthDayNano> {
     let round_micros = |seconds: f64| (seconds * 1e6).round_ties_even() / 1e6;
-    let months = by(f64::from(value.months));
-    let days = by(f64::from(value.days));
+    let (months, days) = (by(months), by(days));
     let whole_in_range = |part: f64| part.is_finite() && part.abs() < 2_147_483_648.0;
     if !whole_in_range(months) || !whole_in_range(days) {
         return Err(overflow("interval"));
@@ -409,7 +427,7 @@ fn scale_by(value: IntervalMonthDayNano, by: impl Fn(f64) -> f64) -> Result<Inte
         seconds_remainder -= (seconds_remainder / 86_400.0).trunc() * 86_400.0;
     }
     let micros =
-        (by(value.nanoseconds as f64 / 1000.0) + seconds_remainder * 1e6).round_ties_even();
+        (by(nanos / 1000.0) + seconds_remainder * 1e6).round_ties_even();
     if !micros.is_finite() || micros.abs() > 9.2e15 {
         return Err(overflow("interval"));
     }

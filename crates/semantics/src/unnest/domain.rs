@@ -17,7 +17,9 @@ pub(super) const EXISTENCE: &str = "\u{1}exists";
 pub(super) const VALUE: &str = "\u{1}value";
 
 /// Aggregations whose result does not depend on the order of the rows.
-const ORDERLESS: [&str; 6] = ["count", "min", "max", "bool_and", "bool_or", "every"];
+const ORDERLESS: [&str; 9] = [
+    "count", "min", "max", "bool_and", "bool_or", "every", "bit_and", "bit_or", "bit_xor",
+];
 
 /// What of the outer rows a subquery refers to.
 pub(super) struct Domain {

@@ -11,7 +11,7 @@ use datafusion::logical_expr::expr::{Exists, InSubquery};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::conjunction;
 use datafusion::logical_expr::{
-    Aggregate, Expr, Filter, Join, LogicalPlan, Projection, Subquery, lit,
+    Aggregate, Expr, Filter, Join, LogicalPlan, Projection, Subquery, SubqueryAlias, lit,
 };
 
 use super::domain::{Domain, VALUE, substitute};
@@ -246,7 +246,14 @@ impl Unnester {
         let Some(subquery) = scope::lateral(&join.right).cloned() else {
             return Ok(LogicalPlan::Join(join));
         };
-        let plain = scope::is_plain(&subquery.subquery)?;
+        // The planner takes what a LATERAL within it refers to for the outer query's.
+        if scope::free_references(&subquery.subquery)?.is_empty() {
+            let right = Arc::new(bare(&join.right)?);
+            return Ok(LogicalPlan::Join(Join { right, ..join }));
+        }
+        // DataFusion makes joins of subqueries first, and does not look for references in these.
+        let plain = scope::is_plain(&subquery.subquery)?
+            && !scope::has_scalar_subqueries(&subquery.subquery)?;
         if self.depth == 0 && join.join_type == JoinType::Inner && plain {
             return Ok(LogicalPlan::Join(join));
         }
@@ -488,6 +495,18 @@ pub(super) fn references(plan: &LogicalPlan) -> Result<Vec<Expr>> {
         .into_iter()
         .map(|(field, column)| Expr::OuterReferenceColumn(field, column))
         .collect())
+}
+
+/// A LATERAL item as any other.
+fn bare(plan: &LogicalPlan) -> Result<LogicalPlan> {
+    Ok(match plan {
+        LogicalPlan::Subquery(subquery) => LogicalPlan::clone(&subquery.subquery),
+        LogicalPlan::SubqueryAlias(alias) => {
+            let below = Arc::new(bare(&alias.input)?);
+            LogicalPlan::SubqueryAlias(SubqueryAlias::try_new(below, alias.alias.clone())?)
+        }
+        other => other.clone(),
+    })
 }
 
 /// Exactly these columns of a plan.

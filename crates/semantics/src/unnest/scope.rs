@@ -143,6 +143,23 @@ pub(super) fn always_one_row(plan: &LogicalPlan) -> bool {
     }
 }
 
+/// Whether a plan has scalar subqueries that refer to its rows.
+pub(super) fn has_scalar_subqueries(plan: &LogicalPlan) -> Result<bool> {
+    let refers = |expr: &Expr| match expr {
+        Expr::ScalarSubquery(subquery) => Ok(!free_references(&subquery.subquery)?.is_empty()),
+        _ => Ok(false),
+    };
+    let mut found = false;
+    plan.apply(|node| {
+        node.apply_expressions(|expr| {
+            found |= expr.exists(|part| refers(part))?;
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(found)
+}
+
 /// Whether any expression of a plan is volatile.
 pub(super) fn is_volatile(plan: &LogicalPlan) -> Result<bool> {
     let mut found = false;
