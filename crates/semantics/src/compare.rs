@@ -13,7 +13,7 @@ use datafusion::common::{DFSchema, Result, ScalarValue};
 use datafusion::logical_expr::expr::{Exists, InSubquery};
 use datafusion::logical_expr::{Cast, Expr, ExprSchemable, Operator};
 
-use super::{Operand, equal, literal_as, no_operator, operand, raise, type_name};
+use super::{Operand, equal, literal_as, no_operator, operand, raise};
 use crate::functions::cast::DAY_MICROS;
 use crate::functions::cast::{self, POWERS_OF_TEN, Zone, rescale};
 use crate::functions::common_type::{common_time, common_type};
@@ -162,7 +162,7 @@ fn typed(
     }
     match common_time(l, r) {
         Some(common) => times((left, l), (right, r), common, zone),
-        None => Err(no_operator(type_name(l), &op.to_string(), type_name(r))),
+        None => Err(no_operator(l.plain_name(), &op.to_string(), r.plain_name())),
     }
 }
 
@@ -394,8 +394,8 @@ pub(super) fn unify(
                 common = Some(common_type(so_far, ty).ok_or_else(|| {
                     let message = format!(
                         "{construct} types {} and {} cannot be matched",
-                        type_name(so_far),
-                        type_name(ty)
+                        so_far.plain_name(),
+                        ty.plain_name()
                     );
                     raise(ErrorKind::DatatypeMismatch, message)
                 })?);

@@ -83,8 +83,8 @@ pub(crate) use functions::operand::{Operand, literal_as, operand};
 pub use literals::{any_of, type_literals};
 pub use repeated::count_repeated;
 pub use rule::resolve_constant;
+pub(crate) use type_names::ANY_NUMERIC;
 pub use type_names::name_of_arrow;
-pub(crate) use type_names::{ANY_NUMERIC, type_name};
 
 /// Rules that stand right before DataFusion's `TypeCoercion`.
 pub(crate) fn before_type_coercion() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {

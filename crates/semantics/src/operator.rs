@@ -168,7 +168,7 @@ fn condition(expr: Expr, op: Operator, schema: &DFSchema, zone: &Zone) -> Result
             ErrorKind::DatatypeMismatch,
             format!(
                 "argument of {op} must be type boolean, not type {}",
-                super::type_name(ty)
+                ty.plain_name()
             ),
         )),
     }
@@ -179,7 +179,7 @@ pub(super) fn text(expr: Expr, operator: &str, schema: &DFSchema, zone: &Zone) -
     match operand(&expr, schema)? {
         Operand::Unknown => literal_as(expr, SqlType::Text, zone),
         Operand::Typed(ty) if !ty.is_text() => {
-            Err(no_operator(super::type_name(ty), operator, "unknown"))
+            Err(no_operator(ty.plain_name(), operator, "unknown"))
         }
         _ => Ok(expr),
     }
@@ -325,11 +325,7 @@ fn arithmetic(
             };
             temporal_call(operator, operands, zone)
         }
-        None => Err(no_operator(
-            super::type_name(*l),
-            &op.to_string(),
-            super::type_name(*r),
-        )),
+        None => Err(no_operator(l.plain_name(), &op.to_string(), r.plain_name())),
     }
 }
 
@@ -465,7 +461,7 @@ pub(super) fn negate(expr: Expr, schema: &DFSchema, zone: &Zone) -> Result<Expr>
         Operand::Unknown if matches!(expr, Expr::Literal(..)) => Err(ambiguous("- unknown")),
         Operand::Unknown => Ok(arithmetic::negate(literal_as(expr, SqlType::Double, zone)?)),
         Operand::Typed(ty) if !cast::is_number(ty) && ty != SqlType::Interval => {
-            Err(arithmetic::no_negation(super::type_name(ty)))
+            Err(arithmetic::no_negation(ty.plain_name()))
         }
         _ => Ok(arithmetic::negate(expr)),
     }

@@ -16,7 +16,7 @@ use arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion::common::{DataFusionError, Result, ScalarValue};
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, RecursiveQuery};
 
-use super::{external, name_of_arrow, raise, sets, type_name};
+use super::{external, name_of_arrow, raise, sets};
 use crate::functions::cast::{self, Zone};
 use crate::functions::common_type::common_type;
 
@@ -82,7 +82,7 @@ fn check_column(query: &str, number: usize, first: &Field, again: &Field) -> Res
         return check_lists(query, number, first, again);
     };
     let Some(overall) = common_type(own, other) else {
-        let (own, other) = (type_name(own), type_name(other));
+        let (own, other) = (own.plain_name(), other.plain_name());
         let message = format!("UNION types {own} and {other} cannot be matched");
         return Err(raise(ErrorKind::DatatypeMismatch, message));
     };

@@ -101,7 +101,7 @@ fn rewrite_plan(plan: LogicalPlan, zone: &Zone, stage: Stage) -> Result<Transfor
         && let Operand::Typed(ty) = operand(condition, &schema)?
         && ty != SqlType::Boolean
     {
-        let ty = super::type_name(ty);
+        let ty = ty.plain_name();
         let message = format!("argument of JOIN/ON must be type boolean, not type {ty}");
         return Err(raise(ErrorKind::DatatypeMismatch, message));
     }
@@ -289,7 +289,7 @@ impl Resolver<'_> {
             Operand::Typed(ty) if ty != SqlType::Boolean => {
                 let message = format!(
                     "argument of {construct} must be type boolean, not type {}",
-                    super::type_name(ty)
+                    ty.plain_name()
                 );
                 Err(raise(ErrorKind::DatatypeMismatch, message))
             }
@@ -655,7 +655,7 @@ impl Resolver<'_> {
             && let Operand::Typed(ty @ (SqlType::Boolean | SqlType::Bytea | SqlType::Uuid)) =
                 operand(argument, self.schema)?
         {
-            let message = format!("function {name}({}) does not exist", super::type_name(ty));
+            let message = format!("function {name}({}) does not exist", ty.plain_name());
             let error = SqlError::new(ErrorKind::UndefinedFunction, message);
             return Err(super::external(error.with_hint(
                 "No function matches the given name and argument types. You might need to add explicit type casts.",

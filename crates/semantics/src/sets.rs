@@ -295,7 +295,7 @@ fn common_type(
         common = Some(match common {
             None => ty,
             Some(so_far) => common_type::common_type(so_far, ty).ok_or_else(|| {
-                let (left, right) = (super::type_name(so_far), super::type_name(ty));
+                let (left, right) = (so_far.plain_name(), ty.plain_name());
                 let message = format!("{construct} types {left} and {right} cannot be matched");
                 raise(ErrorKind::DatatypeMismatch, message)
             })?,

@@ -207,7 +207,7 @@ async fn one(
     expression: &str,
 ) -> Result<(String, Option<String>), SqlError> {
     let (types, rows) = query(context, &format!("SELECT {expression} AS x")).await?;
-    Ok((super::type_name(types[0]).to_owned(), rows[0][0].clone()))
+    Ok((types[0].plain_name().to_owned(), rows[0][0].clone()))
 }
 
 /// Numerics have a static scale here, so trailing zeros say nothing.

@@ -19,34 +19,11 @@ pub(crate) fn blank_padded(ty: SqlType) -> Option<u32> {
     }
 }
 
-/// A type as PostgreSQL's messages name it: without modifiers.
-pub(crate) fn type_name(ty: SqlType) -> &'static str {
-    match ty {
-        SqlType::Boolean => "boolean",
-        SqlType::SmallInt => "smallint",
-        SqlType::Integer => "integer",
-        SqlType::BigInt => "bigint",
-        SqlType::Real => "real",
-        SqlType::Double => "double precision",
-        SqlType::Numeric { .. } => "numeric",
-        SqlType::Char(_) => "character",
-        SqlType::Varchar(_) => "character varying",
-        SqlType::Text => "text",
-        SqlType::Bytea => "bytea",
-        SqlType::Uuid => "uuid",
-        SqlType::Date => "date",
-        SqlType::Time => "time without time zone",
-        SqlType::Timestamp => "timestamp without time zone",
-        SqlType::TimestampTz => "timestamp with time zone",
-        SqlType::Interval => "interval",
-    }
-}
-
 /// The type of an Arrow field as PostgreSQL's messages name it, without modifiers.
 pub fn name_of_arrow(data_type: &DataType) -> String {
     match (data_type, SqlType::of_arrow(data_type)) {
         (DataType::Null, _) => "unknown".to_owned(),
-        (_, Some(ty)) => type_name(ty).to_owned(),
+        (_, Some(ty)) => ty.plain_name().to_owned(),
         (DataType::List(item) | DataType::LargeList(item), None) => {
             format!("{}[]", name_of_arrow(item.data_type()))
         }

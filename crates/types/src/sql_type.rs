@@ -381,31 +381,40 @@ impl SqlType {
     pub const fn is_text(self) -> bool {
         matches!(self, SqlType::Char(_) | SqlType::Varchar(_) | SqlType::Text)
     }
+
+    /// The name as PostgreSQL's messages give it: without length or digits.
+    pub const fn plain_name(self) -> &'static str {
+        match self {
+            SqlType::Boolean => "boolean",
+            SqlType::SmallInt => "smallint",
+            SqlType::Integer => "integer",
+            SqlType::BigInt => "bigint",
+            SqlType::Real => "real",
+            SqlType::Double => "double precision",
+            SqlType::Numeric { .. } => "numeric",
+            SqlType::Char(_) => "character",
+            SqlType::Varchar(_) => "character varying",
+            SqlType::Text => "text",
+            SqlType::Bytea => "bytea",
+            SqlType::Uuid => "uuid",
+            SqlType::Date => "date",
+            SqlType::Time => "time without time zone",
+            SqlType::Timestamp => "timestamp without time zone",
+            SqlType::TimestampTz => "timestamp with time zone",
+            SqlType::Interval => "interval",
+        }
+    }
 }
 
 impl fmt::Display for SqlType {
     /// PostgreSQL's `format_type`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            SqlType::Boolean => f.write_str("boolean"),
-            SqlType::SmallInt => f.write_str("smallint"),
-            SqlType::Integer => f.write_str("integer"),
-            SqlType::BigInt => f.write_str("bigint"),
-            SqlType::Real => f.write_str("real"),
-            SqlType::Double => f.write_str("double precision"),
             SqlType::Numeric { precision, scale } => write!(f, "numeric({precision},{scale})"),
             &SqlType::BPCHAR => f.write_str("bpchar"),
             SqlType::Char(n) => write!(f, "character({n})"),
             SqlType::Varchar(Some(n)) => write!(f, "character varying({n})"),
-            SqlType::Varchar(None) => f.write_str("character varying"),
-            SqlType::Text => f.write_str("text"),
-            SqlType::Bytea => f.write_str("bytea"),
-            SqlType::Uuid => f.write_str("uuid"),
-            SqlType::Date => f.write_str("date"),
-            SqlType::Time => f.write_str("time without time zone"),
-            SqlType::Timestamp => f.write_str("timestamp without time zone"),
-            SqlType::TimestampTz => f.write_str("timestamp with time zone"),
-            SqlType::Interval => f.write_str("interval"),
+            plain => f.write_str(plain.plain_name()),
         }
     }
 }

@@ -12,7 +12,7 @@ use datafusion::logical_expr::{
 };
 
 use crate::growth::{Growth, for_each_row};
-use crate::{external, name_of_arrow, type_name};
+use crate::{external, name_of_arrow};
 
 /// The functions of this module.
 pub(super) fn all() -> Vec<Arc<ScalarUDF>> {
@@ -100,7 +100,7 @@ pub(crate) fn type_literal(func: &ScalarUDF, argument: &Expr, field: &Field) -> 
     let is_literal = matches!(argument, Expr::Literal(..) | Expr::Placeholder(_));
     let is_unknown = matches!(field.data_type(), DataType::Utf8 | DataType::Null);
     let name = match is_unknown && !is_literal {
-        true => type_name(SqlType::Text).to_owned(),
+        true => SqlType::Text.plain_name().to_owned(),
         false => type_of(field),
     };
     Some(Expr::Literal(ScalarValue::Utf8View(Some(name)), None))
@@ -111,7 +111,7 @@ fn type_of(field: &Field) -> String {
     match field.data_type() {
         DataType::Utf8 | DataType::Null => "unknown".to_owned(),
         other => SqlType::of_field(field)
-            .map_or_else(|| name_of_arrow(other), |ty| type_name(ty).to_owned()),
+            .map_or_else(|| name_of_arrow(other), |ty| ty.plain_name().to_owned()),
     }
 }
 

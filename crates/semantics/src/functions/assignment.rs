@@ -9,7 +9,7 @@ use datafusion::logical_expr::{Cast, Expr};
 
 use super::cast::{CastClass, Coercion, PostgresCast, Zone, arrow_agrees, class, convert};
 use super::operand::literal_as;
-use crate::{external, type_name};
+use crate::external;
 
 /// The expression for PostgreSQL's assignment cast of `expr`, a value of `from`,
 /// to a column of type `to`.
@@ -38,7 +38,7 @@ pub(crate) fn assignment(
     let mismatch = |name: &str| {
         let message = format!(
             "column \"{column}\" is of type {} but expression is of type {name}",
-            type_name(to)
+            to.plain_name()
         );
         external(
             SqlError::new(ErrorKind::DatatypeMismatch, message)
@@ -49,7 +49,7 @@ pub(crate) fn assignment(
         return Err(mismatch(&from.data_type().to_string()));
     };
     if !unknown && class(from_type, to) != CastClass::Assignment {
-        return Err(mismatch(type_name(from_type)));
+        return Err(mismatch(from_type.plain_name()));
     }
     if let Expr::Literal(value, _) = &expr {
         let array = convert(

@@ -28,7 +28,7 @@ use datafusion::logical_expr::{
     ScalarUDFImpl, Signature, Volatility,
 };
 
-use crate::{ANY_NUMERIC, raise, type_name};
+use crate::{ANY_NUMERIC, raise};
 
 pub(crate) use list::{literal as list_literal, written};
 pub(crate) use number::{POWERS_OF_TEN, decimal_to_f64, rescale};
@@ -178,7 +178,7 @@ impl ScalarUDFImpl for PostgresCast {
         else {
             return Err(raise(
                 ErrorKind::CannotCoerce,
-                format!("cannot cast to type {}", type_name(self.to)),
+                format!("cannot cast to type {}", self.to.plain_name()),
             ));
         };
         match &args.args[0] {
@@ -269,7 +269,11 @@ pub(crate) fn convert(
 fn cannot_cast(from: SqlType, to: SqlType) -> datafusion::common::DataFusionError {
     raise(
         ErrorKind::CannotCoerce,
-        format!("cannot cast type {} to {}", type_name(from), type_name(to)),
+        format!(
+            "cannot cast type {} to {}",
+            from.plain_name(),
+            to.plain_name()
+        ),
     )
 }
 

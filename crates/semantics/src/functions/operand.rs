@@ -1,14 +1,14 @@
 //! What an operand of an operator is, as PostgreSQL's resolution rules see it.
 
+use std::sync::Arc;
+
 use aerostat_types::SqlType;
 use arrow::datatypes::DataType;
 use datafusion::common::{DFSchema, Result, ScalarValue};
 use datafusion::logical_expr::expr::Placeholder;
 use datafusion::logical_expr::{Expr, ExprSchemable};
-use std::sync::Arc;
 
 use super::cast::{self, Zone};
-use crate::type_name;
 
 /// The type of an operand.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,7 +25,7 @@ impl Operand {
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Operand::Unknown => "unknown",
-            Operand::Typed(ty) => type_name(*ty),
+            Operand::Typed(ty) => ty.plain_name(),
             Operand::Foreign => "record",
         }
     }
