@@ -32,14 +32,14 @@ mod threads;
 mod values;
 mod wait;
 
+pub use aerostat_catalog::admin::{DatabaseState, Examined, Verdict};
 pub use aerostat_memory::{
     Counted, heap_bytes, leave_purging_to_others, machine_memory_bytes, release_heap_if_asked,
     resident_bytes,
 };
 pub use aerostat_query::{
-    CancelHandle, DatabaseState, DiskQuantity, Engine, NoObserver, Observer, SERVER_VERSION,
-    SpillLimits, StatementRecord,
-    admin::{Examined, Verdict},
+    CancelHandle, DiskQuantity, Engine, NoObserver, Observer, SERVER_VERSION, SpillLimits,
+    StatementRecord,
     api::{
         ColumnDescription, Notice, NoticeSeverity, ParameterType, TransactionStatus, Value, Zone,
     },

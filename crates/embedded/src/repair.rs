@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
+use aerostat_catalog::admin::{self, Examined};
 use aerostat_memory::Governor;
 use aerostat_objects::ObjectPlaces;
-use aerostat_query::admin::{self, Examined};
 use aerostat_types::ByteSize;
 
 use crate::{OpenError, database::not_opened};

@@ -12,6 +12,10 @@ use std::{
 };
 
 use aerostat_advice::Machine;
+use aerostat_catalog::{
+    Database,
+    admin::{DatabaseState, Node, NodeError},
+};
 use aerostat_memory::Governor;
 use aerostat_schedule::Scheduler;
 use aerostat_sql::tree::RESERVED;
@@ -32,9 +36,7 @@ use parking_lot::Mutex;
 use tokio::{runtime::Handle, sync::Semaphore};
 
 use crate::{
-    admin::{DatabaseState, Node, NodeError},
     api::RoleInfo,
-    catalog::node::Database,
     heap::Heap,
     memory_pool::TenantPool,
     notify::Channels,

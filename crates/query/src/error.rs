@@ -7,6 +7,7 @@
 
 use std::{error::Error, iter::successors};
 
+use aerostat_catalog::failure::{self, is_full, out_of_memory};
 pub(crate) use aerostat_semantics::external;
 use aerostat_semantics::name_of_arrow;
 use aerostat_sql::{names::visible_name, statement::Source};
@@ -15,8 +16,6 @@ use datafusion::{
     arrow::{datatypes::DataType, error::ArrowError},
     common::{DataFusionError, SchemaError, TableReference},
 };
-
-use crate::failure::{self, is_full, out_of_memory};
 
 /// The user's error for one of DataFusion's, with a position in the statement where one is known.
 pub(crate) fn from_datafusion(error: DataFusionError, source: &Source) -> SqlError {

@@ -24,13 +24,14 @@ use std::{
     task::{Context, Poll},
 };
 
+use aerostat_catalog::failure::out_of_memory;
 use aerostat_memory::{Budget, Reservation, thread_heap_bytes, trim_heap_if_asked};
 use aerostat_semantics::growth::Running;
 use aerostat_types::{OutOfMemory, SqlError};
 use datafusion::arrow::array::RecordBatch;
 use parking_lot::Mutex;
 
-use crate::{failure::out_of_memory, session::cancel::Cancellation};
+use crate::session::cancel::Cancellation;
 
 /// What the statements of a tenant may hold together without anybody's asking: their plans, and
 /// batches of 8,192 rows of some columns between operators. A share for each would let a hundred

@@ -5,8 +5,8 @@
 //!  text ─► statement ─► session ─┬─ query ─► plan ─► DataFusion ─► scan ─► storage
 //!                                ├─ by key ───────► aerostat_fast ───────► storage
 //!                                ├─ DML ───► dml (a query and a sink) ───► storage
-//!                                ├─ DDL ───► ddl ─► catalog
-//!                                └─ node ──► admin ─► catalog::node
+//!                                ├─ DDL ───► aerostat_catalog::ddl
+//!                                └─ node ──► aerostat_catalog::admin
 //! ```
 //!
 //! [`Engine`] is one per process, [`Session`] one per client. A session's
@@ -16,13 +16,9 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
-pub mod admin;
-pub mod catalog;
-pub mod ddl;
 mod dml;
 mod engine;
 mod error;
-mod failure;
 mod heap;
 mod memory_pool;
 mod notify;
@@ -30,15 +26,12 @@ pub mod pgcatalog;
 mod plan;
 mod scan;
 mod seldom;
-pub mod sequence;
 mod session;
 mod spill;
 mod star;
 mod turns;
 mod upkeep;
-mod usage;
 
-pub use admin::DatabaseState;
 pub use aerostat_api as api;
 pub use aerostat_sql::statement::Statement;
 pub use engine::{

@@ -24,6 +24,7 @@ use std::{
     task::Poll,
 };
 
+use aerostat_catalog::{RecordedScan, Usage, failure::from_storage};
 use aerostat_schedule::turn_is_over;
 use aerostat_storage::{Scan, ScanSpec, Table, TableView};
 use datafusion::{
@@ -56,11 +57,7 @@ use self::{
     domain::Attribute,
     run_time::Narrower,
 };
-use crate::{
-    error::external,
-    failure::from_storage,
-    usage::{RecordedScan, Usage},
-};
+use crate::error::external;
 
 /// What [`TableProvider::scan`] returns. The providers of this crate plan at once and return a
 /// future that is ready. An `async fn` would hold the filters, and for each of them the compiler

@@ -21,6 +21,7 @@ use std::{
     },
 };
 
+use aerostat_catalog::failure::{canceled, is_full};
 use aerostat_semantics::growth;
 use aerostat_storage::{DiskSpace, make_folder};
 use aerostat_types::{ByteSize, ErrorKind, SqlError};
@@ -33,11 +34,7 @@ use futures::{Stream, TryFutureExt, TryStreamExt};
 use tempfile::{Builder, TempPath};
 use tokio_util::io::ReaderStream;
 
-use crate::{
-    error::ours,
-    failure::{canceled, is_full},
-    heap::stop_current,
-};
+use crate::{error::ours, heap::stop_current};
 
 /// A file may write so many bytes before the free disk is looked at again: that takes a
 /// microsecond, and writing them some hundred.

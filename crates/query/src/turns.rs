@@ -4,6 +4,7 @@
 
 use std::{any::Any, future::Future, sync::Arc};
 
+use aerostat_catalog::Database;
 use aerostat_schedule::{Scheduled, current};
 use aerostat_semantics::growth::{self, Running, running};
 use datafusion::common::runtime::{JoinSetTracer, set_join_set_tracer};
@@ -12,7 +13,6 @@ use tokio::task::JoinHandle;
 
 use crate::{
     Engine,
-    catalog::node::Database,
     heap::{Holding, Metered, current_holding},
     session::cancel::Cancellation,
 };

@@ -12,17 +12,14 @@ use std::{
 };
 
 use aerostat_advice::{Machine, Verdict};
+use aerostat_catalog::{Database, TableEntry, ddl};
 use aerostat_memory::{HeapKeeper, purge_heap};
 use aerostat_storage::Table;
 use aerostat_txn::CancelToken;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use crate::{
-    Engine,
-    catalog::{TableEntry, node::Database},
-    ddl,
-};
+use crate::Engine;
 
 /// How often it is asked whether a checkpoint is due, and freed memory is given back: a log
 /// grows by at most a few hundred MB meanwhile.

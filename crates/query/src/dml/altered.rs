@@ -3,6 +3,10 @@
 
 use std::sync::Arc;
 
+use aerostat_catalog::{
+    TableEntry,
+    ddl::{ColumnSource, PendingAlter, Reference},
+};
 use aerostat_semantics::{functions, type_literals};
 use aerostat_sql::statement;
 use aerostat_types::{Column, ErrorKind, SqlError, SqlType, TableIndex, TableSchema, quote_ident};
@@ -18,8 +22,6 @@ use datafusion::{
 
 use super::parse_expression;
 use crate::{
-    catalog::TableEntry,
-    ddl::{ColumnSource, PendingAlter, Reference},
     error::{external, from_datafusion},
     pgcatalog::numbers_of,
     plan::{StatementContext, rewrite_forms},

@@ -3,6 +3,7 @@
 
 use std::{fmt, sync::Arc};
 
+use aerostat_catalog::failure::canceled;
 use aerostat_types::SqlError;
 use async_trait::async_trait;
 use datafusion::{
@@ -20,7 +21,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{api::CopySink, failure::canceled};
+use crate::api::CopySink;
 
 /// Batches between the client's connection and the insert: enough that decoding
 /// and inserting overlap, few enough that a fast client waits.

@@ -21,6 +21,8 @@ use std::{
     sync::Arc,
 };
 
+use aerostat_catalog::{CatalogState, TableEntry};
+use aerostat_sql::deferral::Deferral;
 use datafusion::{
     arrow::array::{Array, ArrayRef},
     common::Result,
@@ -28,12 +30,7 @@ use datafusion::{
 };
 use parking_lot::Mutex;
 
-use aerostat_sql::deferral::Deferral;
-
-use crate::{
-    catalog::{CatalogState, TableEntry},
-    plan::StatementContext,
-};
+use crate::plan::StatementContext;
 
 /// What the checks of a transaction wait for, and which of them wait.
 #[derive(Default)]

@@ -11,6 +11,7 @@
 
 use std::{fmt, ops::ControlFlow, sync::Arc};
 
+use aerostat_catalog::{IndexEntry, Relation};
 use aerostat_sql::{grants::Privilege, names::folded, tree::no_matching_constraint, walk};
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::{
@@ -41,7 +42,6 @@ use super::{
     rights,
 };
 use crate::{
-    catalog::{IndexEntry, Relation},
     error::external,
     plan::{ROW_ID_COLUMN, StatementContext, Target},
     scan::Planning,

@@ -29,6 +29,7 @@ mod violation;
 
 use std::{collections::VecDeque, sync::Arc};
 
+use aerostat_catalog::{ForeignKey, IndexEntry, ReferentialAction, TableEntry};
 use aerostat_storage::{RowId, describe_key};
 use aerostat_txn::Transaction;
 use aerostat_types::{ErrorKind, SqlError};
@@ -49,7 +50,6 @@ use super::{
     sink::{blocking, check, plan, table_rows},
 };
 use crate::{
-    catalog::{ForeignKey, IndexEntry, ReferentialAction, TableEntry},
     error::external,
     plan::{StatementContext, Target, optimize, plan_physical, task_context},
 };

@@ -11,6 +11,7 @@
 
 use std::sync::Arc;
 
+use aerostat_catalog::{Relation, TableEntry};
 use aerostat_sql::grants::Privilege;
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::{
@@ -25,7 +26,6 @@ use datafusion::{
 };
 
 use crate::{
-    catalog::{Relation, TableEntry},
     error::{external, ours},
     plan::{StatementContext, TARGET_SCHEMA, Target},
 };
@@ -42,7 +42,7 @@ pub(super) fn admit(
     if may_read(context, &target.entry) || !reads() {
         return Ok(());
     }
-    let denied = crate::ddl::denied("table", &target.entry.name);
+    let denied = aerostat_catalog::ddl::denied("table", &target.entry.name);
     Err(external(denied))
 }
 

@@ -8,6 +8,7 @@
 
 use std::{collections::HashSet, sync::Arc};
 
+use aerostat_catalog::failure::from_storage;
 use aerostat_semantics::growth::go_on;
 use aerostat_storage::{RowId, StorageError, TableView};
 use aerostat_txn::Transaction;
@@ -33,7 +34,6 @@ use super::{
 };
 use crate::{
     error::external,
-    failure::from_storage,
     plan::{StatementContext, Target, optimize, plan_physical, task_context},
 };
 

@@ -9,6 +9,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use aerostat_catalog::failure::from_storage;
 use aerostat_semantics::growth::go_on;
 use aerostat_storage::{InTheWay, RowId, StorageError, TableView};
 use aerostat_types::{ErrorKind, SqlError};
@@ -30,7 +31,6 @@ use super::{
 };
 use crate::{
     error::external,
-    failure::from_storage,
     plan::{plan_physical, task_context},
 };
 

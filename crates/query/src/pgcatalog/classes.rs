@@ -5,16 +5,16 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
+use aerostat_catalog::{
+    AEROSTAT_OID, Grant, INFORMATION_SCHEMA_OID, IndexEntry, PG_CATALOG_OID, PG_TEMP, Relation,
+    SEQUENCE_COLUMNS, SequenceEntry, TableEntry, ViewEntry, is_temporary,
+};
 use aerostat_sql::names::{AEROSTAT, INFORMATION_SCHEMA, PG_CATALOG};
 use aerostat_types::Column;
 
 use super::{
     CatalogView, FunctionDescription,
     data::{self, SystemRelation},
-};
-use crate::catalog::{
-    AEROSTAT_OID, Grant, INFORMATION_SCHEMA_OID, IndexEntry, PG_CATALOG_OID, PG_TEMP, Relation,
-    SEQUENCE_COLUMNS, SequenceEntry, TableEntry, ViewEntry, is_temporary,
 };
 
 /// What is worked out once for a statement, on first use: relations by number and

@@ -191,8 +191,9 @@ fn parse(line: &'static str) -> Option<SystemRelation> {
 mod tests {
     use std::collections::{BTreeSet, HashSet};
 
+    use aerostat_catalog::ddl::OPERATOR_CLASSES;
+
     use super::*;
-    use crate::ddl::OPERATOR_CLASSES;
 
     #[test]
     fn every_line_is_a_relation_with_its_own_number() {

@@ -1,5 +1,6 @@
 //! Definitions as SQL text: what `pg_get_constraintdef` and its kin give.
 
+use aerostat_catalog::{ForeignKey, IndexEntry, ReferentialAction, TableEntry, ViewEntry};
 use aerostat_types::{CheckConstraint, Column, TableSchema, quote_ident};
 use datafusion::sql::sqlparser::{
     dialect::PostgreSqlDialect,
@@ -7,7 +8,6 @@ use datafusion::sql::sqlparser::{
 };
 
 use super::{classes::Class, tables::index_columns};
-use crate::catalog::{ForeignKey, IndexEntry, ReferentialAction, TableEntry, ViewEntry};
 
 /// `pg_get_indexdef`, the table's name with its schema or without.
 pub(super) fn of_index(

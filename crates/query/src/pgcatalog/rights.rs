@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use aerostat_catalog::PUBLIC as EVERYONE;
 use aerostat_sql::grants::{Privilege, SchemaPrivilege};
 use aerostat_types::quote_ident;
 
@@ -9,7 +10,6 @@ use super::{
     CatalogView,
     classes::{Class, ClassKind},
 };
-use crate::catalog::PUBLIC as EVERYONE;
 
 impl CatalogView {
     /// Whether a role may do something with a relation.

@@ -5,6 +5,10 @@
 use std::sync::Arc;
 
 use aerostat_advice::Machine;
+use aerostat_catalog::{
+    AEROSTAT_OID, CatalogState, INFORMATION_SCHEMA_OID, NodeRecord, PG_CATALOG_OID, SequenceEntry,
+    admin::DatabaseState, sequence::Taken,
+};
 use aerostat_sql::{
     grants::PredefinedRole,
     names::{AEROSTAT, INFORMATION_SCHEMA, PG_CATALOG},
@@ -14,16 +18,7 @@ use aerostat_types::{SqlError, quote_ident};
 use parking_lot::Mutex;
 
 use super::classes::ClassIndex;
-use crate::admin::DatabaseState;
-use crate::{
-    api::Client,
-    catalog::{
-        AEROSTAT_OID, CatalogState, INFORMATION_SCHEMA_OID, PG_CATALOG_OID, SequenceEntry,
-        node::NodeRecord,
-    },
-    sequence::Taken,
-    session::Waiting,
-};
+use crate::{api::Client, session::Waiting};
 
 /// One statement's view of everything the system catalogue shows.
 #[derive(Clone)]

@@ -8,6 +8,10 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
+use aerostat_catalog::{
+    Actor, CatalogState, Database, Relation, SEQUENCE_COLUMNS, SequenceEntry, TableEntry,
+    ViewEntry, undefined_relation,
+};
 use aerostat_semantics::resolve_constant;
 use aerostat_sql::{
     grants::Privilege,
@@ -46,11 +50,6 @@ use super::{
     steps::{STEP_SCHEMA, StepTables},
 };
 use crate::{
-    catalog::{
-        CatalogState, Relation, SEQUENCE_COLUMNS, SequenceEntry, TableEntry, ViewEntry,
-        node::Database, undefined_relation,
-    },
-    ddl::Actor,
     dml::deferred::Deferred,
     error::external,
     pgcatalog::{self, CatalogView},

@@ -6,6 +6,7 @@
 
 use std::{collections::HashSet, ops::ControlFlow};
 
+use aerostat_catalog::Relation;
 use aerostat_sql::{
     clauses::is_aggregate,
     names::folded,
@@ -17,7 +18,6 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::{StatementContext, positions::at_position, target::table_reference};
-use crate::catalog::Relation;
 
 /// Rewrites the queries in a tree as the module says.
 pub(super) fn rewrite<N: VisitMut>(context: &StatementContext, node: &mut N) {

@@ -18,13 +18,12 @@
 
 use std::sync::Arc;
 
+use aerostat_catalog::{
+    CatalogState, Database, Definitions, SequenceEntry, Temporaries, relation_tag,
+};
 use aerostat_txn::{LockMode, LockTag, RelationLocks};
 use aerostat_types::{ErrorKind, SqlError};
 use parking_lot::Mutex;
-
-use crate::catalog::{
-    CatalogState, Definitions, SequenceEntry, Temporaries, node::Database, relation_tag,
-};
 
 /// What a statement is planned on, and with which locks.
 pub(crate) struct Gate {

@@ -6,16 +6,16 @@
 
 use std::{ops::Range, sync::Arc};
 
+use aerostat_catalog::Relation;
+use aerostat_sql::names::PG_CATALOG;
 use datafusion::{
     arrow::datatypes::Schema,
     common::TableReference,
     logical_expr::{Distinct, Expr, LogicalPlan, utils::grouping_set_to_exprlist},
 };
 
-use aerostat_sql::names::PG_CATALOG;
-
 use super::{StatementContext, Target, describe, steps::STEP_SCHEMA};
-use crate::{api::ColumnDescription, catalog::Relation, pgcatalog};
+use crate::{api::ColumnDescription, pgcatalog};
 
 /// A relation's number and the column's, from 1.
 pub(crate) type Origin = Option<(u32, i16)>;

@@ -72,7 +72,7 @@ pub(crate) fn parameter_count(statement: &ast::Statement) -> Result<usize, SqlEr
 /// The type of a parameter by its name in SQL.
 ///
 /// # Errors
-/// As [`ddl::sql_type`].
+/// As [`sql_type`].
 pub(crate) fn parameter_type(data_type: &DataType) -> Result<ParameterType, SqlError> {
     match data_type {
         DataType::Array(ArrayElemTypeDef::SquareBracket(item, _)) if is_oid(item) => {

@@ -7,6 +7,7 @@
 
 use std::ops::ControlFlow;
 
+use aerostat_catalog::Relation;
 use aerostat_sql::{names::folded, walk};
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::sql::sqlparser::{
@@ -19,7 +20,6 @@ use datafusion::sql::sqlparser::{
 };
 
 use super::{StatementContext, target::table_reference};
-use crate::catalog::Relation;
 
 /// Rewrites the samples in a tree as the module says.
 ///

@@ -2,6 +2,7 @@
 
 use std::{ops::ControlFlow, sync::Arc};
 
+use aerostat_catalog::{Relation, TableEntry};
 use aerostat_sql::{
     grants::Privilege,
     names::{AEROSTAT, INFORMATION_SCHEMA, PG_CATALOG, folded},
@@ -18,7 +19,6 @@ use datafusion::{
 };
 
 use super::{StatementContext, TARGET_SCHEMA};
-use crate::catalog::{Relation, TableEntry};
 
 /// A DML target, resolved and permitted.
 #[derive(Clone)]

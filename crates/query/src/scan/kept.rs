@@ -5,6 +5,7 @@ use std::{
     sync::{Arc, Weak},
 };
 
+use aerostat_catalog::TableEntry;
 use datafusion::{
     common::{ParamValues, Result, tree_node::TreeNodeRecursion},
     datasource::source::DataSourceExec,
@@ -16,10 +17,7 @@ use datafusion::{
 };
 
 use super::{TableScan, Wanted};
-use crate::{
-    catalog::TableEntry,
-    plan::{StatementContext, cache::known},
-};
+use crate::plan::{StatementContext, cache::known};
 
 /// A scan without a snapshot and without its table, whose memory does not wait for it.
 pub(crate) struct KeptScan {

@@ -2,6 +2,12 @@
 
 use std::sync::Arc;
 
+use aerostat_catalog::{
+    Actor, CatalogState, Draft,
+    ddl::{
+        self, Altering, AskedAlter, CommandResult, Judges, PendingAlter, PlanColumns, PlanViews,
+    },
+};
 use aerostat_sql::{
     names::QualifiedName,
     statement::Source,
@@ -24,11 +30,6 @@ use super::{
 use crate::dml::altered;
 use crate::{
     api::Outcome,
-    catalog::{CatalogState, Draft},
-    ddl::{
-        self, Actor, Altering, AskedAlter, CommandResult, Judges, PendingAlter, PlanColumns,
-        PlanViews,
-    },
     dml,
     error::from_datafusion,
     pgcatalog::CatalogView,

@@ -6,13 +6,12 @@ use std::{
     time::Duration,
 };
 
+use aerostat_catalog::failure::canceled;
 use aerostat_txn::CancelToken;
 use aerostat_types::{ErrorKind, SqlError};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-
-use crate::failure::canceled;
 
 /// The way to stop a session's running statement from elsewhere.
 #[derive(Clone, Default)]

@@ -5,6 +5,11 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
+use aerostat_catalog::{
+    Draft,
+    admin::RestoreRequest,
+    ddl::{self, CommandResult, DefaultLayout, ExpressionChecker, Judges, PlanColumns},
+};
 use aerostat_semantics::functions;
 use aerostat_sql::{
     names::visible_name,
@@ -41,10 +46,7 @@ use super::{
 };
 use crate::dml::altered;
 use crate::{
-    admin::RestoreRequest,
     api::{ColumnDescription, Outcome, ParameterType, RowsTag, prepared_bytes},
-    catalog::Draft,
-    ddl::{self, CommandResult, DefaultLayout, ExpressionChecker, Judges, PlanColumns},
     dml,
     error::{external, from_datafusion},
     plan::{Gate, StatementContext, Target, describe, parameter_type},

@@ -5,6 +5,7 @@
 
 use std::{slice, sync::Arc};
 
+use aerostat_catalog::failure::from_storage;
 use aerostat_sql::{
     names::QualifiedName,
     statement::Source,
@@ -19,10 +20,7 @@ use super::{
     run::{ATTEMPTS_MAX, CancelOnDrop, finish},
     transaction::OpenBlock,
 };
-use crate::{
-    dml::{self, deferred::Deferred},
-    failure::from_storage,
-};
+use crate::dml::{self, deferred::Deferred};
 
 impl Session {
     /// Where checks wait for the end of the block; `None` outside one.

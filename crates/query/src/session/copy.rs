@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use aerostat_catalog::failure::from_storage;
 use aerostat_sql::{
     grants::Privilege,
     names::QualifiedName,
@@ -25,7 +26,6 @@ use crate::{
         listed_columns,
     },
     error::from_datafusion,
-    failure::from_storage,
     plan::Target,
 };
 
@@ -192,7 +192,7 @@ impl Session {
                 let written = run::write(&context, &bound, plan, &transaction).await;
                 if written.is_ok() && completed.await.is_err() {
                     // The client went away, or gave up: nothing of the COPY stays.
-                    return Err(crate::failure::canceled());
+                    return Err(aerostat_catalog::failure::canceled());
                 }
                 run::finish(written, transaction, &source).await
             };

@@ -3,6 +3,7 @@
 
 use std::{fmt::Write as _, sync::Arc, time::Instant};
 
+use aerostat_catalog::failure::from_storage;
 use aerostat_sql::statement::Source;
 use aerostat_storage::StorageError;
 use aerostat_txn::Transaction;
@@ -26,7 +27,6 @@ use super::{
 use crate::{
     api::{ColumnDescription, Outcome, RowsTag},
     dml::{BoundDml, DmlKind},
-    failure::from_storage,
     plan::{Gate, StatementContext, Work, locking::first_lock, plan_physical, task_context},
 };
 

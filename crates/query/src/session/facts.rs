@@ -6,6 +6,7 @@ use std::{
 };
 
 use aerostat_advice::Machine;
+use aerostat_catalog::{SequenceEntry, admin::DatabaseState, sequence::Taken};
 use aerostat_types::SqlError;
 use parking_lot::Mutex;
 
@@ -19,14 +20,11 @@ use super::{
     waiting::Waiting,
 };
 use crate::{
-    admin::DatabaseState,
-    catalog::SequenceEntry,
     engine::Engine,
     pgcatalog::{
         CursorDescription, Facts, PreparedDescription, SessionDescription, Setting, Signal,
     },
     plan::Gate,
-    sequence::Taken,
 };
 
 /// Every session's line in `pg_stat_activity`, by its number.

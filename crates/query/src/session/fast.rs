@@ -25,6 +25,9 @@ use std::{
     time::Instant,
 };
 
+use aerostat_catalog::{
+    Actor, CatalogState, NodeRecord, Relation, SequenceEntry, TableEntry, failure::from_storage,
+};
 use aerostat_fast::{
     Inputs, Kind, ListedRows, Literal, Numbers, Output, Parsed, Program, Shape, Stop,
     TEXT_BYTES_MAX, Written,
@@ -41,10 +44,7 @@ use crate::{
         ColumnDescription, Outcome, ParameterType, RowStream, RowsTag, TransactionStatus, Value,
         is_shape_of,
     },
-    catalog::{CatalogState, Relation, SequenceEntry, TableEntry, node::NodeRecord},
-    ddl::Actor,
     engine::StatementRecord,
-    failure::from_storage,
     plan::Gate,
 };
 
@@ -166,7 +166,7 @@ struct Runs {
     told: Told,
 }
 
-/// Counts the runs of a program, of which its table's [`Usage`](crate::usage::Usage) is told:
+/// Counts the runs of a program, of which its table's [`Usage`](aerostat_catalog::Usage) is told:
 /// of the first ones soon, and of more by the hundred.
 #[derive(Default)]
 struct Told(AtomicU64);
@@ -382,7 +382,9 @@ impl Session {
                     continue;
                 }
                 Err(Stop::Cancelled) => {
-                    return Err(waiting.map_or_else(crate::failure::canceled, |c| c.error()));
+                    return Err(
+                        waiting.map_or_else(aerostat_catalog::failure::canceled, |c| c.error())
+                    );
                 }
                 // The other way would begin anew, on a snapshot that sees what was waited for.
                 Err(Stop::Conflict) if waits => return Err(from_storage(StorageError::Conflict)),

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use aerostat_catalog::failure::from_storage;
 use aerostat_sql::statement::Source;
 use aerostat_types::SqlError;
 use datafusion::{
@@ -21,7 +22,6 @@ use super::{
 use crate::{
     api::{ColumnDescription, Outcome, RowsTag},
     error::external,
-    failure::from_storage,
     plan::{StatementContext, describe_query},
 };
 

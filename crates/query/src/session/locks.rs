@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use aerostat_catalog::{CatalogState, Definitions, Draft, ddl, failure::from_storage};
 use aerostat_sql::utility::LockStatement;
 use aerostat_txn::{CancelToken, LockMode, LockTag, RelationLocks};
 use aerostat_types::{ErrorKind, SqlError};
@@ -9,9 +10,6 @@ use aerostat_types::{ErrorKind, SqlError};
 use super::{Session, cancel::Cancellation, command::blocking, run::CancelOnDrop};
 use crate::{
     api::Outcome,
-    catalog::{CatalogState, Definitions, Draft},
-    ddl,
-    failure::from_storage,
     plan::{Gate, Obstacle},
 };
 

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use aerostat_catalog::{Actor, CatalogState, Relation, TableEntry, ddl, failure::from_storage};
 use aerostat_sql::{
     grants::PredefinedRole,
     utility::{MaintenanceCommand, TableColumns, Utility},
@@ -11,12 +12,7 @@ use aerostat_storage::Table;
 use aerostat_types::{ErrorKind, SqlError};
 
 use super::{Session, cancel::Cancellation, command::blocking};
-use crate::{
-    api::{Notice, NoticeSeverity, Outcome},
-    catalog::{CatalogState, Relation, TableEntry},
-    ddl::{self, Actor},
-    failure::from_storage,
-};
+use crate::api::{Notice, NoticeSeverity, Outcome};
 
 impl Session {
     pub(super) async fn run_maintenance(

@@ -10,12 +10,12 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
+use aerostat_catalog::failure::from_storage;
 use aerostat_memory::Budget;
 use aerostat_storage::StorageError;
 use aerostat_types::{OutOfMemory, SqlError};
 
 use super::Session;
-use crate::failure::from_storage;
 
 /// What all sessions of a node may have beyond their tenants' budgets: little beside any
 /// node's memory, and batches of some dozen readers.

@@ -47,6 +47,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use aerostat_catalog::{Temporaries, admin::Connection, sequence::Taken, temporary_schema};
 use aerostat_semantics::functions::Times;
 use aerostat_sql::{
     statement::{Source, Statement, StatementKind},
@@ -57,15 +58,12 @@ use aerostat_types::{ErrorKind, SqlError};
 use datafusion::{error::DataFusionError, execution::SessionState, sql::sqlparser::ast};
 
 use crate::{
-    admin::Connection,
     api::{Client, ColumnDescription, EntryNumbers, Group, Notice, Outcome, TransactionStatus},
-    catalog::{Temporaries, temporary_schema},
     engine::{Engine, StatementRecord},
     error::from_datafusion,
     notify::Inbox,
     pgcatalog::{self, CatalogView, SessionDescription},
     plan::{Gate, StatementContext, cache::PlanCache},
-    sequence::Taken,
     star::StarJoins,
 };
 
@@ -491,7 +489,7 @@ impl Session {
         Ok(Arc::new(context.in_block(self.deferred())))
     }
 
-    fn actor(&self) -> Result<crate::ddl::Actor, SqlError> {
+    fn actor(&self) -> Result<aerostat_catalog::Actor, SqlError> {
         let (path, role) = {
             let settings = self.settings.lock();
             (settings.search_path(), settings.acting_role().to_owned())

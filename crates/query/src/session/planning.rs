@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use aerostat_catalog::NodeRecord;
+use aerostat_sql::statement::Source;
 use datafusion::{
     common::Result as PlanResult, logical_expr::LogicalPlan, physical_plan::ExecutionPlan,
     sql::sqlparser::ast,
 };
-
-use aerostat_sql::statement::Source;
 
 use super::{
     Session, generic,
@@ -16,7 +16,6 @@ use super::{
 };
 use crate::{
     api::{ColumnDescription, ParameterType},
-    catalog::node::NodeRecord,
     dml::BoundDml,
     plan::{
         StatementContext, Work, analyze,

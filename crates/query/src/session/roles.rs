@@ -10,11 +10,11 @@
 //! Roles have no members, so superusers may become any role, and others only themselves. Both are
 //! settings: they follow the transaction, and savepoints.
 
+use aerostat_catalog::NodeRecord;
 use aerostat_sql::grants::PredefinedRole;
 use aerostat_types::{ErrorKind, SqlError};
 
 use super::settings::Settings;
-use crate::catalog::node::NodeRecord;
 
 /// Who wants to be another.
 pub(super) struct Asking<'a> {

@@ -5,6 +5,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
+use aerostat_catalog::failure::from_storage;
 use aerostat_sql::{
     statement::Source,
     tree::modifying::{is_dml, modifies_in_with},
@@ -37,7 +38,6 @@ use crate::{
     api::{ColumnDescription, Outcome, RowsTag},
     dml::{self, BoundDml, DmlKind, sink},
     error::from_datafusion,
-    failure::from_storage,
     heap::hand_on,
     plan::{
         self, StatementContext, Work, locking::first_lock, origins, parameter_count, show_entries,

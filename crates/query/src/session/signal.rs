@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use aerostat_catalog::NodeRecord;
 use aerostat_types::{ErrorKind, SqlError};
 
 use super::Session;
-use crate::{catalog::node::NodeRecord, pgcatalog::Signal};
+use crate::pgcatalog::Signal;
 
 /// The way to stop a session from elsewhere: what it runs, or it itself.
 #[derive(Clone)]

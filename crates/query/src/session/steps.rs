@@ -18,6 +18,7 @@
 
 use std::{ops::ControlFlow, sync::Arc};
 
+use aerostat_catalog::failure::from_storage;
 use aerostat_sql::{
     clauses::check_with_names,
     names::folded,
@@ -54,7 +55,6 @@ use crate::{
         sink::{Changes, Written},
     },
     error::{external, from_datafusion},
-    failure::from_storage,
     plan::{
         Origins, StatementContext, StepRows, Work, analyze, describe_columns, is_volatile,
         plan_physical, task_context,

@@ -1,12 +1,13 @@
 //! The session's temporary relations: what it keeps of them between transactions, and what a
 //! read-only transaction may do to them.
 //!
-//! They are parts of the catalogue as the session sees it (`catalog::temporary`). They come
+//! They are parts of the catalogue as the session sees it ([`aerostat_catalog::Temporaries`]). They come
 //! and go with commits, and are gone with the session or DISCARD. Whoever still reads them
 //! has them until then.
 
 use std::sync::Arc;
 
+use aerostat_catalog::{SchemaEntry, ddl, is_temporary};
 use aerostat_sql::{
     names::QualifiedName,
     statement::StatementKind,
@@ -18,10 +19,6 @@ use aerostat_types::SqlError;
 use datafusion::sql::sqlparser::ast;
 
 use super::{Session, command::blocking};
-use crate::{
-    catalog::{SchemaEntry, is_temporary},
-    ddl,
-};
 
 impl Session {
     /// Takes what a transaction that is committed has made of them.

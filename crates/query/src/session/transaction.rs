@@ -27,6 +27,7 @@
 
 use std::{sync::Arc, time::Instant};
 
+use aerostat_catalog::{Definitions, Mark, ddl, failure::from_storage};
 use aerostat_sql::{
     statement::{Statement, StatementKind},
     utility::{Isolation, TransactionCommand, TransactionModes, Utility},
@@ -44,11 +45,8 @@ use super::{
 };
 use crate::{
     api::{Group, Notice, NoticeSeverity, Outcome, TransactionStatus},
-    catalog::{Definitions, Mark},
-    ddl,
     dml::deferred::{self, Deferred},
     engine::StatementRecord,
-    failure::from_storage,
     notify::OutboxMark,
 };
 

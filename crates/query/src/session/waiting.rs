@@ -8,6 +8,7 @@
 
 use std::{sync::Arc, time::Instant};
 
+use aerostat_catalog::failure::{canceled, from_storage};
 use aerostat_schedule::asleep;
 use aerostat_txn::{
     AdvisoryError, AdvisoryLock, AdvisoryLocks, CancelToken, RelationLocks, ShownLock, Term,
@@ -25,7 +26,6 @@ use super::{Session, settings::Settings};
 use crate::{
     api::{Notice, NoticeSeverity},
     engine::Engine,
-    failure::{canceled, from_storage},
     seldom::Seldom,
 };
 

@@ -16,6 +16,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
+use aerostat_catalog::{RecordedScan, Usage, failure::from_storage};
 use aerostat_schedule::{give_way, turn_is_over};
 use aerostat_storage::{Lookup, ScanSpec, ScannedRows, TableView};
 use datafusion::{
@@ -49,13 +50,11 @@ use super::{
 };
 use crate::{
     error::external,
-    failure::from_storage,
     plan::{StatementContext, cache::attached},
     scan::{
         TableScanProvider,
         conditions::{Compared, Conditions},
     },
-    usage::{RecordedScan, Usage},
 };
 
 /// What the operator does, fixed when it is planned.

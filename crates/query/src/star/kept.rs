@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
+use aerostat_catalog::TableEntry;
 use datafusion::{
     common::{ParamValues, Result},
     logical_expr::LogicalPlan,
@@ -9,12 +10,9 @@ use datafusion::{
 };
 
 use super::exec::{Fact, Original, StarJoinExec, StarParts};
-use crate::{
-    catalog::TableEntry,
-    plan::{
-        StatementContext,
-        cache::{detached, known},
-    },
+use crate::plan::{
+    StatementContext,
+    cache::{detached, known},
 };
 
 /// A star join without a snapshot and without its tables. Its sides are kept beside it.

@@ -6,11 +6,11 @@
 
 use std::{collections::HashSet, sync::Arc};
 
+use aerostat_catalog::{ReferentialAction, TableEntry};
 use aerostat_txn::LockMode;
 use aerostat_types::SqlError;
 
 use crate::{
-    catalog::{ReferentialAction, TableEntry},
     dml::{BoundDml, DmlKind},
     plan::StatementContext,
 };

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use aerostat_catalog::{ForeignKey, TableEntry};
 use aerostat_storage::{RowId, StorageError, TableView, WaitPolicy};
 use aerostat_txn::{RowLock, Transaction};
 use aerostat_types::{ErrorKind, SqlError};
@@ -13,10 +14,7 @@ use datafusion::{
     common::Result,
 };
 
-use crate::{
-    catalog::{ForeignKey, TableEntry},
-    error::external,
-};
+use crate::error::external;
 
 /// The first of these rows of `values` that a row of the table has in these columns.
 pub(super) fn first_there(

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use aerostat_catalog::TableEntry;
 use datafusion::{
     arrow::{
         array::{Array, ArrayRef, BooleanArray, RecordBatch},
@@ -14,8 +15,6 @@ use datafusion::{
     },
     common::Result,
 };
-
-use crate::catalog::TableEntry;
 
 /// Some columns of some rows of a table.
 #[derive(Clone)]

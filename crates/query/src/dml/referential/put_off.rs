@@ -8,6 +8,7 @@ use std::{
     sync::Arc,
 };
 
+use aerostat_catalog::{ReferentialAction, TableEntry};
 use aerostat_txn::{LockMode, Transaction};
 use aerostat_types::SqlError;
 use datafusion::{
@@ -25,11 +26,7 @@ use super::{
     },
     Check, New, Referential, complete_only, converted,
 };
-use crate::{
-    catalog::{ReferentialAction, TableEntry},
-    error::external,
-    plan::StatementContext,
-};
+use crate::{error::external, plan::StatementContext};
 
 /// Locks the tables that checks look at, which the transaction has locked before, unless a
 /// definition has come between.

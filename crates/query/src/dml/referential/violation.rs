@@ -1,11 +1,9 @@
 //! What is said of rows that break a foreign key.
 
+use aerostat_catalog::{ForeignKey, TableEntry};
 use aerostat_types::{ErrorKind, SqlError};
 
-use crate::{
-    catalog::{ForeignKey, TableEntry},
-    plan::StatementContext,
-};
+use crate::plan::StatementContext;
 
 /// The name of a table's schema, as the statement has it.
 pub(super) fn schema_of(context: &StatementContext, entry: &TableEntry) -> String {

@@ -1,5 +1,6 @@
 //! Definitions and descriptions of catalogue entries.
 
+use aerostat_catalog::{ForeignKey, TableEntry};
 use aerostat_types::SqlError;
 
 use super::{
@@ -17,7 +18,6 @@ use super::{
     Call, Definition, Reg, function,
     names::function_of,
 };
-use crate::catalog::{ForeignKey, TableEntry};
 
 pub(super) fn definitions() -> Vec<Definition> {
     let mut all = vec![

@@ -1,5 +1,6 @@
 //! Names and numbers of catalogue entries: `regclass` and its kin, visibility.
 
+use aerostat_catalog::{undefined_relation, undefined_schema};
 use aerostat_sql::names::{PG_CATALOG, split_name};
 use aerostat_types::{ErrorKind, SqlError, quote_ident};
 
@@ -7,7 +8,6 @@ use super::{
     super::{CatalogView, cell::Cell, types},
     Call, Definition, function,
 };
-use crate::catalog::{undefined_relation, undefined_schema};
 
 /// The types whose values are numbers of catalogue entries and are shown as names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,5 +1,6 @@
 //! Who may do what.
 
+use aerostat_catalog::{PUBLIC, undefined_schema};
 use aerostat_sql::grants::{PredefinedRole, SchemaPrivilege};
 use aerostat_types::{ErrorKind, SqlError};
 
@@ -11,7 +12,6 @@ use super::{
     },
     Call, Definition, Reg, function,
 };
-use crate::catalog::{PUBLIC, undefined_schema};
 
 pub(super) fn definitions() -> Vec<Definition> {
     let mut all = vec![

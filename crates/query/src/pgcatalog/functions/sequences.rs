@@ -6,6 +6,10 @@ use std::{
     sync::Arc,
 };
 
+use aerostat_catalog::{
+    SequenceEntry,
+    sequence::{Position, not_a_sequence},
+};
 use aerostat_sql::{grants::Privilege, sequence_text::NEXT_OF_IDENTITY};
 use aerostat_types::{ErrorKind, SqlError, quote_ident};
 use datafusion::{
@@ -19,10 +23,6 @@ use datafusion::{
 use super::{
     super::{cell::Cell, classes::ClassKind},
     Call, Definition, Reg, external, function,
-};
-use crate::{
-    catalog::SequenceEntry,
-    sequence::{Position, not_a_sequence},
 };
 
 pub(super) fn definitions() -> Vec<Definition> {
@@ -91,7 +91,7 @@ fn require(call: &Call<'_>, sequence: &SequenceEntry, any: &[Privilege]) -> Resu
     if any.iter().any(may) {
         return Ok(());
     }
-    Err(crate::ddl::denied("sequence", &sequence.name))
+    Err(aerostat_catalog::ddl::denied("sequence", &sequence.name))
 }
 
 fn next(call: &Call<'_>, checks_rights: bool) -> Result<Cell, SqlError> {

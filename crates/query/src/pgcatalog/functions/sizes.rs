@@ -1,12 +1,12 @@
 //! How large things are.
 
+use aerostat_catalog::{DatabaseRecord, NodeRecord};
 use aerostat_types::{ByteSize, ErrorKind, SqlError};
 
 use super::{
     super::{CatalogView, cell::Cell, rights::is_granted},
     Call, Definition, Reg, function,
 };
-use crate::catalog::node::{DatabaseRecord, NodeRecord};
 
 pub(super) fn definitions() -> Vec<Definition> {
     vec![
@@ -88,7 +88,7 @@ fn database(call: &Call<'_>) -> Result<Cell, SqlError> {
     if let Some(database) = node.databases.get(&name)
         && !may_see(call.view, database)
     {
-        return Err(crate::ddl::denied("database", &name));
+        return Err(aerostat_catalog::ddl::denied("database", &name));
     }
     match call.view.facts.database_bytes(&name) {
         Some(bytes) => Ok(bytes.into()),

@@ -1,15 +1,13 @@
 //! Aerostat's own system views: what tables and tenants take.
 
+use aerostat_catalog::TableEntry;
 use aerostat_sql::{
     grants::{PredefinedRole, Privilege},
     names::AEROSTAT,
 };
 
 use super::{super::cell::Rows, Builder};
-use crate::{
-    catalog::TableEntry,
-    pgcatalog::{CatalogView, classes::Class},
-};
+use crate::pgcatalog::{CatalogView, classes::Class};
 
 pub(super) const BUILDERS: [(&str, &str, Builder); 6] = [
     (AEROSTAT, "tables", tables),

@@ -3,6 +3,7 @@
 
 use std::{borrow::Cow, collections::BTreeSet};
 
+use aerostat_catalog::{IndexEntry, TableEntry};
 use aerostat_sql::{deferral::Deferral, names::PG_CATALOG};
 use aerostat_types::{Column, IndexKind, Layout, SqlType};
 
@@ -15,10 +16,7 @@ use super::{
     Builder,
     extension::{EXTENSION_COMMENT, EXTENSION_OID, PG_EXTENSION},
 };
-use crate::{
-    catalog::{IndexEntry, TableEntry},
-    pgcatalog::CatalogView,
-};
+use crate::pgcatalog::CatalogView;
 
 pub(super) const BUILDERS: [(&str, &str, Builder); 10] = [
     (PG_CATALOG, "pg_namespace", namespaces),

@@ -1,5 +1,6 @@
 //! The standard's views of constraints. Each shows those of tables that the role may use.
 
+use aerostat_catalog::{ForeignKey, TableEntry};
 use aerostat_sql::{deferral::Deferral, names::INFORMATION_SCHEMA};
 
 use super::{
@@ -11,10 +12,7 @@ use super::{
     Builder,
     information::{catalog, usable, yes},
 };
-use crate::{
-    catalog::{ForeignKey, TableEntry},
-    pgcatalog::CatalogView,
-};
+use crate::pgcatalog::CatalogView;
 
 pub(super) const BUILDERS: [(&str, &str, Builder); 6] = [
     (INFORMATION_SCHEMA, "table_constraints", table_constraints),

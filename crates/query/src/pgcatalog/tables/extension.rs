@@ -4,13 +4,11 @@
 //! `pg_dump` writes whatever is in a schema of a name that it does not know. What belongs to an
 //! extension that is built in, and rights that are as they were at first, it leaves out.
 
+use aerostat_catalog::{AEROSTAT_OID, INFORMATION_SCHEMA_OID, PG_CATALOG_OID};
 use aerostat_sql::names::{AEROSTAT, INFORMATION_SCHEMA, PG_CATALOG};
 
 use super::{super::cell::Rows, Builder, PG_CLASS, classes::PG_NAMESPACE};
-use crate::{
-    catalog::{AEROSTAT_OID, INFORMATION_SCHEMA_OID, PG_CATALOG_OID},
-    pgcatalog::CatalogView,
-};
+use crate::pgcatalog::CatalogView;
 
 pub(super) const BUILDERS: [(&str, &str, Builder); 2] = [
     (PG_CATALOG, "pg_extension", extensions),

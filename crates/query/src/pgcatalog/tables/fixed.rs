@@ -1,6 +1,7 @@
 //! What is the same in every database: types, functions, operators, casts,
 //! access methods, languages, collations.
 
+use aerostat_catalog::PG_CATALOG_OID;
 use aerostat_sql::names::PG_CATALOG;
 use aerostat_types::KeywordCategory;
 
@@ -12,7 +13,7 @@ use super::{
     },
     BTREE, Builder, HASH, HEAP,
 };
-use crate::{catalog::PG_CATALOG_OID, pgcatalog::CatalogView};
+use crate::pgcatalog::CatalogView;
 
 pub(super) const BUILDERS: [(&str, &str, Builder); 13] = [
     (PG_CATALOG, "pg_type", pg_types),

@@ -1,5 +1,6 @@
 //! The standard's information schema. Each view shows what the role may use, as the standard asks.
 
+use aerostat_catalog::{PUBLIC, sequence::Definition};
 use aerostat_sql::names::{INFORMATION_SCHEMA, PG_CATALOG};
 use aerostat_types::SqlType;
 
@@ -14,7 +15,7 @@ use super::{
     },
     Builder,
 };
-use crate::{catalog::PUBLIC, pgcatalog::CatalogView, sequence::Definition};
+use crate::pgcatalog::CatalogView;
 
 pub(super) const BUILDERS: [(&str, &str, Builder); 12] = [
     (

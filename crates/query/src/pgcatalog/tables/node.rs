@@ -1,5 +1,6 @@
 //! What belongs to the node: databases, roles, settings, sessions.
 
+use aerostat_catalog::RoleRecord;
 use aerostat_sql::names::PG_CATALOG;
 
 use super::{
@@ -9,7 +10,7 @@ use super::{
     },
     Builder,
 };
-use crate::{catalog::node::RoleRecord, pgcatalog::CatalogView};
+use crate::pgcatalog::CatalogView;
 
 pub(super) const BUILDERS: [(&str, &str, Builder); 15] = [
     (PG_CATALOG, "pg_database", databases),

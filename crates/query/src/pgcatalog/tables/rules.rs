@@ -1,13 +1,14 @@
 //! The rules that PostgreSQL keeps views as, and what they depend on: tools take the order of
 //! views from there.
 
+use aerostat_catalog::ddl::relations_in;
 use aerostat_sql::names::PG_CATALOG;
 
 use super::{
     super::{cell::Rows, classes::ClassKind},
     Builder, derived_oid,
 };
-use crate::{ddl::relations_in, pgcatalog::CatalogView};
+use crate::pgcatalog::CatalogView;
 
 pub(super) const BUILDERS: [(&str, &str, Builder); 1] = [(PG_CATALOG, "pg_rewrite", rules)];
 

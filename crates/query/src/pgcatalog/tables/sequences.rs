@@ -1,5 +1,6 @@
 //! Sequences, and what depends on what because of them.
 
+use aerostat_catalog::{SequenceEntry, TableEntry};
 use aerostat_sql::{
     grants::Privilege,
     names::{INFORMATION_SCHEMA, PG_CATALOG},
@@ -14,10 +15,7 @@ use super::{
     information::{catalog, yes},
     rules,
 };
-use crate::{
-    catalog::{SequenceEntry, TableEntry},
-    pgcatalog::CatalogView,
-};
+use crate::pgcatalog::CatalogView;
 
 pub(super) const BUILDERS: [(&str, &str, Builder); 4] = [
     (PG_CATALOG, "pg_sequence", sequences),

@@ -8,6 +8,13 @@ use std::{
 };
 
 use aerostat_advice::Machine;
+use aerostat_catalog::{
+    Database, DatabaseRecord, ForeignKey, Grant, IndexEntry, Lowered, NodeRecord, OnCommit,
+    PartComments, ReferentialAction, Relation, RoleRecord, SchemaEntry, SequenceEntry, TableEntry,
+    ViewEntry,
+    admin::DatabaseState,
+    sequence::{Counter, Definition, Taken},
+};
 use aerostat_memory::Governor;
 use aerostat_sql::{deferral::Deferral, grants::Privilege};
 use aerostat_storage::{Durability, Table, TenantStore};
@@ -15,24 +22,13 @@ use aerostat_types::{
     ByteSize, CheckConstraint, Column, ErrorKind, IndexKind, Layout, SqlError, SqlType, TableId,
     TableIndex, TableSchema, TenantId,
 };
-
-use crate::{
-    admin::DatabaseState,
-    catalog::{
-        ForeignKey, Grant, IndexEntry, OnCommit, PartComments, ReferentialAction, Relation,
-        SchemaEntry, SequenceEntry, TableEntry, ViewEntry,
-        node::{Database, DatabaseRecord, Lowered, NodeRecord, RoleRecord},
-    },
-    sequence::{Counter, Definition, Taken},
-    session::Waiting,
-};
-
 use parking_lot::Mutex;
 
 use super::super::{
     CatalogView, ClassIndex, CursorDescription, Facts, FunctionDescription, FunctionKind,
     PreparedDescription, SessionDescription, Setting, Signal,
 };
+use crate::session::Waiting;
 
 /// The relations' numbers, as golden files name them.
 pub(super) const OIDS: [(&str, u32); 9] = [

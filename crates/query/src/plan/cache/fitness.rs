@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use aerostat_catalog::TableEntry;
 use aerostat_semantics::functions;
 use aerostat_types::SqlType;
 use datafusion::{
@@ -18,7 +19,6 @@ use datafusion::{
 
 use super::super::Work;
 use crate::{
-    catalog::TableEntry,
     dml::Pairs,
     pgcatalog,
     scan::{TableScanProvider, compare_op},

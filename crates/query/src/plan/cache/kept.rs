@@ -14,6 +14,7 @@
 
 use std::sync::{Arc, LazyLock, Weak};
 
+use aerostat_catalog::TableEntry;
 use aerostat_semantics::growth::planning;
 use aerostat_txn::LockMode;
 use datafusion::{
@@ -40,7 +41,6 @@ use super::{
     physical::{Fit, KeptPhysical},
 };
 use crate::{
-    catalog::TableEntry,
     dml::{BoundDml, Pairs},
     error::external,
     scan::{TableScanProvider, conditions::Compared},

@@ -34,13 +34,14 @@ use std::{
     },
 };
 
+use aerostat_catalog::NodeRecord;
 use aerostat_memory::{Budget, Reservation};
 use aerostat_sql::statement::{Source, Statement, StatementKind};
 use datafusion::sql::sqlparser::ast;
 use parking_lot::Mutex;
 
 use super::StatementContext;
-use crate::{api::ParameterType, catalog::node::NodeRecord};
+use crate::api::ParameterType;
 
 pub(crate) use fitness::{Fitness, examine};
 pub(crate) use kept::{KeptPlan, Stage, attached, detached, known, opened, optimize_for_values};

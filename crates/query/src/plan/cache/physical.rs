@@ -24,6 +24,7 @@ use std::{
     sync::{Arc, Weak},
 };
 
+use aerostat_catalog::TableEntry;
 use datafusion::{
     common::{ParamValues, Result, tree_node::TreeNodeRecursion},
     datasource::source::DataSourceExec,
@@ -48,7 +49,6 @@ use datafusion::{
 use super::kept::{COLUMN_BYTES, bytes_of, internal, known};
 use crate::{
     api::ColumnDescription,
-    catalog::TableEntry,
     plan::{PiecesExec, StatementContext},
     scan::{KeptScan, TableScan, conditions::Compared},
     star::{KeptStar, StarJoinExec, StarJoins},

@@ -2,6 +2,7 @@
 
 use std::{mem, sync::Arc};
 
+use aerostat_catalog::{Relation, ViewEntry};
 use aerostat_sql::{
     grants::Privilege,
     names::folded,
@@ -32,7 +33,6 @@ use super::{
     hidden,
 };
 use crate::{
-    catalog::{Relation, ViewEntry},
     error::from_datafusion,
     scan::{TableScanProvider, locked::Mark},
 };

@@ -1,6 +1,6 @@
 //! Which tables the fast path knows all about.
 
-use crate::catalog::{CatalogState, TableEntry};
+use aerostat_catalog::{CatalogState, TableEntry};
 
 /// Whether the fast path knows all that is said of a table here: a new part of its entry
 /// must be thought about. Writes that foreign keys or deferrable indexes ask for more are the

@@ -2,13 +2,12 @@
 
 use std::{fmt, sync::Arc};
 
-use aerostat_fast::Numbers;
-use parking_lot::Mutex;
-
-use crate::{
-    catalog::SequenceEntry,
+use aerostat_catalog::{
+    SequenceEntry,
     sequence::{Before, Position, Taken},
 };
+use aerostat_fast::Numbers;
+use parking_lot::Mutex;
 
 /// The sequences of a program, and where the session notes what it takes of them.
 pub(super) struct Sequences {

@@ -1,0 +1,295 @@
+//! BACKUP DATABASE and RESTORE DATABASE.
+//!
+//! A backup is written by the server, into a folder of its machine or to an object store,
+//! while clients go on. A restore makes a database of its own beside the others; nobody can
+//! connect to it before it is whole.
+
+use std::{
+    sync::Arc,
+    time::{Duration, UNIX_EPOCH},
+};
+
+use aerostat_api::{Notice, NoticeSeverity};
+use aerostat_sql::utility::RestorePoint;
+use aerostat_storage::{
+    Durability,
+    backup::{BackupError, BackupInfo, BackupSource, FolderSource, Restore, Until, restore},
+};
+use aerostat_txn::CancelToken;
+use aerostat_types::{CommitTs, ErrorKind, SqlError, TenantId, Zone, text::parse_timestamptz};
+
+use super::{
+    database::duplicate,
+    node::{Node, allocate_oid},
+    stoppable::Stoppable,
+};
+use crate::{
+    actor::Actor,
+    ddl::CommandResult,
+    failure::{canceled, causes, from_storage},
+    state::{DatabaseRecord, Lowered},
+};
+
+/// What RESTORE DATABASE says.
+pub struct RestoreRequest<'a> {
+    /// The new database's name.
+    pub database: &'a str,
+    /// Where the backup is.
+    pub from: &'a str,
+    /// Where the log after it is; if nothing is given, where the node knows of.
+    pub logs: &'a [String],
+    /// How far to go.
+    pub until: Option<&'a RestorePoint>,
+    /// The session's time zone.
+    pub zone: Zone,
+    /// Cancelled with the statement.
+    pub cancel: &'a CancelToken,
+}
+
+impl Node {
+    /// BACKUP DATABASE, as of now.
+    ///
+    /// # Errors
+    /// Only superusers may: the server writes with its own rights. The database is not there;
+    /// the place is not empty or cannot be written; the statement was cancelled. Nothing is
+    /// left of the backup then.
+    pub fn back_up(
+        &self,
+        actor: &Actor,
+        name: &str,
+        to: &str,
+        base: Option<&str>,
+        cancel: &CancelToken,
+    ) -> Result<CommandResult, SqlError> {
+        require_superuser(actor, "back up a database")?;
+        let database = self.find_database(name)?;
+        let sink = self.places.for_backup(to, base).map_err(from_backup)?;
+        let sink = Stoppable {
+            place: &*sink,
+            cancel,
+        };
+        let info = database.store.backup(name, &sink);
+        let info = info.map_err(|error| from_stoppable(error, cancel))?;
+        Ok(CommandResult::new("BACKUP").with_notices(vec![told(
+            format!("backup of database \"{name}\" at commit {}", info.at),
+            &info,
+        )]))
+    }
+
+    /// RESTORE DATABASE.
+    ///
+    /// # Errors
+    /// Only superusers may; the name is taken; the backup or its log is missing, damaged, or
+    /// does not reach the point; no files or memory for the new database. There is no
+    /// database of that name then.
+    pub fn restore(
+        &self,
+        actor: &Actor,
+        request: &RestoreRequest<'_>,
+    ) -> Result<CommandResult, SqlError> {
+        require_superuser(actor, "restore a database")?;
+        let until = request
+            .until
+            .map(|point| until(point, request.zone))
+            .transpose()?;
+        let cancel = request.cancel;
+        let backup = self.places.source(request.from).map_err(from_backup)?;
+        let backup = Stoppable {
+            place: &*backup,
+            cancel,
+        };
+        let info = BackupInfo::read(&backup).map_err(|error| from_stoppable(error, cancel))?;
+        let logs = self.logs_after(&info, request, until.is_some())?;
+        let logs: Vec<Stoppable<'_, dyn BackupSource>> = logs
+            .iter()
+            .map(|log| Stoppable {
+                place: &**log,
+                cancel,
+            })
+            .collect();
+        let logs: Vec<&dyn BackupSource> = logs.iter().map(|log| log as _).collect();
+
+        // Its number, so that its files are in nobody's way.
+        let oid = self.change(|record| {
+            if record.databases.contains_key(request.database) {
+                return Err(duplicate(request.database));
+            }
+            allocate_oid(record)
+        })?;
+        let id = TenantId(oid);
+        let what = Restore {
+            backup: &backup,
+            logs: &logs,
+            until,
+        };
+        let restored = restore(&what, id, &self.folder_of(id))
+            .map_err(|error| from_stoppable(error, cancel))?;
+        let entry = DatabaseRecord {
+            oid,
+            owner: actor.role.clone(),
+            memory_max: None,
+            connection_limit: -1,
+            connect: Vec::new(),
+            create: Vec::new(),
+            comment: None,
+            durability: Durability::default(),
+            lowered: Lowered::default(),
+            log_archive: None,
+        };
+        let shown = self
+            .opened(request.database, &entry)
+            .and_then(|opened| self.show_restored(request.database, entry, opened));
+        if shown.is_err()
+            && let Err(error) = self.remove_files(id)
+        {
+            tracing::warn!(%error, tenant = %id, "the files of a restore stay until a restart");
+        }
+        shown?;
+        Ok(CommandResult::new("RESTORE").with_notices(vec![told(
+            format!(
+                "database \"{}\" is what \"{}\" was at commit {}",
+                request.database, info.database, restored.at
+            ),
+            &info,
+        )]))
+    }
+
+    fn show_restored(
+        &self,
+        name: &str,
+        entry: DatabaseRecord,
+        opened: Arc<crate::state::Database>,
+    ) -> Result<(), SqlError> {
+        self.change_databases(
+            |record, _| {
+                // Somebody may have taken the name meanwhile.
+                if record.databases.contains_key(name) {
+                    return Err(duplicate(name));
+                }
+                record.databases.insert(name.to_owned(), entry);
+                Ok(opened)
+            },
+            |mut databases, opened| {
+                databases.insert(name.to_owned(), opened);
+            },
+        )
+    }
+
+    /// Where the log after the backup is: as the statement says, else, if it asks for a
+    /// point after the backup, the archive and the log of the database it is of.
+    fn logs_after(
+        &self,
+        info: &BackupInfo,
+        request: &RestoreRequest<'_>,
+        beyond: bool,
+    ) -> Result<Vec<Box<dyn BackupSource>>, SqlError> {
+        if !request.logs.is_empty() {
+            let places = request.logs.iter().map(|log| self.places.source(log));
+            return places.collect::<Result<_, _>>().map_err(from_backup);
+        }
+        if !beyond {
+            return Ok(Vec::new());
+        }
+        let record = self.record();
+        let origin = record
+            .databases
+            .iter()
+            .find(|(_, entry)| entry.oid == info.tenant.0);
+        let Some((name, entry)) = origin else {
+            return Ok(Vec::new());
+        };
+        // What is committed by now is in complete files then.
+        if let Some(database) = self.database(name) {
+            database.store.archive_log().map_err(from_backup)?;
+        }
+        let archive = entry.log_archive.iter();
+        let mut logs = archive
+            .map(|archive| self.places.source(archive))
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(from_backup)?;
+        let own = self.folder_of(info.tenant).join("log");
+        logs.push(Box::new(FolderSource::new(&own)));
+        Ok(logs)
+    }
+}
+
+fn told(message: String, info: &BackupInfo) -> Notice {
+    let mut notice = Notice::new(NoticeSeverity::Info, message);
+    notice.detail = Some(format!(
+        "{} rows, {} files, {} bytes.",
+        info.rows,
+        info.files.len(),
+        info.bytes
+    ));
+    notice
+}
+
+fn require_superuser(actor: &Actor, what: &str) -> Result<(), SqlError> {
+    if actor.superuser {
+        return Ok(());
+    }
+    Err(SqlError::new(
+        ErrorKind::InsufficientPrivilege,
+        format!("must be superuser to {what}"),
+    )
+    .with_hint("The server reads or writes files with its own rights."))
+}
+
+fn until(point: &RestorePoint, zone: Zone) -> Result<Until, SqlError> {
+    match point {
+        RestorePoint::Commit(number) => Ok(Until::Commit(CommitTs(*number))),
+        RestorePoint::Time(text) => {
+            let micros = parse_timestamptz(text, &zone)?;
+            let since = u64::try_from(micros).map_err(|_| {
+                SqlError::new(
+                    ErrorKind::InvalidParameterValue,
+                    format!("there was no backup at {text}"),
+                )
+            })?;
+            Ok(Until::Time(UNIX_EPOCH + Duration::from_micros(since)))
+        }
+    }
+}
+
+/// The error of reading or writing that a cancelled statement stops.
+fn from_stoppable(error: BackupError, cancel: &CancelToken) -> SqlError {
+    if cancel.is_cancelled() {
+        return canceled();
+    }
+    from_backup(error)
+}
+
+pub(super) fn from_backup(error: BackupError) -> SqlError {
+    let message = error.to_string();
+    let (kind, hint) = match error {
+        BackupError::Storage(error) => return from_storage(error),
+        BackupError::NotDurable => (ErrorKind::ObjectNotInPrerequisiteState, None),
+        BackupError::NotEmpty { .. } => (
+            ErrorKind::InvalidParameterValue,
+            Some("Name a place where nothing is yet."),
+        ),
+        BackupError::NotAPlace { .. } => (
+            ErrorKind::InvalidParameterValue,
+            Some("Name an absolute path of the server's machine, or the URL of an object store."),
+        ),
+        BackupError::BeforeBackup { .. } => (
+            ErrorKind::InvalidParameterValue,
+            Some("Use an earlier backup."),
+        ),
+        BackupError::BeyondLog { .. } | BackupError::LogMissing { .. } => (
+            ErrorKind::InvalidParameterValue,
+            Some("Name the places with the log files after the backup: RESTORE … LOG 'place'."),
+        ),
+        BackupError::NotABackup => (ErrorKind::InvalidParameterValue, None),
+        _ => (ErrorKind::IoError, None),
+    };
+    let detail = causes(&error);
+    let mut error = SqlError::new(kind, message);
+    if !detail.is_empty() {
+        error = error.with_detail(detail);
+    }
+    match hint {
+        Some(hint) => error.with_hint(hint),
+        None => error,
+    }
+}

@@ -1,0 +1,148 @@
+//! Who is connected: the rights and limits that a session must pass, and the counts of those that did.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, atomic::Ordering},
+};
+
+use aerostat_types::{ErrorKind, SqlError};
+use parking_lot::Mutex;
+
+use super::node::{Node, undefined_database};
+use crate::state::{Database, DatabaseRecord, NodeRecord, PUBLIC};
+
+/// Connections by role. Those by database are counted in [`Database`].
+#[derive(Default)]
+pub(super) struct Counts {
+    roles: Mutex<HashMap<String, i64>>,
+}
+
+impl Counts {
+    pub(super) fn of_role(&self, role: &str) -> i64 {
+        self.roles.lock().get(role).copied().unwrap_or(0)
+    }
+}
+
+/// A session's place in its database. Dropping it is disconnecting.
+pub struct Connection {
+    counts: Arc<Counts>,
+    database: Arc<Database>,
+    role: String,
+}
+
+impl Connection {
+    /// The database.
+    pub fn database(&self) -> &Arc<Database> {
+        &self.database
+    }
+
+    /// The role that connected.
+    pub fn role(&self) -> &str {
+        &self.role
+    }
+}
+
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connection")
+            .field("role", &self.role)
+            .field("database", &self.database.id)
+            .finish()
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        let mut roles = self.counts.roles.lock();
+        if let Some(count) = roles.get_mut(&self.role) {
+            *count -= 1;
+            if *count == 0 {
+                roles.remove(&self.role);
+            }
+        }
+        self.database.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Node {
+    /// Connects a role, which has proved who it is, to a database. The
+    /// connection counts until it is dropped, and keeps the database from being dropped.
+    ///
+    /// # Errors
+    /// `InvalidAuthorization` for a role that is not there or has no LOGIN,
+    /// `InvalidCatalogName`, `InsufficientPrivilege` without CONNECT,
+    /// `TooManyConnections` at a limit, which superusers pass.
+    pub fn connect(&self, role: &str, database: &str) -> Result<Connection, SqlError> {
+        self.with_databases(|databases, record| {
+            let refused = |message: String| SqlError::new(ErrorKind::InvalidAuthorization, message);
+            let rights = record
+                .roles
+                .get(role)
+                .ok_or_else(|| refused(format!("role \"{role}\" does not exist")))?;
+            if !rights.login {
+                return Err(refused(format!(
+                    "role \"{role}\" is not permitted to log in"
+                )));
+            }
+            let Some(entry) = record.databases.get(database) else {
+                return Err(undefined_database(database));
+            };
+            if !may_connect(record, role, entry) {
+                return Err(SqlError::new(
+                    ErrorKind::InsufficientPrivilege,
+                    format!("permission denied for database \"{database}\""),
+                )
+                .with_detail("User does not have CONNECT privilege."));
+            }
+            let open = databases.find(database)?;
+            // Held over check and count, so that two sessions cannot both take the last place.
+            let mut roles = self.counts.roles.lock();
+            let of_role = roles.get(role).copied().unwrap_or(0);
+            if !rights.superuser {
+                check_limit(rights.connection_limit, of_role, || {
+                    format!("role \"{role}\"")
+                })?;
+                check_limit(entry.connections_max(), open.connection_count(), || {
+                    format!("database \"{database}\"")
+                })?;
+            }
+            *roles.entry(role.to_owned()).or_default() += 1;
+            open.connections.fetch_add(1, Ordering::Relaxed);
+            Ok(Connection {
+                counts: Arc::clone(&self.counts),
+                database: Arc::clone(open),
+                role: role.to_owned(),
+            })
+        })
+    }
+
+    /// Whether the role may connect to the database.
+    pub fn may_connect(&self, role: &str, database: &str) -> bool {
+        let record = self.record();
+        record
+            .databases
+            .get(database)
+            .is_some_and(|entry| may_connect(&record, role, entry))
+    }
+}
+
+fn check_limit(limit: i32, count: i64, what: impl FnOnce() -> String) -> Result<(), SqlError> {
+    if limit < 0 || count < i64::from(limit) {
+        return Ok(());
+    }
+    Err(SqlError::new(
+        ErrorKind::TooManyConnections,
+        format!("too many connections for {}", what()),
+    ))
+}
+
+fn may_connect(record: &NodeRecord, role: &str, database: &DatabaseRecord) -> bool {
+    record.roles.get(role).is_some_and(|rights| {
+        rights.superuser
+            || database.owner == role
+            || database
+                .connect
+                .iter()
+                .any(|grantee| grantee == role || grantee == PUBLIC)
+    })
+}

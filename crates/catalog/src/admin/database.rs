@@ -1,0 +1,412 @@
+//! CREATE, ALTER and DROP DATABASE.
+
+use std::{
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use aerostat_api::{Notice, NoticeSeverity};
+use aerostat_sql::{
+    grants::PredefinedRole,
+    utility::{DatabaseChange, DatabaseCommand, DatabaseOptions, RoleName},
+};
+use aerostat_storage::backup::{BackupSink, Places};
+use aerostat_txn::CancelToken;
+use aerostat_types::{ErrorKind, SqlError, TenantId};
+
+use super::{
+    backup::from_backup,
+    limits::{self, Limits},
+    node::{Node, allocate_oid, role_in, undefined_database},
+};
+use crate::{
+    actor::Actor,
+    ddl::CommandResult,
+    failure::canceled,
+    state::{Database, DatabaseRecord, Lowered, NodeRecord, PUBLIC},
+};
+
+/// How long sessions of a database that is to be dropped or renamed get to end, as in
+/// PostgreSQL: one whose client has gone a moment ago may not have.
+const DISCONNECT_WAIT: Duration = Duration::from_secs(5);
+
+/// How often it is looked whether they have.
+const DISCONNECT_LOOK: Duration = Duration::from_millis(20);
+
+impl Node {
+    /// Runs CREATE, ALTER or DROP DATABASE for a session of the database `current`. May wait
+    /// some seconds for other sessions to end, or until it is cancelled.
+    ///
+    /// # Errors
+    /// As PostgreSQL: names, rights, sessions that are connected; `IoError` when it cannot be stored.
+    pub fn execute_database(
+        &self,
+        actor: &Actor,
+        current: &Database,
+        command: &DatabaseCommand,
+        cancel: &CancelToken,
+    ) -> Result<CommandResult, SqlError> {
+        let done = CommandResult::new(command.tag());
+        match command {
+            DatabaseCommand::Create {
+                name,
+                owner,
+                options,
+            } => {
+                self.create_database(actor, current, name, owner.as_ref(), options)?;
+            }
+            DatabaseCommand::Alter {
+                name,
+                change: DatabaseChange::Rename(to),
+            } => {
+                self.await_disconnects(actor, current, name, cancel)?;
+                self.rename_database(actor, current, name, to)?;
+            }
+            DatabaseCommand::Alter {
+                name,
+                change: DatabaseChange::Owner(to),
+            } => {
+                self.give_database(actor, name, to)?;
+            }
+            DatabaseCommand::Alter {
+                name,
+                change: DatabaseChange::Options(options),
+            } => {
+                self.limit_database(actor, name, options)?;
+            }
+            DatabaseCommand::Drop {
+                name,
+                if_exists,
+                force,
+            } => match self
+                .await_disconnects(actor, current, name, cancel)
+                .and_then(|()| self.drop_database(actor, current, name, *force))
+            {
+                Err(error) if *if_exists && error.kind == ErrorKind::InvalidCatalogName => {
+                    let message = format!("{}, skipping", error.message);
+                    return Ok(
+                        done.with_notices(vec![Notice::new(NoticeSeverity::Notice, message)])
+                    );
+                }
+                result => result?,
+            },
+        }
+        Ok(done)
+    }
+
+    /// Waits for the sessions of somebody's own other database to end, but not for ever.
+    fn await_disconnects(
+        &self,
+        actor: &Actor,
+        current: &Database,
+        name: &str,
+        cancel: &CancelToken,
+    ) -> Result<(), SqlError> {
+        let record = self.record();
+        let owns = |entry: &DatabaseRecord| actor.owns(&entry.owner);
+        let is_own = record.databases.get(name).is_some_and(owns);
+        let Some(database) = self.database(name).filter(|_| is_own) else {
+            return Ok(());
+        };
+        let deadline = Instant::now() + DISCONNECT_WAIT;
+        while database.id != current.id
+            && database.connection_count() > 0
+            && Instant::now() < deadline
+        {
+            if cancel.is_cancelled() {
+                return Err(canceled());
+            }
+            thread::sleep(DISCONNECT_LOOK);
+        }
+        Ok(())
+    }
+
+    fn create_database(
+        &self,
+        actor: &Actor,
+        current: &Database,
+        name: &str,
+        owner: Option<&RoleName>,
+        options: &DatabaseOptions,
+    ) -> Result<(), SqlError> {
+        self.change_databases(
+            |record, _| {
+                let rights = role_in(record, &actor.role)?;
+                if !rights.superuser && !rights.create_database {
+                    return Err(denied("permission denied to create database"));
+                }
+                let owner = new_owner(record, actor, owner.unwrap_or(&RoleName::Current))?;
+                if record.databases.contains_key(name) {
+                    return Err(duplicate(name));
+                }
+                let is_operator = rights.is_member_of(PredefinedRole::AerostatOperator);
+                let given = match is_operator {
+                    true => Limits::default(),
+                    false => Limits::of(record_of(record, current)?),
+                };
+                let mut entry = DatabaseRecord {
+                    oid: allocate_oid(record)?,
+                    owner,
+                    memory_max: given.memory_max,
+                    connection_limit: given.connection_limit,
+                    connect: Vec::new(),
+                    create: Vec::new(),
+                    comment: None,
+                    durability: given.durability,
+                    lowered: Lowered::default(),
+                    log_archive: archive(&*self.places, is_operator, options)?.flatten(),
+                };
+                match is_operator {
+                    true => limits::give(&mut entry, options),
+                    false => limits::lower(&mut entry, options)?,
+                }
+                let database = self.opened(name, &entry)?;
+                record.databases.insert(name.to_owned(), entry);
+                Ok(database)
+            },
+            |mut databases, database| {
+                databases.insert(name.to_owned(), database);
+            },
+        )
+    }
+
+    fn drop_database(
+        &self,
+        actor: &Actor,
+        current: &Database,
+        name: &str,
+        force: bool,
+    ) -> Result<(), SqlError> {
+        let (id, dropped) = self.change_databases(
+            |record, databases| {
+                let entry = record
+                    .databases
+                    .get(name)
+                    .ok_or_else(|| undefined_database(name))?;
+                require_owner(actor, name, entry)?;
+                let oid = entry.oid;
+                // One that could not be opened has no sessions.
+                if let Some(database) = databases.get(name) {
+                    if database.id == current.id {
+                        return Err(in_use("cannot drop the currently open database"));
+                    }
+                    require_unconnected(database, name).map_err(|error| {
+                        if force {
+                            error.with_hint("WITH (FORCE) does not end sessions; end them first.")
+                        } else {
+                            error
+                        }
+                    })?;
+                }
+                record.databases.remove(name);
+                record
+                    .dropped
+                    .retain(|oid| self.folder_of(TenantId(*oid)).exists());
+                record.dropped.insert(oid);
+                Ok(TenantId(oid))
+            },
+            |mut databases, id| (id, databases.remove(name)),
+        )?;
+        // The last reference, so its rows go here, after the locks. Files that stay
+        // because of an error go at the next start, for the record says that it was dropped.
+        drop(dropped);
+        if let Err(error) = self.remove_files(id) {
+            tracing::warn!(%error, tenant = %id, "the files of a dropped database stay until a restart");
+        }
+        Ok(())
+    }
+
+    fn rename_database(
+        &self,
+        actor: &Actor,
+        current: &Database,
+        name: &str,
+        to: &str,
+    ) -> Result<(), SqlError> {
+        self.change_databases(
+            |record, databases| {
+                let entry = record
+                    .databases
+                    .get(name)
+                    .ok_or_else(|| undefined_database(name))?;
+                require_owner(actor, name, entry)?;
+                let rights = role_in(record, &actor.role)?;
+                if !rights.superuser && !rights.create_database {
+                    return Err(denied("permission denied to rename database"));
+                }
+                if record.databases.contains_key(to) {
+                    return Err(duplicate(to));
+                }
+                let database = databases.find(name)?;
+                if database.id == current.id {
+                    return Err(SqlError::new(
+                        ErrorKind::FeatureNotSupported,
+                        "current database cannot be renamed",
+                    ));
+                }
+                require_unconnected(database, name)?;
+                if let Some(entry) = record.databases.remove(name) {
+                    record.databases.insert(to.to_owned(), entry);
+                }
+                Ok(())
+            },
+            |mut databases, ()| {
+                if let Some(database) = databases.remove(name) {
+                    to.clone_into(&mut database.name.write());
+                    databases.insert(to.to_owned(), database);
+                }
+            },
+        )
+    }
+
+    fn give_database(&self, actor: &Actor, name: &str, to: &RoleName) -> Result<(), SqlError> {
+        self.change_databases(
+            |record, databases| {
+                let owner = new_owner(record, actor, to)?;
+                let entry = record
+                    .databases
+                    .get_mut(name)
+                    .ok_or_else(|| undefined_database(name))?;
+                require_owner(actor, name, entry)?;
+                // Its schema is given away with it.
+                databases.find(name)?;
+                Ok(std::mem::replace(&mut entry.owner, owner.clone())).map(|before| (before, owner))
+            },
+            |databases, (before, owner)| match databases.get(name) {
+                Some(database) => give_public(database, &before, &owner),
+                None => Ok(()),
+            },
+        )?
+    }
+
+    fn limit_database(
+        &self,
+        actor: &Actor,
+        name: &str,
+        options: &DatabaseOptions,
+    ) -> Result<(), SqlError> {
+        self.change_databases(
+            |record, _| {
+                let rights = role_in(record, &actor.role)?;
+                let is_operator = rights.is_member_of(PredefinedRole::AerostatOperator);
+                let entry = record
+                    .databases
+                    .get_mut(name)
+                    .ok_or_else(|| undefined_database(name))?;
+                if is_operator {
+                    limits::give(entry, options);
+                } else {
+                    require_owner(actor, name, entry)?;
+                    limits::lower(entry, options)?;
+                }
+                let mut sink = None;
+                if let Some(archive) = archive(&*self.places, is_operator, options)? {
+                    sink = Some(sink_of(&*self.places, archive.as_deref())?);
+                    entry.log_archive = archive;
+                }
+                Ok((entry.memory_ceiling(), entry.commit_durability(), sink))
+            },
+            |databases, (memory_max, durability, sink)| {
+                if let Some(database) = databases.get(name) {
+                    database.store.budget().set_max(memory_max);
+                    database.store.set_durability(durability);
+                    if let Some(sink) = sink {
+                        database.store.archive_log_to(sink);
+                    }
+                }
+            },
+        )
+    }
+}
+
+/// The record of a database that is open.
+fn record_of<'r>(
+    record: &'r NodeRecord,
+    database: &Database,
+) -> Result<&'r DatabaseRecord, SqlError> {
+    let name = database.name.read();
+    let entry = record.databases.get(&*name);
+    entry.ok_or_else(|| undefined_database(&name))
+}
+
+/// What the options say of the log's archive. The server writes there, so only operators choose.
+fn archive(
+    places: &dyn Places,
+    is_operator: bool,
+    options: &DatabaseOptions,
+) -> Result<Option<Option<String>>, SqlError> {
+    if options.log_archive.is_some() && !is_operator {
+        return Err(denied("permission denied to set log_archive").with_detail(
+            "Only superusers and members of aerostat_operator choose where the server writes.",
+        ));
+    }
+    if let Some(Some(text)) = &options.log_archive {
+        places.check(text).map_err(from_backup)?;
+    }
+    Ok(options.log_archive.clone())
+}
+
+fn sink_of(
+    places: &dyn Places,
+    archive: Option<&str>,
+) -> Result<Option<Arc<dyn BackupSink>>, SqlError> {
+    let sink = archive.map(|text| places.for_archive(text)).transpose();
+    sink.map_err(from_backup)
+}
+
+/// The schema `public` belongs to the database's owner.
+fn give_public(database: &Arc<Database>, before: &str, owner: &str) -> Result<(), SqlError> {
+    database.define(|draft| {
+        let mut change = draft.change()?;
+        if let Ok(public) = change.state.schema_mut(PUBLIC)
+            && public.owner == before
+        {
+            owner.clone_into(&mut public.owner);
+            change.publish()?;
+        }
+        Ok(())
+    })
+}
+
+fn new_owner(record: &NodeRecord, actor: &Actor, owner: &RoleName) -> Result<String, SqlError> {
+    actor.new_owner(owner, &|name| record.roles.contains_key(name))
+}
+
+pub(super) fn require_owner(
+    actor: &Actor,
+    name: &str,
+    entry: &DatabaseRecord,
+) -> Result<(), SqlError> {
+    if actor.owns(&entry.owner) {
+        return Ok(());
+    }
+    Err(denied(&format!("must be owner of database {name}")))
+}
+
+fn require_unconnected(database: &Arc<Database>, name: &str) -> Result<(), SqlError> {
+    let detail = match database.connection_count() {
+        ..=0 => return Ok(()),
+        1 => "There is 1 other session using the database.".to_owned(),
+        count => format!("There are {count} other sessions using the database."),
+    };
+    Err(in_use(&format!(
+        "database \"{name}\" is being accessed by other users"
+    ))
+    .with_detail(detail))
+}
+
+pub(super) fn duplicate(name: &str) -> SqlError {
+    SqlError::new(
+        ErrorKind::DuplicateDatabase,
+        format!("database \"{name}\" already exists"),
+    )
+}
+
+fn in_use(message: &str) -> SqlError {
+    SqlError::new(ErrorKind::ObjectInUse, message)
+}
+
+fn denied(message: &str) -> SqlError {
+    SqlError::new(ErrorKind::InsufficientPrivilege, message)
+}

@@ -1,0 +1,647 @@
+//! The node's record and its open databases, and how a change is made to both.
+
+use std::{
+    collections::BTreeSet,
+    fs, io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use aerostat_api::RoleInfo;
+use aerostat_memory::Governor;
+use aerostat_sql::grants::PredefinedRole;
+use aerostat_storage::{
+    DataFolder, Durability, MetaError, MetaFile, MetaStore, OpenOptions, RecoverError,
+    StorageError, Swapped, TenantStore, Version,
+    backup::{BackupError, Places},
+    make_folder, repair,
+};
+use aerostat_types::{ErrorKind, SqlError, TenantId};
+use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
+use thiserror::Error;
+
+use super::{
+    connection::Counts,
+    databases::{Databases, Unopened},
+};
+use crate::{
+    actor::Actor,
+    admin::DatabaseState,
+    ddl,
+    state::{
+        Database, DatabaseRecord, FIRST_USER_OID, Lowered, NodeRecord, PUBLIC, RecordError,
+        RoleRecord, undefined_role,
+    },
+};
+
+/// The superuser and the database that a new node begins with.
+pub const BOOTSTRAP: &str = "aerostat";
+
+/// The database that tools connect to when they are to make or drop another. A new node begins
+/// with it; it may be dropped.
+const MAINTENANCE: &str = "postgres";
+
+/// The OID of that database, as in PostgreSQL.
+const MAINTENANCE_OID: u32 = 5;
+
+/// The OID of the superuser that a new node begins with, as in PostgreSQL.
+pub(super) const BOOTSTRAP_OID: u32 = 10;
+
+/// Why a node cannot be opened.
+#[derive(Debug, Error)]
+pub enum NodeError {
+    /// The data folder cannot be used.
+    #[error("cannot open the data folder")]
+    Meta(#[from] MetaError),
+    /// There are databases and no catalogue that names them.
+    #[error(
+        "the catalogue is missing from {}, which has databases; put catalog.json back from a copy of the folder",
+        path.display()
+    )]
+    NoCatalog {
+        /// The data folder.
+        path: PathBuf,
+    },
+    /// What a dropped database left behind cannot be removed, or what nobody knows cannot be
+    /// set aside.
+    #[error("cannot remove or use {}", path.display())]
+    Remove {
+        /// The folder.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// There is no such database to repair.
+    #[error("database \"{name}\" does not exist")]
+    NoDatabase {
+        /// The name.
+        name: String,
+    },
+    /// A repair cannot copy or exchange folders.
+    #[error("cannot repair in {}", path.display())]
+    Repair {
+        /// The folder.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Why one database could not be opened.
+#[derive(Debug, Error)]
+pub(super) enum OpenError {
+    /// Its log or checkpoint cannot be read or written, or is damaged.
+    #[error(transparent)]
+    Recover(#[from] RecoverError),
+    /// What it does not need any more could not be dropped.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// Its catalogue cannot be made of what the log holds.
+    #[error(transparent)]
+    Catalog(#[from] RecordError),
+    /// Its folder is not there, or its log is not in it.
+    #[error("{} is missing", path.display())]
+    Missing {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The archive of its log cannot be used.
+    #[error("the archive of its log cannot be used")]
+    Archive(#[from] BackupError),
+}
+
+/// The folder in the data folder that has one folder for each database, named by its OID.
+const TENANTS: &str = "tenants";
+
+/// The folder in the data folder for databases' folders that no record names: they are moved
+/// there, and nobody removes them but the operator.
+const UNCLAIMED: &str = "unclaimed";
+
+/// The node's roles and databases. Locks are taken in the order of the fields.
+pub struct Node {
+    /// The record's version in the store. Held while a change is made, stored and shown.
+    changing: Mutex<Version>,
+    databases: RwLock<Databases>,
+    record: RwLock<Arc<NodeRecord>>,
+    pub(super) counts: Arc<Counts>,
+    /// Its lock is held as long as this is there.
+    data: DataFolder,
+    meta: Arc<dyn MetaStore>,
+    governor: Arc<Governor>,
+    pub(super) places: Arc<dyn Places>,
+}
+
+impl Node {
+    /// Opens the node of a data folder; makes superuser and database
+    /// [`BOOTSTRAP`], and the database `postgres`, in a new one. Every database is recovered from its log; one that cannot
+    /// be is not served, and the others are.
+    ///
+    /// # Errors
+    /// Another process has the folder, it cannot be read or written, or its catalogue is
+    /// damaged or missing.
+    pub fn open(
+        data: &Path,
+        governor: Arc<Governor>,
+        places: Arc<dyn Places>,
+    ) -> Result<Self, NodeError> {
+        let folder = DataFolder::open(data)?;
+        let meta: Arc<dyn MetaStore> = Arc::new(MetaFile::of(&folder));
+        let (version, record) = match read_record(&*meta)? {
+            Some(read) => read,
+            None => first_start(data, &*meta)?,
+        };
+        settle_folders(data, &record)?;
+        let mut databases = Databases::default();
+        for (name, entry) in &record.databases {
+            let folder = folder_of(data, TenantId(entry.oid));
+            match open_existing(&folder, &governor, &*places, name, entry) {
+                Ok(database) => databases.insert(name.clone(), database),
+                Err(error) => {
+                    tracing::error!(
+                        database = name,
+                        error = &error as &dyn std::error::Error,
+                        "the database could not be opened; the others are served"
+                    );
+                    databases.insert_unopened(name.clone(), Unopened::of(&error));
+                }
+            }
+        }
+        Ok(Self {
+            changing: Mutex::new(version),
+            databases: RwLock::new(databases),
+            record: RwLock::new(Arc::new(record)),
+            counts: Arc::default(),
+            data: folder,
+            meta,
+            governor,
+            places,
+        })
+    }
+
+    /// The roles and databases as they are now.
+    pub fn record(&self) -> Arc<NodeRecord> {
+        Arc::clone(&self.record.read())
+    }
+
+    /// Every database that is open, in order of names.
+    pub fn open_databases(&self) -> Vec<Arc<Database>> {
+        let mut open: Vec<(String, Arc<Database>)> = self
+            .databases
+            .read()
+            .open()
+            .map(|(name, database)| (name.clone(), Arc::clone(database)))
+            .collect();
+        open.sort_by(|a, b| a.0.cmp(&b.0));
+        open.into_iter().map(|(_, database)| database).collect()
+    }
+
+    /// The open database of this name.
+    pub fn database(&self, name: &str) -> Option<Arc<Database>> {
+        self.databases.read().get(name).cloned()
+    }
+
+    /// The open database of this name.
+    ///
+    /// # Errors
+    /// There is none, or it could not be opened.
+    pub(super) fn find_database(&self, name: &str) -> Result<Arc<Database>, SqlError> {
+        self.databases.read().find(name).cloned()
+    }
+
+    /// Whether a database can be used.
+    pub fn state_of(&self, name: &str) -> DatabaseState {
+        let databases = self.databases.read();
+        match databases.find(name) {
+            Err(error) => DatabaseState::Unopened(error.detail.unwrap_or(error.message)),
+            Ok(database) => match database.store.log_failure() {
+                Some(failure) => DatabaseState::ReadOnly(chain(&failure)),
+                None => DatabaseState::Open,
+            },
+        }
+    }
+
+    /// The databases that could not be opened, and why, in order of names.
+    pub fn unopened_databases(&self) -> Vec<(String, Unopened)> {
+        let databases = self.databases.read();
+        let unopened = databases.unopened();
+        let mut unopened: Vec<(String, Unopened)> = unopened
+            .map(|(name, unopened)| (name.clone(), unopened.clone()))
+            .collect();
+        unopened.sort_by(|a, b| a.0.cmp(&b.0));
+        unopened
+    }
+
+    /// Whether there is a role of this name.
+    pub fn has_role(&self, name: &str) -> bool {
+        self.record.read().roles.contains_key(name)
+    }
+
+    /// Whether the role is there and may do everything.
+    pub fn is_superuser(&self, name: &str) -> bool {
+        self.record
+            .read()
+            .roles
+            .get(name)
+            .is_some_and(|role| role.superuser)
+    }
+
+    /// Whether the role is there and may do what members of a predefined role may.
+    pub fn is_member(&self, name: &str, of: PredefinedRole) -> bool {
+        let record = self.record();
+        let role = record.roles.get(name);
+        role.is_some_and(|role| role.is_member_of(of))
+    }
+
+    /// What must be known of a role before it is let in.
+    pub fn role(&self, name: &str) -> Option<RoleInfo> {
+        let record = self.record();
+        let role = record.roles.get(name)?;
+        Some(RoleInfo {
+            name: name.to_owned(),
+            login: role.login,
+            superuser: role.superuser,
+            scram: role
+                .verifier
+                .as_deref()
+                .and_then(|verifier| verifier.parse().ok()),
+            connection_limit: u32::try_from(role.connection_limit).ok(),
+        })
+    }
+
+    /// The role's rights in the database as they are now.
+    ///
+    /// # Errors
+    /// The role or the database has been dropped since the session began.
+    pub fn actor(
+        &self,
+        role: &str,
+        database: &Database,
+        search_path: Vec<String>,
+    ) -> Result<Actor, SqlError> {
+        let record = self.record();
+        let name = database.name.read().clone();
+        let rights = role_in(&record, role)?;
+        let entry = record
+            .databases
+            .get(&name)
+            .ok_or_else(|| undefined_database(&name))?;
+        let everyone = |grantee: &String| grantee == role || grantee == PUBLIC;
+        Ok(Actor {
+            role: role.to_owned(),
+            superuser: rights.superuser,
+            database_owner: entry.owner == role,
+            create_in_database: entry.create.iter().any(everyone),
+            database: name,
+            search_path,
+            temporary: None,
+            zone: aerostat_types::Zone::UTC,
+        })
+    }
+
+    /// Looks at the open databases and the record that belongs to them.
+    pub(super) fn with_databases<T>(&self, look: impl FnOnce(&Databases, &NodeRecord) -> T) -> T {
+        let databases = self.databases.read();
+        let record = self.record();
+        look(&databases, &record)
+    }
+
+    /// Changes the record: on a copy, which is stored and then shown. With an
+    /// error from `change` or from storing, nothing has changed.
+    pub(super) fn change<T>(
+        &self,
+        change: impl FnOnce(&mut NodeRecord) -> Result<T, SqlError>,
+    ) -> Result<T, SqlError> {
+        self.change_databases(|record, _| change(record), |_, done| done)
+    }
+
+    /// Changes the record and the open databases: `change` the copy of the
+    /// record, and `show` the databases once it is stored. Nobody connects meanwhile.
+    pub(super) fn change_databases<T, D>(
+        &self,
+        change: impl FnOnce(&mut NodeRecord, &Databases) -> Result<D, SqlError>,
+        show: impl FnOnce(RwLockWriteGuard<'_, Databases>, D) -> T,
+    ) -> Result<T, SqlError> {
+        let mut version = self.changing.lock();
+        let databases = self.databases.write();
+        let before = self.record();
+        let mut record = NodeRecord::clone(&before);
+        let done = change(&mut record, &databases)?;
+        if record != *before {
+            self.persist(&mut version, &record)?;
+            *self.record.write() = Arc::new(record);
+        }
+        Ok(show(databases, done))
+    }
+
+    fn persist(&self, version: &mut Version, record: &NodeRecord) -> Result<(), SqlError> {
+        match write_record(&*self.meta, Some(*version), record) {
+            Ok(Swapped::Done(next)) => {
+                *version = next;
+                Ok(())
+            }
+            // The folder's lock keeps others from a file. Who shares a store must follow it.
+            Ok(Swapped::Lost(_)) => Err(SqlError::new(
+                ErrorKind::SerializationFailure,
+                "the node's catalogue has been changed by another node",
+            )
+            .with_hint("Restart this node, then run the statement again.")),
+            Err(error) => Err(SqlError::new(
+                ErrorKind::IoError,
+                "could not write the node's catalogue",
+            )
+            .with_detail(chain(&error))),
+        }
+    }
+
+    /// A database's files and place in memory, for a record that is about to be stored.
+    pub(super) fn opened(
+        &self,
+        name: &str,
+        entry: &DatabaseRecord,
+    ) -> Result<Arc<Database>, SqlError> {
+        let folder = self.folder_of(TenantId(entry.oid));
+        let options = OpenOptions::default();
+        open_database(&folder, &self.governor, &*self.places, name, entry, options).map_err(
+            |error| {
+                SqlError::new(ErrorKind::IoError, "could not make the database's files")
+                    .with_detail(chain(&error))
+            },
+        )
+    }
+
+    /// Where a database's files are.
+    pub(super) fn folder_of(&self, id: TenantId) -> PathBuf {
+        folder_of(self.data.path(), id)
+    }
+
+    /// Removes the files of a database that no record names any more.
+    pub(super) fn remove_files(&self, id: TenantId) -> Result<(), NodeError> {
+        remove_folder(&self.folder_of(id))
+    }
+}
+
+pub(super) fn folder_of(data: &Path, id: TenantId) -> PathBuf {
+    data.join(TENANTS).join(id.0.to_string())
+}
+
+/// Opens a database that the record names. Its log was made with it.
+pub(super) fn open_existing(
+    folder: &Path,
+    governor: &Arc<Governor>,
+    places: &dyn Places,
+    name: &str,
+    entry: &DatabaseRecord,
+) -> Result<Arc<Database>, OpenError> {
+    let log = folder.join("log");
+    if !log.is_dir() {
+        return Err(OpenError::Missing { path: log });
+    }
+    open_database(
+        folder,
+        governor,
+        places,
+        name,
+        entry,
+        OpenOptions::default(),
+    )
+}
+
+/// Opens a database in a folder, which is made if it is missing.
+pub(super) fn open_database(
+    folder: &Path,
+    governor: &Arc<Governor>,
+    places: &dyn Places,
+    name: &str,
+    entry: &DatabaseRecord,
+    mut options: OpenOptions,
+) -> Result<Arc<Database>, OpenError> {
+    let id = TenantId(entry.oid);
+    let budget = governor.budget(name, entry.memory_ceiling());
+    options.durability = entry.commit_durability();
+    let (store, recovered) = TenantStore::open(id, budget, folder, &options)?;
+    if recovered.records > 0 {
+        tracing::info!(
+            database = name,
+            records = recovered.records,
+            bytes = recovered.bytes,
+            checkpoint = recovered.checkpoint_at.0,
+            truncated_bytes = recovered.truncated_bytes,
+            seconds = recovered.duration.as_secs_f64(),
+            "recovered"
+        );
+    }
+    let database = Database::recover(id, name, &entry.owner, store, &recovered)?;
+    if let Some(archive) = &entry.log_archive {
+        let sink = places.for_archive(archive)?;
+        database.store.archive_log_to(Some(sink));
+    }
+    ddl::settle_indexes(&database.catalog.load());
+    // Tables that a statement made and did not live to publish.
+    database
+        .store
+        .retain_tables(&database.catalog.load().table_ids())?;
+    Ok(database)
+}
+
+/// Removes the folders of databases that were dropped, or never finished, when the node
+/// stopped, and sets aside those that nobody knows: a catalogue that was put back from a copy
+/// may be older than they are.
+fn settle_folders(data: &Path, record: &NodeRecord) -> Result<(), NodeError> {
+    for folder in folders_in(data)? {
+        let name = folder.file_name().unwrap_or_default().to_string_lossy();
+        // A restore that did not end leaves one with a suffix. Only folders of our naming
+        // are ours to remove.
+        if let Some(oid) = name.strip_suffix(".partial") {
+            if oid.parse::<u32>().is_ok() {
+                remove_folder(&folder)?;
+            }
+            continue;
+        }
+        let Some(oid) = number_of(&folder) else {
+            continue;
+        };
+        let known = record.databases.values().any(|entry| entry.oid == oid);
+        if known {
+            continue;
+        }
+        if record.dropped.contains(&oid) || repair::is_vacant(&folder).map_err(at(&folder))? {
+            remove_folder(&folder)?;
+        } else {
+            set_aside(data, &folder, &name)?;
+        }
+    }
+    Ok(())
+}
+
+/// The entries of the folder with the databases' folders.
+fn folders_in(data: &Path) -> Result<Vec<PathBuf>, NodeError> {
+    let tenants = data.join(TENANTS);
+    let entries = match fs::read_dir(&tenants) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(at(&tenants)(error)),
+    };
+    Ok(entries.flatten().map(|entry| entry.path()).collect())
+}
+
+/// The database whose folder it is.
+fn number_of(folder: &Path) -> Option<u32> {
+    folder.file_name()?.to_str()?.parse().ok()
+}
+
+fn set_aside(data: &Path, folder: &Path, name: &str) -> Result<(), NodeError> {
+    let unclaimed = data.join(UNCLAIMED);
+    make_folder(&unclaimed).map_err(at(&unclaimed))?;
+    let target = repair::unused_name(&unclaimed, name);
+    fs::rename(folder, &target).map_err(at(folder))?;
+    tracing::error!(
+        folder = %folder.display(), to = %target.display(),
+        "a database's folder that the catalogue does not name was set aside"
+    );
+    Ok(())
+}
+
+fn at(path: &Path) -> impl FnOnce(io::Error) -> NodeError {
+    let path = path.to_owned();
+    move |source| NodeError::Remove { path, source }
+}
+
+fn remove_folder(path: &Path) -> Result<(), NodeError> {
+    match fs::remove_dir_all(path) {
+        Err(source) if source.kind() != io::ErrorKind::NotFound => Err(NodeError::Remove {
+            path: path.to_owned(),
+            source,
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// What a folder without a catalogue begins with. Its database is made before the record
+/// says that it is there.
+fn first_start(data: &Path, meta: &dyn MetaStore) -> Result<(Version, NodeRecord), NodeError> {
+    for folder in folders_in(data)? {
+        if number_of(&folder).is_some() && !repair::is_vacant(&folder).map_err(at(&folder))? {
+            let path = data.to_owned();
+            return Err(NodeError::NoCatalog { path });
+        }
+    }
+    let record = first_record();
+    for entry in record.databases.values() {
+        let log = folder_of(data, TenantId(entry.oid)).join("log");
+        make_folder(&log).map_err(at(&log))?;
+    }
+    match write_record(meta, None, &record)? {
+        Swapped::Done(version) => Ok((version, record)),
+        // Another node was there first.
+        Swapped::Lost(_) => read_record(meta)?.ok_or_else(|| NodeError::NoCatalog {
+            path: data.to_owned(),
+        }),
+    }
+}
+
+/// The record in a store, and its version.
+///
+/// # Errors
+/// Those of the store, and what is in it is no record.
+pub(super) fn read_record(
+    meta: &dyn MetaStore,
+) -> Result<Option<(Version, NodeRecord)>, MetaError> {
+    let Some(kept) = meta.load()? else {
+        return Ok(None);
+    };
+    let record = serde_json::from_slice(&kept.document);
+    let record = record.map_err(|source| MetaError::Parse {
+        path: meta.place(),
+        source,
+    })?;
+    Ok(Some((kept.version, record)))
+}
+
+fn write_record(
+    meta: &dyn MetaStore,
+    expected: Option<Version>,
+    record: &NodeRecord,
+) -> Result<Swapped, MetaError> {
+    let document = serde_json::to_vec_pretty(record).map_err(MetaError::Encode)?;
+    meta.compare_and_swap(expected, &document)
+}
+
+fn first_record() -> NodeRecord {
+    let role = RoleRecord {
+        oid: BOOTSTRAP_OID,
+        superuser: true,
+        login: true,
+        create_database: true,
+        create_role: true,
+        connection_limit: -1,
+        verifier: None,
+        comment: None,
+        member_of: BTreeSet::new(),
+    };
+    let database = |oid, comment: Option<&str>| DatabaseRecord {
+        oid,
+        owner: BOOTSTRAP.to_owned(),
+        memory_max: None,
+        connection_limit: -1,
+        // Who makes a database has the limits of the one it is connected to, and these have none:
+        // superusers say who else comes in.
+        connect: Vec::new(),
+        create: Vec::new(),
+        comment: comment.map(str::to_owned),
+        durability: Durability::default(),
+        lowered: Lowered::default(),
+        log_archive: None,
+    };
+    let maintenance = Some("default administrative connection database");
+    NodeRecord {
+        roles: [(BOOTSTRAP.to_owned(), role)].into(),
+        databases: [
+            (BOOTSTRAP.to_owned(), database(FIRST_USER_OID, None)),
+            (
+                MAINTENANCE.to_owned(),
+                database(MAINTENANCE_OID, maintenance),
+            ),
+        ]
+        .into(),
+        next_oid: FIRST_USER_OID + 1,
+        dropped: BTreeSet::new(),
+    }
+}
+
+/// An error with those that caused it.
+pub(super) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}
+
+/// The role, which a session or a statement names.
+pub(super) fn role_in<'r>(record: &'r NodeRecord, name: &str) -> Result<&'r RoleRecord, SqlError> {
+    record.roles.get(name).ok_or_else(|| undefined_role(name))
+}
+
+pub(super) fn undefined_database(name: &str) -> SqlError {
+    SqlError::new(
+        ErrorKind::InvalidCatalogName,
+        format!("database \"{name}\" does not exist"),
+    )
+}
+
+/// A new OID of a role or database.
+pub(super) fn allocate_oid(record: &mut NodeRecord) -> Result<u32, SqlError> {
+    let oid = record.next_oid;
+    record.next_oid = oid.checked_add(1).ok_or_else(|| {
+        SqlError::new(
+            ErrorKind::ProgramLimitExceeded,
+            "the node has used up its object numbers",
+        )
+    })?;
+    Ok(oid)
+}

@@ -1,0 +1,33 @@
+//! What exists, and who may do what with it: roles and databases of a node, and inside one
+//! database its schemas, tables, views and sequences. The statements that define these are
+//! carried out here, but for what needs a planner, whom they ask by traits. Knows `sqlparser`
+//! and storage, and nothing of plans or sessions.
+//!
+//! ```text
+//!  CREATE, ALTER, DROP, GRANT ─┬─ in a database ─► ddl ───┬─► state ─► sequence, usage ─► storage
+//!                              └─ on the node ───► admin ─┘
+//! ```
+//!
+//! A database's catalogue is an immutable [`CatalogState`]; whoever reads it sees one state
+//! throughout. What a transaction defines is a [`Draft`] of the next one until it commits.
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
+
+mod actor;
+pub mod admin;
+pub mod ddl;
+pub mod failure;
+pub mod sequence;
+mod state;
+mod usage;
+
+pub use actor::Actor;
+pub use state::{
+    AEROSTAT_OID, Catalog, CatalogState, Change, Database, DatabaseRecord, Definitions, Draft,
+    FIRST_USER_OID, ForeignKey, Grant, INFORMATION_SCHEMA_OID, Identity, IndexEntry, Lowered, Mark,
+    NodeRecord, OnCommit, OwnedBy, PG_CATALOG_OID, PG_TEMP, PUBLIC, PUBLIC_OID, PartComments,
+    RecordError, ReferentialAction, Relation, RoleRecord, SEQUENCE_COLUMNS, SchemaEntry,
+    SchemaGrant, SequenceEntry, TableEntry, Temporaries, ViewEntry, is_temporary, relation_tag,
+    temporary_schema, undefined_relation, undefined_schema,
+};
+pub use usage::{RecordedScan, Usage};

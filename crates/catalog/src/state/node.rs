@@ -1,0 +1,217 @@
+//! Roles and databases of the node, kept across restarts in the data folder.
+//!
+//! A database is a tenant: it has its own catalogue, commit order and memory
+//! budget, and nothing in it is reachable from another.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
+};
+
+use aerostat_sql::grants::PredefinedRole;
+use aerostat_storage::{Durability, FreezeBacklog, Recovered, TenantStore};
+use aerostat_types::{ByteSize, ErrorKind, SqlError, TenantId};
+use parking_lot::RwLock;
+use serde::{Deserialize, Serialize};
+
+use super::{Catalog, RecordError};
+
+/// What the node keeps about roles and databases; the document in the data folder.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeRecord {
+    /// Roles by name.
+    pub roles: BTreeMap<String, RoleRecord>,
+    /// Databases by name.
+    pub databases: BTreeMap<String, DatabaseRecord>,
+    /// The next OID of a role or database.
+    pub next_oid: u32,
+    /// OIDs of databases that were dropped, whose files may be there still: no others are
+    /// removed.
+    #[serde(default)]
+    pub dropped: BTreeSet<u32>,
+}
+
+/// A role.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RoleRecord {
+    /// Its OID.
+    pub oid: u32,
+    /// May do everything.
+    pub superuser: bool,
+    /// May connect.
+    pub login: bool,
+    /// May create databases.
+    pub create_database: bool,
+    /// May create roles.
+    pub create_role: bool,
+    /// At most this many connections; −1 for no limit.
+    pub connection_limit: i32,
+    /// `SCRAM-SHA-256$<iterations>:<salt>$<StoredKey>:<ServerKey>`, as PostgreSQL stores it.
+    pub verifier: Option<String>,
+    /// Its COMMENT.
+    #[serde(default)]
+    pub comment: Option<String>,
+    /// The predefined roles that it is a member of.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub member_of: BTreeSet<PredefinedRole>,
+}
+
+impl RoleRecord {
+    /// Whether it may do what members of a predefined role may. A superuser may.
+    pub fn is_member_of(&self, role: PredefinedRole) -> bool {
+        self.superuser || self.member_of.contains(&role)
+    }
+
+    /// A predefined role as it is shown: it has none of a role's rights.
+    pub fn of_predefined(role: PredefinedRole) -> Self {
+        Self {
+            oid: role.oid(),
+            superuser: false,
+            login: false,
+            create_database: false,
+            create_role: false,
+            connection_limit: -1,
+            verifier: None,
+            comment: None,
+            member_of: BTreeSet::new(),
+        }
+    }
+}
+
+/// A database's record.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DatabaseRecord {
+    /// Its OID, also its tenant number.
+    pub oid: u32,
+    /// The role that owns it.
+    pub owner: String,
+    /// The memory ceiling that the operator gave it; `None` for the node's.
+    pub memory_max: Option<ByteSize>,
+    /// At most this many connections, as the operator said; −1 for no limit.
+    pub connection_limit: i32,
+    /// Roles with CONNECT beyond the owner; `public` stands for everyone.
+    pub connect: Vec<String>,
+    /// Roles that may make schemas in it, beyond the owner; `public` stands for everyone.
+    #[serde(default)]
+    pub create: Vec<String>,
+    /// Its COMMENT.
+    pub comment: Option<String>,
+    /// What its commits wait for at most, as the operator said.
+    #[serde(default)]
+    pub durability: Durability,
+    /// What its owner made less of that.
+    #[serde(default)]
+    pub lowered: Lowered,
+    /// The folder that its log is copied to, for restores to a point in time.
+    #[serde(default)]
+    pub log_archive: Option<String>,
+}
+
+/// The limits that a database's owner has set below the operator's; `None` where these hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Lowered {
+    /// See [`DatabaseRecord::memory_max`].
+    pub memory_max: Option<ByteSize>,
+    /// See [`DatabaseRecord::connection_limit`]; not negative.
+    pub connection_limit: Option<i32>,
+    /// See [`DatabaseRecord::durability`].
+    pub durability: Option<Durability>,
+}
+
+impl DatabaseRecord {
+    /// Its memory ceiling; `None` for the node's.
+    pub fn memory_ceiling(&self) -> Option<ByteSize> {
+        self.lowered.memory_max.or(self.memory_max)
+    }
+
+    /// At most this many connections; −1 for no limit.
+    pub fn connections_max(&self) -> i32 {
+        self.lowered
+            .connection_limit
+            .unwrap_or(self.connection_limit)
+    }
+
+    /// What its commits wait for.
+    pub fn commit_durability(&self) -> Durability {
+        self.lowered.durability.unwrap_or(self.durability)
+    }
+}
+
+/// A database that is open.
+pub struct Database {
+    /// Its tenant number, also its OID.
+    pub id: TenantId,
+    /// Its name when it was opened; renaming makes a new value.
+    pub name: RwLock<String>,
+    /// Its schemas and relations.
+    pub catalog: Catalog,
+    /// Its rows, commit order and memory budget.
+    pub store: Arc<TenantStore>,
+    /// Sessions connected now.
+    pub connections: AtomicI64,
+}
+
+impl Database {
+    /// A database without relations.
+    pub fn new(id: TenantId, name: &str, owner: &str, store: Arc<TenantStore>) -> Arc<Self> {
+        Arc::new(Self {
+            id,
+            name: RwLock::new(name.to_owned()),
+            catalog: Catalog::new(owner, None),
+            store,
+            connections: AtomicI64::new(0),
+        })
+    }
+
+    /// How far the freezer is behind, over all tables.
+    pub fn freeze_backlog(&self) -> FreezeBacklog {
+        let catalog = self.catalog.load();
+        let tables = catalog.table_entries().into_iter();
+        tables.map(|entry| entry.table.freeze_backlog()).sum()
+    }
+
+    /// A database as its log leaves it; one without relations if it is new.
+    ///
+    /// # Errors
+    /// The catalogue cannot be made of what the log holds.
+    pub fn recover(
+        id: TenantId,
+        name: &str,
+        owner: &str,
+        store: Arc<TenantStore>,
+        recovered: &Recovered,
+    ) -> Result<Arc<Self>, RecordError> {
+        let catalog = match &recovered.catalog {
+            Some(document) => Catalog::recover(document, &recovered.tables, recovered.last_table)?,
+            None => Catalog::new(owner, recovered.last_table),
+        };
+        Ok(Arc::new(Self {
+            id,
+            name: RwLock::new(name.to_owned()),
+            catalog,
+            store,
+            connections: AtomicI64::new(0),
+        }))
+    }
+
+    /// Sessions connected now.
+    pub fn connection_count(&self) -> i64 {
+        self.connections.load(Ordering::Relaxed)
+    }
+}
+
+/// The error for a role that no statement can be about.
+pub(crate) fn undefined_role(name: &str) -> SqlError {
+    if PredefinedRole::named(name).is_some() {
+        let message = format!("role \"{name}\" is predefined and can only be granted");
+        return SqlError::new(ErrorKind::ReservedName, message);
+    }
+    SqlError::new(
+        ErrorKind::UndefinedObject,
+        format!("role \"{name}\" does not exist"),
+    )
+}
