@@ -25,7 +25,7 @@ const CIRCLES: &[(&str, usize, usize)] = &[
     ("gateway", 2, 6),
     ("lab", 4, 0),
     ("query", 11, 57),
-    ("storage", 2, 0),
+    ("storage", 0, 2),
     ("types", 2, 0),
     ("workload", 4, 0),
 ];

@@ -32,72 +32,30 @@
 //!   (`recover`) from both. The log speaks of rows, not of segments. [`backup`] has
 //!   backups, archives of the log, and tenants made of them.
 //!
+//! Its rooms are folders by what is done; each uses those below it and none above:
+//!
+//! ```text
+//!  rewrite   freezing, reshaping, vacuum      durable   checkpoints, recovery, repair, backups
+//!       └───────────────┐               ┌──────────┘
+//!                       write   inserting, deleting, updating, locking
+//!                       read    views, scans, lookups
+//!                       store   tenants, tables, directories of segments
+//!            meta ────► files   log, manifest, archive           error: known to all
+//! ```
+//!
 //! The crate knows neither SQL nor DataFusion. [`MetaStore`] keeps the node's
 //! catalogue, whose contents are the caller's.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
-mod archive;
-mod arena;
-pub mod backup;
-mod carry;
-mod checkpoint;
-mod chosen;
-mod codec;
-mod conflicts;
-mod damage;
-mod describe;
-mod directory;
+mod durable;
 mod error;
-mod estimate;
-mod fault;
-#[doc(hidden)]
-pub mod forge;
-mod freeze;
-mod image;
-mod incoming;
-mod index;
-mod indexes;
-mod insert;
-mod last_checkpoint;
-mod load;
-mod lock;
-mod log;
-mod lookup;
-mod made;
-mod manifest;
+mod files;
 mod meta;
-mod modify;
-mod narrow;
-mod origin;
-mod penalty;
-mod point;
-mod private;
-mod queue;
-mod recover;
-mod redefine;
-mod references;
-pub mod repair;
-mod replay;
-mod reshape;
-mod room;
-mod row_id;
-mod scan;
-mod segments;
-mod shape;
-mod side_by_side;
-mod statistics;
-mod surplus;
-mod table;
-mod tables;
-mod tail;
-mod tenant;
-mod unique;
-mod unit;
-mod vacuum;
-mod view;
-mod working;
-mod writes;
+mod read;
+mod rewrite;
+mod store;
+mod write;
 
 #[cfg(test)]
 mod tests;
@@ -106,29 +64,42 @@ pub use aerostat_segment::{
     AttributeEncoding, CompareOp, DuplicateKey, Encoding, Key, KeyRef, Literal, LookupTable,
     Predicate, ValueRef,
 };
-pub use checkpoint::{Checkpointed, checkpoint_is_due};
-pub use conflicts::InTheWay;
-pub use damage::RecoverError;
-pub use error::{COLUMNS_MAX, StorageError};
-
 pub use aerostat_types::Durability;
-pub use freeze::{FreezeBacklog, FreezeReport};
-pub use lock::WaitPolicy;
-pub use lookup::Lookup;
+
+#[doc(hidden)]
+pub use durable::forge;
+pub use durable::{
+    backup,
+    checkpoint::{Checkpointed, checkpoint_is_due},
+    recover::{OpenOptions, Recovered},
+    repair,
+};
+pub use error::{COLUMNS_MAX, StorageError};
+pub use files::{
+    damage::RecoverError,
+    origin::Timeline,
+    private::{DiskSpace, make_folder},
+};
 pub use meta::{
     DataFolder, MetaError, MetaFile, MetaMemory, MetaStore, Swapped, Version, Versioned,
 };
-pub use narrow::{Bound, NarrowedCounts, Narrowing};
-pub use origin::Timeline;
-pub use point::RowView;
-pub use private::{DiskSpace, make_folder};
-pub use recover::{OpenOptions, Recovered};
-pub use references::describe_key;
-pub use reshape::ReshapeReport;
-pub use row_id::{ROW_ID_COLUMN, RowId};
-pub use scan::{Scan, ScanCounts, ScanReader, ScanSpec, ScannedRows};
-pub use segments::{AttributeDescription, SegmentDescription};
-pub use statistics::TableStatistics;
-pub use table::Table;
-pub use tenant::TenantStore;
-pub use view::TableView;
+pub use read::{
+    lookup::Lookup,
+    narrow::{Bound, NarrowedCounts, Narrowing},
+    point::RowView,
+    references::describe_key,
+    scan::{Scan, ScanCounts, ScanReader, ScanSpec, ScannedRows},
+    segments::{AttributeDescription, SegmentDescription},
+    statistics::TableStatistics,
+    view::TableView,
+};
+pub use rewrite::{
+    freeze::{FreezeBacklog, FreezeReport},
+    reshape::ReshapeReport,
+};
+pub use store::{
+    row_id::{ROW_ID_COLUMN, RowId},
+    table::Table,
+    tenant::TenantStore,
+};
+pub use write::{conflicts::InTheWay, lock::WaitPolicy};

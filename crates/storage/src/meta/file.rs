@@ -29,7 +29,7 @@ use super::{
     folder::{at, private_file},
     newer,
 };
-use crate::private;
+use crate::files::private;
 
 const DOCUMENT: &str = "catalog.json";
 const COPY: &str = "catalog.copy.json";

@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::MetaError;
-use crate::private;
+use crate::files::private;
 
 const LOCK: &str = "lock";
 

@@ -16,9 +16,9 @@ use super::{
     recovery::{World, create, open, options, read_names, rows_in},
     *,
 };
-use crate::backup::{
-    BackupError, BackupInfo, BackupSink, BackupSource, FolderSink, FolderSource, Restore, Restored,
-    Until, restore, verify,
+use crate::durable::backup::{
+    BackupError, BackupFile, BackupInfo, BackupSink, BackupSource, FolderSink, FolderSource,
+    Restore, Restored, Until, restore, verify,
 };
 
 /// The tenant that is restored; [`World`]'s is another.
@@ -370,7 +370,7 @@ fn a_second_backup_links_what_the_first_has() {
     let sink = FolderSink::for_backup(&path("second"), Some(&path("first"))).unwrap();
     let info = store.backup("shop", &sink).unwrap();
     drop(sink);
-    let links = |file: &crate::backup::BackupFile| {
+    let links = |file: &BackupFile| {
         fs::metadata(path("second").join(&file.name))
             .unwrap()
             .nlink()

@@ -14,7 +14,10 @@ use super::{
     recovery::{create, open, options, rows_in, try_open},
     *,
 };
-use crate::backup::{FolderSink, FolderSource, Restore, restore};
+use crate::{
+    durable::backup::{FolderSink, FolderSource, Restore, restore},
+    files::log,
+};
 
 fn log_file(folder: &Path, number: u64) -> PathBuf {
     folder.join(format!("log/{number:016x}.log"))

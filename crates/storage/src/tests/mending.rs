@@ -10,7 +10,7 @@ use super::{
     recovery::{copy, create, open, rows_in},
     *,
 };
-use crate::log::{
+use crate::files::log::{
     file_name,
     record::{self, Head, Kind},
 };

@@ -37,7 +37,7 @@ use arrow_array::{
     cast::AsArray, types::*,
 };
 
-use crate::{arena::ArenaSizes, *};
+use crate::{store::arena::ArenaSizes, *};
 
 /// Some rows of the test table fill the smallest of these.
 pub(crate) const TINY: [usize; 3] = [16 << 10, 24 << 10, 48 << 10];

@@ -30,8 +30,8 @@ use super::{
     *,
 };
 use crate::{
-    backup::{BackupSource, FolderSink, FolderSource, Restore, Until, restore, verify},
-    fault::visit,
+    durable::backup::{BackupSource, FolderSink, FolderSource, Restore, Until, restore, verify},
+    files::fault::visit,
 };
 
 const KEYED: u32 = 10;

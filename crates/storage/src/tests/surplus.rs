@@ -10,10 +10,8 @@ use super::{
     *,
 };
 use crate::{
-    backup::{FolderSink, FolderSource, Restore, restore},
-    fault::visit,
-    log::read,
-    manifest::Manifest,
+    durable::backup::{FolderSink, FolderSource, Restore, restore},
+    files::{fault::visit, log::read, manifest::Manifest},
 };
 
 /// More than a transaction keeps to itself.

@@ -8,7 +8,7 @@ use std::{
 use rand::{Rng, SeedableRng, rngs::StdRng};
 
 use super::*;
-use crate::incoming::{Given, Incoming};
+use crate::write::incoming::{Given, Incoming};
 
 pub(super) const ACCOUNTS: i32 = 100;
 pub(super) const BALANCE: i64 = 1_000;

@@ -1,0 +1,263 @@
+//! Checkpoints: what there is at a point, in files, so that the log before it can go.
+//!
+//! ```text
+//!  log.rotate ──► everything through D is in files before F
+//!  snapshot S ≥ D, the tables and the catalogue of S
+//!  each segment that changed: what S sees of it ──► a new image (image)
+//!  manifest { S, F, images } written beside, synced, renamed
+//!  log files before F and images that no manifest names: removed
+//! ```
+//!
+//! Writers go on: a snapshot holds what is to be written, no latch is taken. A segment
+//! keeps its image as long as nobody takes its latch, for neither rows nor stamps change
+//! without it. The count of latches is read *before* S is taken and compared once all
+//! transactions up to the next S have settled, so a change is never missed, though now
+//! and then an unchanged segment is written again.
+//!
+//! Unfinished transactions' chunks may lie in files before F; the log then says an
+//! earlier file to keep.
+
+use std::{
+    collections::{HashMap, HashSet},
+    fs, io,
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use aerostat_types::{CommitTs, SegmentNo, TableId, TxnId};
+
+use crate::{
+    StorageError, Table, TableView, TenantStore,
+    durable::image::ImageWriter,
+    files::{
+        fault,
+        last_checkpoint::{Known, LastCheckpoint},
+        log::Cut,
+        manifest::{Manifest, TableImage},
+    },
+    store::{directory::Entry, tenant::Durable},
+};
+
+/// What a checkpoint did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Checkpointed {
+    /// The point it is of.
+    pub at: CommitTs,
+    /// Segments whose image was written.
+    pub images_written: u64,
+    /// Segments whose image was there.
+    pub images_kept: u64,
+    /// Bytes of the images that were written.
+    pub bytes_written: u64,
+    /// How long it took.
+    pub duration: Duration,
+}
+
+/// Whether a checkpoint pays: reading `log_bytes` again takes longer than is good, and
+/// writing what changed is not more than what has been written to the log for it.
+/// 64 MiB are one log file, and are recovered in well under a second; a quarter of the
+/// data keeps recovery within a quarter more than loading the data alone takes, and the
+/// bytes written for checkpoints within a few times those of the log.
+pub fn checkpoint_is_due(log_bytes: u64, data_bytes: u64) -> bool {
+    const LOG_BYTES_MIN: u64 = 64 << 20;
+    const DATA_SHARE: u64 = 4;
+    log_bytes > LOG_BYTES_MIN.max(data_bytes / DATA_SHARE)
+}
+
+/// The tables at a point of the commit order.
+struct Point {
+    cut: Cut,
+    at: CommitTs,
+    taken_micros: u64,
+    /// The newest id of a transaction.
+    last_txn: TxnId,
+    /// All of one snapshot.
+    views: Vec<TableView>,
+    dropped: Vec<TableId>,
+    catalog: Option<Arc<[u8]>>,
+    /// Of each segment, before the snapshot.
+    latched_times: HashMap<(TableId, SegmentNo), u64>,
+}
+
+impl TenantStore {
+    /// Whether [`Self::checkpoint`] pays by now.
+    pub fn wants_checkpoint(&self) -> bool {
+        let Some(durable) = &self.durable else {
+            return false;
+        };
+        // One is running.
+        let Some(last) = durable.checkpoint.try_lock() else {
+            return false;
+        };
+        let log_bytes = durable.log.bytes_written() - last.log_bytes;
+        checkpoint_is_due(log_bytes, self.budget().used())
+    }
+
+    /// Writes what changed since the last checkpoint, and removes the log that is not
+    /// needed any more. Writers and readers go on meanwhile; a second call waits. `None`
+    /// if the tenant is not durable.
+    ///
+    /// # Errors
+    /// [`StorageError::Log`] when the log has failed, [`StorageError::Checkpoint`] when
+    /// files cannot be written: the last checkpoint and the log then stay as they are.
+    pub fn checkpoint(&self) -> Result<Option<Checkpointed>, StorageError> {
+        let Some(durable) = &self.durable else {
+            return Ok(None);
+        };
+        let started = Instant::now();
+        let mut last = durable.checkpoint.lock();
+        let log_bytes = durable.log.bytes_written();
+        let point = self.point(durable)?;
+        fault::pass("checkpoint.cut");
+        let mut done = Checkpointed {
+            at: point.at,
+            ..Checkpointed::default()
+        };
+        let folder = durable.folder.join("checkpoint");
+        let images = self
+            .write_images(&folder, &point, &mut last, &mut done)
+            .map_err(StorageError::Checkpoint)?;
+        fault::pass("checkpoint.before_manifest");
+        let manifest = self.manifest(&point, &images);
+        manifest.write(&folder).map_err(StorageError::Checkpoint)?;
+        last.images = images;
+        last.log_bytes = log_bytes;
+        remove_old(durable, &folder, &manifest).map_err(StorageError::Checkpoint)?;
+        done.duration = started.elapsed();
+        Ok(Some(done))
+    }
+
+    /// A snapshot, and what there is at it.
+    fn point(&self, durable: &Durable) -> Result<Point, StorageError> {
+        // Nobody creates or drops tables, or changes the catalogue, while it is locked.
+        let mut registry = durable.registry.lock();
+        let tables = self.living_tables(durable, &mut registry)?;
+        let latched_times = tables.iter().flat_map(latched_times).collect();
+        // Asked first: who has ended by then has committed before the cut, if at all.
+        let oldest = self.txns().oldest_begin();
+        let cut = durable.log.rotate()?;
+        // Who committed may not have come to say so yet.
+        self.txns().publish(cut.through);
+        let snapshot = self.txns().snapshot();
+        let view = |table: &Arc<Table>| table.view(snapshot.clone());
+        Ok(Point {
+            cut,
+            at: snapshot.at(),
+            taken_micros: durable.log.now_micros(),
+            last_txn: self.txns().last_id(),
+            views: tables.iter().map(view).collect(),
+            dropped: registry.forget_dropped(snapshot.at(), oldest),
+            catalog: registry.catalog.clone(),
+            latched_times,
+        })
+    }
+
+    fn write_images(
+        &self,
+        folder: &Path,
+        point: &Point,
+        last: &mut LastCheckpoint,
+        done: &mut Checkpointed,
+    ) -> io::Result<HashMap<(TableId, SegmentNo), Known>> {
+        self.txns().wait_settled();
+        let mut images = HashMap::new();
+        let mut written = Vec::new();
+        for view in &point.views {
+            let table = view.table();
+            for (entry, in_front) in view.directory().placed() {
+                let id = (table.id(), entry.place.no);
+                let unchanged = |known: &&Known| known.latched_times == entry.latched_times();
+                if let Some(known) = last.images.get(&id).filter(unchanged) {
+                    let mut known = known.clone();
+                    known.file.in_front = in_front;
+                    images.insert(id, known);
+                    done.images_kept += 1;
+                    continue;
+                }
+                let writer = create_image(last, folder, table.id(), point.at)?;
+                let file = writer.write(view, entry, in_front)?;
+                done.images_written += 1;
+                done.bytes_written += file.bytes;
+                written.push(folder.join(&file.name));
+                // A segment that is new since gets a count that never matches.
+                let latched_times = point.latched_times.get(&id).copied().unwrap_or(u64::MAX);
+                images.insert(
+                    id,
+                    Known {
+                        file,
+                        latched_times,
+                    },
+                );
+            }
+        }
+        for path in written {
+            fs::File::open(path)?.sync_all()?;
+        }
+        fs::File::open(folder)?.sync_all()?;
+        Ok(images)
+    }
+
+    fn manifest(&self, point: &Point, images: &HashMap<(TableId, SegmentNo), Known>) -> Manifest {
+        let of_table = |view: &TableView| {
+            let table = view.table();
+            let image = |entry: &Arc<Entry>| images[&(table.id(), entry.place.no)].file.clone();
+            TableImage {
+                description: table.description(&table.shape()),
+                images: view.directory().entries().iter().map(image).collect(),
+            }
+        };
+        Manifest {
+            tenant: self.id(),
+            timeline: self.durable_side().log.origin().timeline,
+            at: point.at,
+            taken_micros: point.taken_micros,
+            last_txn: Some(point.last_txn),
+            log_from: point.cut.keep_from,
+            tables: point.views.iter().map(of_table).collect(),
+            dropped: point.dropped.clone(),
+            has_catalog: point.catalog.is_some(),
+            catalog: point
+                .catalog
+                .as_deref()
+                .map(<[u8]>::to_vec)
+                .unwrap_or_default(),
+        }
+    }
+}
+
+/// A file with a name that no image has, not even of a checkpoint before a restart.
+fn create_image(
+    last: &mut LastCheckpoint,
+    folder: &Path,
+    table: TableId,
+    at: CommitTs,
+) -> io::Result<ImageWriter> {
+    loop {
+        match ImageWriter::create(folder, last.image_name(table, at)) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            other => return other,
+        }
+    }
+}
+
+/// How often the latch of each segment was taken.
+fn latched_times(table: &Arc<Table>) -> Vec<((TableId, SegmentNo), u64)> {
+    let count = |entry: &Arc<Entry>| ((table.id(), entry.place.no), entry.latched_times());
+    table.directory().entries().iter().map(count).collect()
+}
+
+/// Removes images that the manifest does not name, also those a crash has left.
+fn remove_old(durable: &Durable, folder: &Path, manifest: &Manifest) -> io::Result<()> {
+    let named: HashSet<&str> = manifest.images().map(|image| &*image.name).collect();
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let is_old = |name: &str| name.ends_with(".img") && !named.contains(name);
+        if name.to_str().is_some_and(is_old) {
+            fs::remove_file(entry.path())?;
+            fault::pass("checkpoint.after_remove");
+        }
+    }
+    durable.log.remove_before(manifest.log_from)
+}

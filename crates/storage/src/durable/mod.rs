@@ -1,0 +1,23 @@
+//! A tenant on disk as a whole: checkpoints, recovery from them and the log, repair, backups.
+//!
+//! ```text
+//!  checkpoint ─► image, for each segment ─► manifest        files: log
+//!                         │                     │               │
+//!  recover ◄──────────────┴── load ◄────────────┴── replay ◄────┘   surplus: a file too many
+//!  backup     a checkpoint copied; a tenant made of it and of archived log
+//!  repair     a copy without what is damaged
+//! ```
+//!
+//! The room uses `files` for what the bytes are, `read` for what a snapshot sees, and `write` for
+//! filling tables. `forge` damages files for tests.
+
+pub mod backup;
+pub(crate) mod checkpoint;
+#[doc(hidden)]
+pub mod forge;
+mod image;
+mod load;
+pub(crate) mod recover;
+pub mod repair;
+mod replay;
+mod surplus;

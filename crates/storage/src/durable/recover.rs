@@ -1,0 +1,505 @@
+//! Opening a durable tenant: the checkpoint, then the log behind it.
+//!
+//! ```text
+//!  manifest at S ──► images ──► tables as of S
+//!  log, pass 1   ──► which transactions committed, when; tables; the end
+//!                    (of a block which statements)
+//!  log, pass 2   ──► redo of commits after S, file by file, tables side by side
+//! ```
+//!
+//! Two passes, because redo of a large transaction is in the log before anybody knows
+//! whether it commits. The first reads nothing but frames and checksums. Why the second
+//! may apply redo in the order of the log: see `log`.
+//!
+//! LSNs have no gaps, so a missing file is noticed. Transactions' ids begin anew above
+//! all in the log, so that chunks of one that never ended are nobody's.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    fs::{File, TryLockError},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use aerostat_memory::Budget;
+use aerostat_txn::TxnManager;
+use aerostat_types::{CommitTs, TableId, TenantId, TxnId};
+use parking_lot::Mutex;
+
+use crate::{
+    Durability, RecoverError, Table, TenantStore,
+    durable::{
+        load,
+        replay::{Replay, ReplayError},
+        surplus,
+    },
+    files::{
+        codec::BadBytes,
+        last_checkpoint::LastCheckpoint,
+        log::{
+            FILE_BYTES_MAX, Log, LogEnd,
+            read::{self, Expected, LogFile, Sequence},
+            record::{self, Kind, Record, USED_END},
+            redo::{self, Operation},
+        },
+        manifest::{Manifest, TableDescription},
+        origin::{Origin, Timeline},
+        private::make_folder,
+        side_by_side::side_by_side,
+    },
+    store::{
+        arena::ArenaSizes,
+        tenant::{Durable, Registry},
+    },
+};
+
+/// How a tenant is opened.
+#[derive(Clone, Debug, Default)]
+pub struct OpenOptions {
+    /// What its commits survive.
+    pub durability: Durability,
+    /// Whether redo of rows that are not there is passed over, which is for a tenant that has
+    /// lost some ([`crate::repair`]); it is damage else. What has lost something is another
+    /// history, whose timeline begins with the next checkpoint.
+    pub lenient: bool,
+    pub(crate) sizes: Option<ArenaSizes>,
+    /// How large log files become; `None`: as large as is good.
+    pub(crate) log_file_bytes: Option<usize>,
+}
+
+/// What was found.
+#[derive(Debug, Default)]
+pub struct Recovered {
+    /// The last catalogue.
+    pub catalog: Option<Vec<u8>>,
+    /// The tables. Who does not keep one drops it with [`TenantStore::drop_table`].
+    pub tables: BTreeMap<TableId, Arc<Table>>,
+    /// The highest number of a table, there or dropped, that log and checkpoint tell of. No
+    /// new table may have it, nor a lower one that had been used.
+    pub last_table: Option<TableId>,
+    /// The point of the checkpoint that was loaded; 0 for none.
+    pub checkpoint_at: CommitTs,
+    /// Records of the log that were read.
+    pub records: u64,
+    /// Bytes of log and images that were read.
+    pub bytes: u64,
+    /// Bytes of a torn tail that were cut off.
+    pub truncated_bytes: u64,
+    /// How long it took.
+    pub duration: Duration,
+}
+
+/// What the first pass learns.
+#[derive(Default)]
+struct Outline {
+    /// The checkpoint's point.
+    at: CommitTs,
+    files: Vec<(u64, PathBuf)>,
+    /// The last file that counts and how much of it does.
+    end: Option<(u64, usize)>,
+    last: CommitTs,
+    /// Whose log it is; a new one has none yet.
+    timeline: Option<Timeline>,
+    /// The clock at the last record.
+    wall_micros: u64,
+    txn_max: u64,
+    /// Transactions, or statements of blocks, with chunks, and when they committed if they
+    /// did.
+    chunked: HashMap<TxnId, Option<CommitTs>>,
+    /// In order: of a table the last counts.
+    described: Vec<TableDescription>,
+    dropped: HashSet<TableId>,
+    /// The highest number that a table has had, as far as is known.
+    last_table: Option<TableId>,
+    catalog: Option<Vec<u8>>,
+    records: u64,
+    bytes: u64,
+    truncated_bytes: u64,
+}
+
+impl TenantStore {
+    /// Opens the tenant in a folder, making it if it is missing, with everything that was
+    /// acknowledged. The rows are charged to the budget.
+    ///
+    /// # Errors
+    /// [`RecoverError`]; the folder is as it was, but for a torn tail that may be gone.
+    pub fn open(
+        id: TenantId,
+        budget: Arc<Budget>,
+        folder: &Path,
+        options: &OpenOptions,
+    ) -> Result<(Arc<TenantStore>, Recovered), RecoverError> {
+        let started = Instant::now();
+        let lock = locked(folder)?;
+        let (log_folder, images) = (folder.join("log"), folder.join("checkpoint"));
+        for path in [&log_folder, &images] {
+            make_folder(path).map_err(RecoverError::io(path))?;
+        }
+        lock.sync_all().map_err(RecoverError::io(folder))?;
+        let manifest = Manifest::read(&images, id)?;
+        let outline = Outline::read(&log_folder, id, manifest.as_ref())?;
+        let log = outline.open_log(&log_folder, id, options, Arc::clone(&budget))?;
+        let txns = TxnManager::with_log(
+            TxnId(outline.txn_max + 1),
+            outline.last,
+            Arc::clone(&log) as _,
+        );
+        let durable = Durable {
+            log,
+            folder: folder.to_owned(),
+            registry: Mutex::new(Registry::default()),
+            checkpoint: Mutex::new(LastCheckpoint::default()),
+            _lock: lock,
+        };
+        let sizes = options.sizes.clone().unwrap_or_default();
+        let store = TenantStore::with_log(id, budget, sizes, txns, durable);
+        let mut recovered = Recovered::default();
+        store.restore(&images, manifest, outline, options.lenient, &mut recovered)?;
+        recovered.duration = started.elapsed();
+        Ok((store, recovered))
+    }
+
+    fn restore(
+        self: &Arc<Self>,
+        images: &Path,
+        manifest: Option<Manifest>,
+        mut outline: Outline,
+        lenient: bool,
+        recovered: &mut Recovered,
+    ) -> Result<(), RecoverError> {
+        let mut tables: BTreeMap<TableId, Mutex<Replay>> = BTreeMap::new();
+        let at_checkpoint = manifest.iter().flat_map(|manifest| &manifest.tables);
+        let described: BTreeMap<TableId, TableDescription> = at_checkpoint
+            .map(|table| table.description.clone())
+            .chain(std::mem::take(&mut outline.described))
+            .filter(|description| !outline.dropped.contains(&description.id))
+            .map(|description| (description.id, description))
+            .collect();
+        for description in described.into_values() {
+            let TableDescription {
+                id,
+                schema,
+                layout,
+                indexes,
+            } = description;
+            let schema = Arc::new(schema);
+            let table = Table::create(Arc::clone(self), id, schema, &layout, indexes, false)?;
+            let replay = Replay::of(Arc::clone(&table), lenient);
+            tables.insert(id, Mutex::new(replay));
+            recovered.tables.insert(id, table);
+        }
+        let mut catalog = None;
+        if let Some(manifest) = manifest {
+            let table = |id| recovered.tables.get(&id).cloned();
+            let (bytes, unchanged) = load::load_all(images, &manifest, &table)?;
+            *self.durable_side().checkpoint.lock() = LastCheckpoint::loaded(unchanged);
+            recovered.bytes += bytes;
+            recovered.checkpoint_at = manifest.at;
+            catalog = manifest.has_catalog.then_some(manifest.catalog);
+        }
+        outline.replay(self.id(), recovered.checkpoint_at, &tables)?;
+        let tables: Vec<_> = tables.into_values().collect();
+        side_by_side(tables, |replay| replay.into_inner().finish()).map_err(|error| {
+            failed(error, |what| {
+                let (path, end) = (outline.last_path(), outline.end);
+                RecoverError::damaged(&path, end.map_or(0, |end| end.1), what)
+            })
+        })?;
+        recovered.catalog = outline.catalog.take().or(catalog);
+        recovered.last_table = outline.last_table;
+        recovered.records = outline.records;
+        recovered.bytes += outline.bytes;
+        recovered.truncated_bytes = outline.truncated_bytes;
+        let mut registry = self.durable_side().registry.lock();
+        registry.catalog = recovered.catalog.as_deref().map(Arc::from);
+        registry.tables = recovered
+            .tables
+            .iter()
+            .map(|(id, table)| (*id, Arc::downgrade(table)))
+            .collect();
+        Ok(())
+    }
+}
+
+/// Makes the folder if it is missing, and locks it.
+fn locked(folder: &Path) -> Result<File, RecoverError> {
+    make_folder(folder).map_err(RecoverError::io(folder))?;
+    let lock = File::open(folder).map_err(RecoverError::io(folder))?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(TryLockError::WouldBlock) => Err(RecoverError::Locked {
+            path: folder.to_owned(),
+        }),
+        Err(TryLockError::Error(error)) => Err(RecoverError::io(folder)(error)),
+    }
+}
+
+fn failed(error: ReplayError, damaged: impl FnOnce(BadBytes) -> RecoverError) -> RecoverError {
+    match error {
+        ReplayError::Bad(what) => damaged(what),
+        ReplayError::Storage(error) => RecoverError::Storage(error),
+    }
+}
+
+impl Outline {
+    fn read(
+        folder: &Path,
+        tenant: TenantId,
+        manifest: Option<&Manifest>,
+    ) -> Result<Outline, RecoverError> {
+        let from = manifest.map_or(1, |manifest| manifest.log_from);
+        let at = manifest.map_or(CommitTs(0), |manifest| manifest.at);
+        let mut files = read::files(folder).map_err(RecoverError::io(folder))?;
+        files.retain(|(number, _)| *number >= from);
+        let mut outline = Outline {
+            at,
+            last: at,
+            timeline: manifest.map(|manifest| manifest.timeline),
+            wall_micros: manifest.map_or(0, |manifest| manifest.taken_micros),
+            dropped: manifest
+                .iter()
+                .flat_map(|manifest| manifest.dropped.iter().copied())
+                .collect(),
+            txn_max: manifest
+                .and_then(|manifest| manifest.last_txn)
+                .map_or(0, |last| last.0),
+            last_table: manifest.and_then(Manifest::last_table),
+            ..Outline::default()
+        };
+        let lacks_surplus =
+            manifest.is_some_and(|manifest| surplus::may_be_missing(manifest, &files));
+        let expected = from + u64::from(lacks_surplus)..;
+        let is_gap = |((number, _), expected): (&(u64, PathBuf), u64)| *number != expected;
+        if files.iter().zip(expected).any(is_gap) || (files.is_empty() && manifest.is_some()) {
+            let what = BadBytes("a log file is missing");
+            return Err(RecoverError::damaged(folder, 0, what));
+        }
+        let mut sequence = Sequence::after(at);
+        for (position, (number, path)) in files.iter().enumerate() {
+            let expected = Expected {
+                tenant,
+                timeline: outline.timeline,
+                number: *number,
+                is_last: position + 1 == files.len(),
+            };
+            let file = LogFile::read(path, expected)?;
+            outline.end = Some((*number, file.end));
+            outline.truncated_bytes += file.torn_bytes();
+            outline.timeline = file
+                .head
+                .map(|head| head.origin.timeline)
+                .or(outline.timeline);
+            outline.read_file(&file, &mut sequence)?;
+        }
+        if lacks_surplus {
+            outline.examine_surplus(folder, tenant, &files[0])?;
+        }
+        outline.last = sequence.last();
+        outline.files = files;
+        if outline.truncated_bytes > 0 {
+            tracing::warn!(
+                tenant = %tenant,
+                bytes = outline.truncated_bytes,
+                "the log ends with a record that was not written to its end; it is cut off"
+            );
+        }
+        Ok(outline)
+    }
+
+    /// The file before this one, which the manifest asks for, is not there.
+    fn examine_surplus(
+        &self,
+        folder: &Path,
+        tenant: TenantId,
+        (number, path): &(u64, PathBuf),
+    ) -> Result<(), RecoverError> {
+        let expected = Expected {
+            tenant,
+            timeline: self.timeline,
+            number: *number,
+            is_last: true,
+        };
+        let next = LogFile::read(path, expected)?;
+        surplus::examine(&next, &self.chunked, self.at)
+            .map_err(|what| RecoverError::damaged(folder, 0, what))?;
+        tracing::warn!(
+            tenant = %tenant,
+            missing = %read::file_name(number - 1),
+            "the checkpoint asks for a log file that an earlier one has removed; all that \
+             committed in it is in the checkpoint, and no later commit is found to need it"
+        );
+        Ok(())
+    }
+
+    fn read_file(&mut self, file: &LogFile, sequence: &mut Sequence) -> Result<(), RecoverError> {
+        for (offset, record) in file.records() {
+            let head = record.head;
+            if head.kind != Kind::Rows {
+                let followed = sequence.follow(head.lsn);
+                followed.map_err(|gap| file.damaged(offset, gap))?;
+            }
+            if head.txn.0 >= USED_END || head.lsn.0 >= USED_END {
+                let what = BadBytes("a number that nothing has reached");
+                return Err(file.damaged(offset, what));
+            }
+            self.records += 1;
+            self.txn_max = self.txn_max.max(head.txn.0);
+            self.wall_micros = self.wall_micros.max(head.wall_micros);
+            self.learn(file, offset, &record)?;
+        }
+        self.bytes += file.end as u64;
+        Ok(())
+    }
+
+    fn learn(
+        &mut self,
+        file: &LogFile,
+        offset: usize,
+        record: &Record<'_>,
+    ) -> Result<(), RecoverError> {
+        let odd = || file.damaged(offset, BadBytes("an entry that this version does not know"));
+        match record.head.kind {
+            Kind::Rows => {
+                self.chunked.entry(record.head.txn).or_insert(None);
+            }
+            Kind::Commit => self.note_commit(record.head.txn, record.head.lsn),
+            Kind::Block => self.note_block(file, offset, record, record.payload)?,
+            Kind::Defining => {
+                let taken_apart = record::catalog(record.payload);
+                let (block, catalog) = taken_apart.map_err(|what| file.damaged(offset, what))?;
+                self.note_block(file, offset, record, block)?;
+                self.catalog = Some(catalog.to_vec());
+            }
+            Kind::Table => {
+                let description: TableDescription =
+                    serde_json::from_slice(record.payload).map_err(|_| odd())?;
+                let checked = description.check();
+                checked.map_err(|what| file.damaged(offset, what))?;
+                self.last_table = self.last_table.max(Some(description.id));
+                self.described.push(description);
+            }
+            Kind::DropTable => {
+                let id = record.payload.try_into().map_err(|_| odd())?;
+                self.dropped.insert(TableId(u32::from_le_bytes(id)));
+            }
+        }
+        Ok(())
+    }
+
+    fn note_block(
+        &mut self,
+        file: &LogFile,
+        offset: usize,
+        record: &Record<'_>,
+        payload: &[u8],
+    ) -> Result<(), RecoverError> {
+        let parts = record::parts(payload).map_err(|what| file.damaged(offset, what))?;
+        for part in parts.1 {
+            // A checkpoint keeps the chunks of what commits after it.
+            if record.head.lsn > self.at && !self.chunked.contains_key(&part) {
+                let what = BadBytes("rows of a statement before this are missing");
+                return Err(file.damaged(offset, what));
+            }
+            self.note_commit(part, record.head.lsn);
+        }
+        Ok(())
+    }
+
+    fn note_commit(&mut self, id: TxnId, at: CommitTs) {
+        if let Some(committed) = self.chunked.get_mut(&id) {
+            *committed = Some(at);
+        }
+    }
+
+    fn open_log(
+        &self,
+        folder: &Path,
+        tenant: TenantId,
+        options: &OpenOptions,
+        budget: Arc<Budget>,
+    ) -> Result<Arc<Log>, RecoverError> {
+        let end = LogEnd {
+            file: self.end,
+            last: self.last,
+            wall_micros: self.wall_micros,
+        };
+        let origin = Origin {
+            tenant,
+            timeline: self
+                .timeline
+                .filter(|_| !options.lenient)
+                .unwrap_or_else(Timeline::begin),
+        };
+        let log = Log::open(origin, folder, &end, options.durability, budget)
+            .map_err(RecoverError::io(folder))?;
+        let file_bytes_max = options.log_file_bytes.unwrap_or(FILE_BYTES_MAX);
+        Ok(Arc::new(log.with_files_of(file_bytes_max)))
+    }
+
+    fn last_path(&self) -> PathBuf {
+        self.files
+            .last()
+            .map(|(_, path)| path.clone())
+            .unwrap_or_default()
+    }
+
+    /// Applies what committed after `at`. Tables are independent of each other, so the
+    /// operations of a file are dealt out by table.
+    fn replay(
+        &self,
+        tenant: TenantId,
+        at: CommitTs,
+        tables: &BTreeMap<TableId, Mutex<Replay>>,
+    ) -> Result<(), RecoverError> {
+        for (number, path) in &self.files {
+            // A torn tail is gone, and what is cut is not in the file any more.
+            let expected = Expected {
+                tenant,
+                timeline: self.timeline,
+                number: *number,
+                is_last: true,
+            };
+            let file = LogFile::read(path, expected)?;
+            let mut dealt: BTreeMap<TableId, Vec<(usize, CommitTs, Operation<'_>)>> =
+                BTreeMap::new();
+            for (offset, record) in file.records() {
+                let Some(ts) = self.committed(&record).filter(|ts| *ts > at) else {
+                    continue;
+                };
+                let redo = record::redo(&record).map_err(|what| file.damaged(offset, what))?;
+                for operation in redo::operations(redo) {
+                    let operation = operation.map_err(|what| file.damaged(offset, what))?;
+                    if self.dropped.contains(&operation.table) {
+                        continue;
+                    }
+                    if !tables.contains_key(&operation.table) {
+                        let what = BadBytes("rows of a table that is not there");
+                        return Err(file.damaged(offset, what));
+                    }
+                    let table = dealt.entry(operation.table).or_default();
+                    table.push((offset, ts, operation));
+                }
+            }
+            let apply = |(table, operations): (TableId, Vec<_>)| -> Result<(), RecoverError> {
+                let mut replay = tables[&table].lock();
+                for (offset, ts, operation) in operations {
+                    let applied = replay.apply(&operation, ts);
+                    applied.map_err(|error| failed(error, |what| file.damaged(offset, what)))?;
+                }
+                Ok(())
+            };
+            side_by_side(dealt.into_iter().collect(), apply)?;
+        }
+        Ok(())
+    }
+
+    /// When the transaction of a record with rows committed, if it did.
+    fn committed(&self, record: &Record<'_>) -> Option<CommitTs> {
+        match record.head.kind {
+            Kind::Rows => *self.chunked.get(&record.head.txn)?,
+            Kind::Commit | Kind::Block | Kind::Defining => Some(record.head.lsn),
+            _ => None,
+        }
+    }
+}

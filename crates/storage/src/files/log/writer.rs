@@ -1,0 +1,160 @@
+//! The file at the end of the log: writing records, room ahead of them, syncs.
+//!
+//! ```text
+//!  header │ records … │ zeros …        a sync within the room writes data alone
+//!                     ▲ bytes   ▲ room
+//! ```
+//!
+//! * **Room.** A file that grows at every commit has the file system commit its own journal
+//!   at every sync. So who syncs writes zeros ahead, of which a few hundred commits then eat
+//!   without growing the file: on ext4 a sync takes a third of the time. Zeros, for blocks
+//!   that are merely allocated have to be noted as written, in that journal. Without syncs
+//!   there is no room, nor behind a large group, which grows the file in any case.
+//! * **What readers see of it.** Zeros are no record, so the records end where they begin. A
+//!   file that is complete ends with its last record: its room is cut off, durably, before
+//!   the next file is begun. So is that of a log that is closed.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, Write},
+    os::unix::fs::{FileExt, OpenOptionsExt},
+    path::Path,
+};
+
+use super::{
+    Entry, FILE_BYTES_MAX,
+    read::file_name,
+    record::{self, FILE_HEAD_BYTES, FileHead},
+};
+use crate::files::fault;
+
+/// The least room that is made, and the unit of it: a page of the system's cache.
+const ROOM_BYTES_MIN: usize = 4 << 10;
+
+/// The most room that is made at once. Until then a file doubles: an idle tenant's is small.
+/// Writing so many zeros takes less than the sync that goes with them.
+const ROOM_BYTES_MAX: usize = 256 << 10;
+
+/// The writer keeps no larger buffer than this: an idle tenant's.
+const BUFFER_BYTES_KEPT: usize = 16 << 10;
+
+/// The file at the end.
+pub(crate) struct Writer {
+    pub(crate) file: File,
+    /// Bytes that count: the next record comes here.
+    pub(crate) bytes: usize,
+    /// Bytes that the file has: zeros from `bytes` on.
+    pub(crate) room: usize,
+    /// Bytes of which the disk has said that it has them.
+    pub(super) synced: usize,
+    /// Bytes whose commits were acknowledged: what is behind them is in doubt once a write or
+    /// a sync has failed.
+    pub(super) published: usize,
+    buffer: Vec<u8>,
+}
+
+impl Writer {
+    /// Goes on in a file behind so many bytes. The rest is cut off.
+    pub(super) fn open(path: &Path, bytes: usize) -> io::Result<Writer> {
+        let file = OpenOptions::new().write(true).open(path)?;
+        file.set_len(bytes as u64)?;
+        file.sync_all()?;
+        Ok(Writer::of(file, bytes))
+    }
+
+    /// Begins a file, which is durable before anything is in it.
+    pub(super) fn create(folder: &Path, folder_file: &File, head: FileHead) -> io::Result<Writer> {
+        // A crash may have left a beginning of it.
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(folder.join(file_name(head.number)))?;
+        file.write_all(&head.to_bytes())?;
+        file.sync_all()?;
+        fault::pass("log.new_file");
+        folder_file.sync_all()?;
+        Ok(Writer::of(file, FILE_HEAD_BYTES))
+    }
+
+    /// Of a file that is durable with so many bytes.
+    pub(super) fn of(file: File, bytes: usize) -> Writer {
+        Writer {
+            file,
+            bytes,
+            room: bytes,
+            synced: bytes,
+            published: bytes,
+            buffer: Vec::new(),
+        }
+    }
+
+    /// Writes records, and room for more behind them if they will be synced and have none.
+    /// Gives how many bytes the records take.
+    pub(super) fn append(&mut self, entries: &[Entry], syncs: bool) -> io::Result<usize> {
+        self.buffer.clear();
+        // Files end soon after 64 MiB, and a group is a few chunks.
+        let synced = u32::try_from(self.synced).unwrap_or(u32::MAX);
+        for Entry { head, payload } in entries {
+            record::put(head, synced, payload, &mut self.buffer);
+        }
+        let bytes = self.buffer.len();
+        if syncs {
+            self.put_room();
+        }
+        fault::pass("log.before_write");
+        if fault::strikes("log.partial_write") {
+            let half = &self.buffer[..bytes / 2];
+            self.file.write_all_at(half, self.bytes as u64)?;
+            std::process::abort();
+        }
+        self.file.write_all_at(&self.buffer, self.bytes as u64)?;
+        fault::pass("log.before_sync");
+        self.room = self.room.max(self.bytes + self.buffer.len());
+        self.bytes += bytes;
+        self.buffer.clear();
+        self.buffer.shrink_to(BUFFER_BYTES_KEPT);
+        Ok(bytes)
+    }
+
+    /// Adds zeros to the buffer if its records go beyond the room.
+    fn put_room(&mut self) {
+        let end = self.bytes + self.buffer.len();
+        if end <= self.room || end >= FILE_BYTES_MAX || self.buffer.len() >= ROOM_BYTES_MAX {
+            return;
+        }
+        let room = end + end.clamp(ROOM_BYTES_MIN, ROOM_BYTES_MAX);
+        let room = room.next_multiple_of(ROOM_BYTES_MIN);
+        self.buffer.resize(room - self.bytes, 0);
+    }
+
+    /// Makes what was written durable.
+    pub(super) fn sync(&mut self) -> io::Result<()> {
+        self.file.sync_data()?;
+        fault::pass("log.after_sync");
+        self.synced = self.bytes;
+        Ok(())
+    }
+
+    /// Makes the file what was written to it, and durable: no more comes.
+    pub(super) fn complete(&mut self) -> io::Result<()> {
+        if self.room == self.bytes {
+            return self.sync();
+        }
+        self.cut_room()?;
+        self.file.sync_all()?;
+        fault::pass("log.after_sync");
+        self.synced = self.bytes;
+        Ok(())
+    }
+
+    /// Takes the room away again.
+    pub(super) fn cut_room(&mut self) -> io::Result<()> {
+        if self.room > self.bytes {
+            self.file.set_len(self.bytes as u64)?;
+            self.room = self.bytes;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,26 @@
+//! The files of a tenant: the commit log, the manifest of its checkpoints, and what is common
+//! to all that lies on disk.
+//!
+//! ```text
+//!  log ───── group commit, records, redo          manifest ─── which images a checkpoint has
+//!   │                                                │
+//!   └──► archive   where complete files go           └──► log, origin
+//!        codec     rows as bytes
+//!        origin    whose history a file belongs to
+//!        private   folders that only the owner reads
+//!        damage    why files cannot be used           fault   where a test has the process die
+//! ```
+//!
+//! The room knows no table: a record is bytes of rows, a manifest is descriptions. Of the crate
+//! it uses `error` alone. When files are written and read as a whole is for `durable`.
+
+pub(crate) mod archive;
+pub(crate) mod codec;
+pub(crate) mod damage;
+pub(crate) mod fault;
+pub(crate) mod last_checkpoint;
+pub(crate) mod log;
+pub(crate) mod manifest;
+pub(crate) mod origin;
+pub(crate) mod private;
+pub(crate) mod side_by_side;

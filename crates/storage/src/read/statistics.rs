@@ -1,0 +1,69 @@
+//! Sizes and counts of a table.
+
+use crate::{Table, TableView, store::directory::Directory};
+
+/// Sizes and counts of a table at one moment; with writers about, estimates.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TableStatistics {
+    /// Row versions that are not known to be dead.
+    pub rows: u64,
+    /// Row versions that a vacuum removes once no snapshot sees them.
+    pub rows_dead: u64,
+    /// Segments in the directory.
+    pub segments: u64,
+    /// Bytes of arenas that are in use, with indexes, versions and dead rows.
+    pub bytes_used: u64,
+    /// Bytes of the live rows' values alone: fixed widths and string bytes, `char(n)` as n.
+    pub bytes_raw: u64,
+    /// Segments of [`Self::segments`] that are laid out as a new one would be; the others
+    /// wait for a [`Table::reshape`].
+    pub segments_in_shape: u64,
+    /// Segments of [`Self::segments`] that are frozen; the others are hot.
+    pub segments_frozen: u64,
+    /// Row versions of [`Self::rows`] in frozen segments.
+    pub rows_frozen: u64,
+    /// Bytes of [`Self::bytes_used`] of frozen segments.
+    pub bytes_frozen: u64,
+    /// Bytes charged to the tenant's budget.
+    pub bytes_reserved: u64,
+}
+
+impl Table {
+    /// Sizes and counts of now.
+    pub fn statistics(&self) -> TableStatistics {
+        TableStatistics::of(self, &self.directory())
+    }
+}
+
+impl TableView {
+    /// Sizes and counts of the segments the view pins.
+    pub fn statistics(&self) -> TableStatistics {
+        TableStatistics::of(self.table(), self.directory())
+    }
+}
+
+impl TableStatistics {
+    fn of(table: &Table, directory: &Directory) -> Self {
+        let mut all = Self {
+            segments: directory.entries().len() as u64,
+            ..Self::default()
+        };
+        for entry in directory.entries() {
+            let live = entry.live();
+            all.rows += u64::from(live);
+            all.rows_dead += u64::from(entry.dead());
+            let bytes_used = entry.segment.footprint_bytes();
+            all.bytes_used += bytes_used;
+            if entry.segment.is_frozen() {
+                all.segments_frozen += 1;
+                all.rows_frozen += u64::from(live);
+                all.bytes_frozen += bytes_used;
+            }
+            let variable: u64 = entry.variable_bytes_of(live).iter().sum();
+            all.bytes_raw += u64::from(live) * table.raw_bytes_fixed() + variable;
+            all.segments_in_shape += u64::from(table.shape().has(&entry.segment));
+            all.bytes_reserved += entry.bytes_reserved();
+        }
+        all
+    }
+}

@@ -1,0 +1,47 @@
+//! What building frozen segments takes beside the segments themselves, and who pays.
+//!
+//! ```text
+//!  choose   a source per row, and its key                       until the switch
+//!  encode   the values of an attribute at a time, then a code per row and attribute
+//!           until all are packed                               until the arena has them
+//! ```
+//!
+//! It is reserved from the tenant's budget before the first row is read, for a unit as a
+//! whole. Without it nothing is built: the unit stays as it is, and a later call tries again.
+
+use aerostat_memory::Reservation;
+
+use crate::{StorageError, Table, rewrite::chosen::Source, store::unit::Unit};
+
+/// An encoded key and where it ends: most keys are one or two numbers.
+const KEY_BYTES: u64 = 32;
+
+/// A row's place where columns of several segments become one, and its number there.
+const PLACE_BYTES: u64 = 20;
+
+/// A value of the attribute that is being encoded: gathered, joined, and copied once to be
+/// sorted, 16 bytes each. Strings have theirs among the unit's bytes.
+const VALUE_BYTES: u64 = 48;
+
+/// The code of an attribute before it is packed.
+const CODE_BYTES: u64 = 8;
+
+impl Table {
+    /// Takes what building the unit anew needs while it lasts.
+    ///
+    /// # Errors
+    /// [`StorageError::OutOfMemory`].
+    pub(crate) fn reserve_working(&self, unit: &Unit) -> Result<Reservation, StorageError> {
+        let attributes = self.schema().columns.len() as u64;
+        let bytes = working_bytes(unit.rows(), attributes, unit.footprint_bytes());
+        Ok(self.store().budget().reserve(bytes)?)
+    }
+}
+
+/// The packed form, which is copied to the arena, takes no more than the rows did.
+fn working_bytes(rows: u64, attributes: u64, unit_bytes: u64) -> u64 {
+    // Sorting makes the sources anew.
+    let source_bytes = size_of::<Source>() as u64 * 2 + KEY_BYTES;
+    let row_bytes = source_bytes + PLACE_BYTES + VALUE_BYTES + CODE_BYTES * attributes;
+    rows * row_bytes + unit_bytes
+}

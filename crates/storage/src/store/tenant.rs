@@ -1,0 +1,206 @@
+//! What a tenant's tables share. A durable tenant has a log and its folder as well, and the
+//! list of tables and the catalogue as the log has them.
+//!
+//! ```text
+//!  <folder>/log/<number>.log          the commit log
+//!  <folder>/checkpoint/manifest       what there was at a point, and where
+//!  <folder>/checkpoint/*.img          images of segments
+//! ```
+//!
+//! The registry is locked while a change of it becomes durable, so that whoever locks it
+//! finds exactly the tables and the catalogue of a point in the commit order.
+
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    path::PathBuf,
+    sync::{Arc, Weak},
+};
+
+use aerostat_memory::Budget;
+use aerostat_txn::{LogFailure, TxnManager};
+use aerostat_types::{CommitTs, TableId, TenantId};
+use parking_lot::Mutex;
+
+use crate::{
+    Durability, Table,
+    files::{last_checkpoint::LastCheckpoint, log::Log},
+    store::arena::ArenaSizes,
+};
+
+/// A tenant's transactions and memory budget. Tables keep it alive.
+pub struct TenantStore {
+    id: TenantId,
+    txns: Arc<TxnManager>,
+    budget: Arc<Budget>,
+    sizes: ArenaSizes,
+    /// `None` if nothing is to survive.
+    pub(crate) durable: Option<Durable>,
+}
+
+/// The durable side of a tenant.
+pub(crate) struct Durable {
+    pub(crate) log: Arc<Log>,
+    pub(crate) folder: PathBuf,
+    pub(crate) registry: Mutex<Registry>,
+    /// Locked during a checkpoint.
+    pub(crate) checkpoint: Mutex<LastCheckpoint>,
+    /// Locked as long as the tenant is open: no two processes, nor two stores of one, share it.
+    pub(crate) _lock: File,
+}
+
+/// Tables and catalogue as of the last entry in the log.
+#[derive(Default)]
+pub(crate) struct Registry {
+    /// Weak, for tables keep the tenant alive.
+    pub(crate) tables: BTreeMap<TableId, Weak<Table>>,
+    pub(crate) catalog: Option<Arc<[u8]>>,
+    /// Tables that are no more, though a transaction may still have rows of them to commit.
+    dropped: BTreeMap<TableId, Dropped>,
+}
+
+enum Dropped {
+    /// Somebody may still have it.
+    Held(Weak<Table>),
+    /// Nobody had it at this point.
+    Gone(CommitTs),
+}
+
+impl Registry {
+    /// Whether a table has this id, or a dropped one had it that a commit may yet name.
+    pub(crate) fn has(&self, id: TableId) -> bool {
+        self.tables.contains_key(&id) || self.dropped.contains_key(&id)
+    }
+
+    /// Takes a table as dropped.
+    pub(crate) fn drop_table(&mut self, id: TableId) {
+        let table = self.tables.remove(&id).unwrap_or_default();
+        self.dropped.insert(id, Dropped::Held(table));
+    }
+
+    /// The dropped tables that a commit after `at` may name. Who wrote to one that is gone
+    /// began at or before the point at which it was found gone, so no table is named any
+    /// more once everything that has not ended began later.
+    pub(crate) fn forget_dropped(&mut self, at: CommitTs, oldest: CommitTs) -> Vec<TableId> {
+        for dropped in self.dropped.values_mut() {
+            if matches!(dropped, Dropped::Held(table) if table.strong_count() == 0) {
+                *dropped = Dropped::Gone(at);
+            }
+        }
+        self.dropped
+            .retain(|_, dropped| !matches!(dropped, Dropped::Gone(at) if *at < oldest));
+        self.dropped.keys().copied().collect()
+    }
+}
+
+impl TenantStore {
+    /// A tenant without tables, in memory alone; [`Self::open`] has those that stay.
+    pub fn new(id: TenantId, budget: Arc<Budget>) -> Arc<Self> {
+        Self::with_arena_sizes(id, budget, ArenaSizes::default())
+    }
+
+    pub(crate) fn with_arena_sizes(
+        id: TenantId,
+        budget: Arc<Budget>,
+        sizes: ArenaSizes,
+    ) -> Arc<Self> {
+        Self::assembled(id, budget, sizes, TxnManager::new(), None)
+    }
+
+    pub(crate) fn with_log(
+        id: TenantId,
+        budget: Arc<Budget>,
+        sizes: ArenaSizes,
+        txns: Arc<TxnManager>,
+        durable: Durable,
+    ) -> Arc<Self> {
+        Self::assembled(id, budget, sizes, txns, Some(durable))
+    }
+
+    fn assembled(
+        id: TenantId,
+        budget: Arc<Budget>,
+        sizes: ArenaSizes,
+        txns: Arc<TxnManager>,
+        durable: Option<Durable>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            id,
+            txns,
+            budget,
+            sizes,
+            durable,
+        })
+    }
+
+    /// Which tenant.
+    pub fn id(&self) -> TenantId {
+        self.id
+    }
+
+    /// The tenant's transactions: one commit order for all its tables.
+    pub fn txns(&self) -> &Arc<TxnManager> {
+        &self.txns
+    }
+
+    /// The budget that all segments of the tenant are charged to.
+    pub fn budget(&self) -> &Arc<Budget> {
+        &self.budget
+    }
+
+    pub(crate) fn sizes(&self) -> &ArenaSizes {
+        &self.sizes
+    }
+
+    /// Whether the tenant has a log.
+    pub fn is_durable(&self) -> bool {
+        self.durable.is_some()
+    }
+
+    /// What commits survive from now on; `None` if the tenant has no log at all.
+    pub fn durability(&self) -> Option<Durability> {
+        self.durable
+            .as_ref()
+            .map(|durable| durable.log.durability())
+    }
+
+    /// Changes what commits survive, from the next group on. Nothing happens if the tenant
+    /// has no log.
+    pub fn set_durability(&self, durability: Durability) {
+        if let Some(durable) = &self.durable {
+            durable.log.set_durability(durability);
+        }
+    }
+
+    /// Bytes of log written since the tenant was opened.
+    pub fn log_bytes_written(&self) -> u64 {
+        self.durable
+            .as_ref()
+            .map_or(0, |durable| durable.log.bytes_written())
+    }
+
+    /// The durable side of a tenant that is known to have one.
+    pub(crate) fn durable_side(&self) -> &Durable {
+        self.durable.as_ref().expect("a durable tenant")
+    }
+
+    /// Why changes are refused, if they are: the log has failed, and was not mended yet.
+    pub fn log_failure(&self) -> Option<LogFailure> {
+        self.durable.as_ref()?.log.failure()
+    }
+
+    /// Brings a log that has failed back, if the disk takes it: commits that are in doubt did
+    /// not happen from then on, whatever the disk had of them, and new ones are taken. Nothing
+    /// happens if it has not failed.
+    ///
+    /// # Errors
+    /// [`LogFailure`] while the disk refuses: a later call may do better.
+    pub fn mend_log(&self) -> Result<(), LogFailure> {
+        let Some(durable) = &self.durable else {
+            return Ok(());
+        };
+        durable
+            .log
+            .mend(&|after, through| self.txns().give_up(after, through))
+    }
+}

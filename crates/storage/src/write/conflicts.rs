@@ -1,0 +1,219 @@
+//! Which rows are in the way of new ones: what INSERT … ON CONFLICT asks before it inserts.
+//!
+//! Asked of the newest rows, whatever the snapshot sees, for these are what the insert would
+//! meet. Whoever has a key and has not ended is waited for. The answer was true a moment
+//! ago: the insert itself checks again, under locks, and fails if somebody was faster.
+
+use std::{collections::HashSet, ops::ControlFlow, sync::Arc};
+
+use aerostat_segment::{KeyRef, Keys, NewRows};
+use aerostat_txn::{Stamp, Transaction};
+use aerostat_types::TxnId;
+use arrow_array::{ArrayRef, RecordBatch};
+
+use crate::{
+    RowId, StorageError, TableView,
+    store::{directory::Entry, index::Index},
+    write::unique::{Holder, holder_of_row},
+};
+
+/// What is in the way of a new row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InTheWay {
+    /// Nothing: it can be inserted.
+    Nothing,
+    /// This row, which the view sees and which nobody has changed since.
+    Row(RowId),
+    /// A row that another transaction has committed since the snapshot.
+    Unseen,
+    /// A row of the transaction itself, or one before it in the batch.
+    New,
+}
+
+impl TableView {
+    /// Says of each row what has one of its keys, in the constraints of these names: the
+    /// primary key's, or unique indexes'. Waits for transactions that have a key and have
+    /// not ended. The view should be new: rows that came since it was taken may be missed.
+    ///
+    /// # Errors
+    /// [`StorageError::Conflict`] when there is no such constraint any more, and those of
+    /// waiting.
+    pub fn in_the_way(
+        &self,
+        txn: &Transaction,
+        rows: &RecordBatch,
+        constraints: &[String],
+    ) -> Result<Vec<InTheWay>, StorageError> {
+        let searches = constraints
+            .iter()
+            .map(|name| Search::of(self, name, rows))
+            .collect::<Result<Vec<_>, _>>()?;
+        let mut new: Vec<HashSet<KeyRef<'_>>> = vec![HashSet::new(); searches.len()];
+        let mut found = Vec::with_capacity(rows.num_rows());
+        for row in 0..rows.num_rows() {
+            found.push(self.look_up_all(txn, &searches, &mut new, row)?);
+        }
+        Ok(found)
+    }
+
+    fn look_up_all<'s>(
+        &self,
+        txn: &Transaction,
+        searches: &'s [Search<'_>],
+        new: &mut [HashSet<KeyRef<'s>>],
+        row: usize,
+    ) -> Result<InTheWay, StorageError> {
+        for search in searches {
+            let Some(key) = search.key(row) else { continue };
+            match self.look_up_newest(txn, search, key)? {
+                InTheWay::Nothing => {}
+                other => return Ok(other),
+            }
+        }
+        let keys = || {
+            let all = searches.iter().enumerate();
+            all.filter_map(move |(nth, search)| Some((nth, search.key(row)?)))
+        };
+        if keys().any(|(nth, key)| new[nth].contains(&key)) {
+            return Ok(InTheWay::New);
+        }
+        keys().for_each(|(nth, key)| {
+            new[nth].insert(key);
+        });
+        Ok(InTheWay::Nothing)
+    }
+
+    fn look_up_newest(
+        &self,
+        txn: &Transaction,
+        search: &Search<'_>,
+        key: KeyRef<'_>,
+    ) -> Result<InTheWay, StorageError> {
+        let cancel = txn.cancel_token();
+        loop {
+            if cancel.is_cancelled() {
+                return Err(StorageError::Cancelled);
+            }
+            match search.holder(self, txn, key) {
+                Found::Nobody => return Ok(InTheWay::Nothing),
+                Found::Row(entry, row) => return Ok(self.judged(txn, entry, row)),
+                Found::Transaction(by) => txn.wait_for(by)?,
+            }
+        }
+    }
+
+    fn judged(&self, txn: &Transaction, entry: &Entry, row: u32) -> InTheWay {
+        let (begin, _) = entry.segment.stamps(row);
+        if Stamp::of(begin) == Stamp::By(txn.id()) {
+            InTheWay::New
+        } else if self.sees(&entry.segment, row) {
+            InTheWay::Row(RowId::new(entry.place.no, row))
+        } else {
+            InTheWay::Unseen
+        }
+    }
+}
+
+/// Who has a key.
+enum Found<'v> {
+    Nobody,
+    Row(&'v Arc<Entry>, u32),
+    Transaction(TxnId),
+}
+
+/// The keys of a batch in one constraint, and where to look for them.
+struct Search<'v> {
+    keys: Keys,
+    /// Of each row whether its key may be equal to another's; `None` for all.
+    comparable: Option<Vec<bool>>,
+    /// The segments that have the index, with its position in each; `None` for the primary key.
+    within: Option<Vec<(&'v Arc<Entry>, usize)>>,
+}
+
+impl<'v> Search<'v> {
+    fn of(view: &'v TableView, name: &str, rows: &RecordBatch) -> Result<Self, StorageError> {
+        let table = view.table();
+        let shape = Arc::clone(&table.shape());
+        let schema = &shape.segment_schema;
+        let columns = rows.columns();
+        let failed = |error| table.segment_error(error);
+        if table.is_keyed() && table.schema().primary_key_name == name {
+            return Ok(Self {
+                keys: Keys::encode(schema, columns).map_err(failed)?,
+                comparable: None,
+                within: None,
+            });
+        }
+        let named = |index: &&Arc<Index>| index.description.name == name && index.spec.unique;
+        let index = shape.indexes.iter().find(named);
+        let index = index.ok_or(StorageError::Conflict)?;
+        Ok(Self {
+            keys: index.spec.keys(schema, columns).map_err(failed)?,
+            comparable: Some(comparable(index, columns, rows.num_rows())),
+            within: Some(within(view, index)),
+        })
+    }
+
+    /// A row's key, if it may be equal to another's.
+    fn key(&self, row: usize) -> Option<KeyRef<'_>> {
+        let is_comparable = self.comparable.as_ref().is_none_or(|all| all[row]);
+        is_comparable.then(|| self.keys.get(row))
+    }
+
+    /// Who has the key, of all versions there are.
+    fn holder(&self, view: &'v TableView, txn: &Transaction, key: KeyRef<'_>) -> Found<'v> {
+        let mut found = Found::Nobody;
+        let mut look = |entry: &'v Arc<Entry>, row: u32| {
+            let holder = holder_of_row(&entry.segment, row, txn);
+            let next = holder.keep_looking();
+            found = match holder {
+                Holder::Nobody => Found::Nobody,
+                Holder::Row => Found::Row(entry, row),
+                Holder::Transaction(by) => Found::Transaction(by),
+            };
+            next
+        };
+        match &self.within {
+            Some(within) => {
+                for (entry, position) in within {
+                    let mut stopped = ControlFlow::Continue(());
+                    entry.segment.find_indexed(*position, key, &mut |row| {
+                        stopped = look(entry, row);
+                        stopped
+                    });
+                    if stopped.is_break() {
+                        break;
+                    }
+                }
+            }
+            None => {
+                let directory = view.directory();
+                let range = directory.route(key).map(|at| &directory.ranges()[at]);
+                for entry in range.into_iter().flat_map(|range| range.entries()) {
+                    let mut stopped = ControlFlow::Continue(());
+                    entry.segment.find(key, &mut |row| {
+                        stopped = look(entry, row);
+                        stopped
+                    });
+                    if stopped.is_break() {
+                        break;
+                    }
+                }
+            }
+        }
+        found
+    }
+}
+
+fn within<'v>(view: &'v TableView, index: &Index) -> Vec<(&'v Arc<Entry>, usize)> {
+    let entries = view.directory().entries().iter();
+    entries
+        .filter_map(|entry| Some((entry, entry.segment.schema().index_position(&index.spec)?)))
+        .collect()
+}
+
+fn comparable(index: &Index, columns: &[ArrayRef], rows: usize) -> Vec<bool> {
+    (0..rows)
+        .map(|row| index.is_comparable(NewRows::from(columns), row))
+        .collect()
+}
