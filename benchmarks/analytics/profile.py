@@ -23,7 +23,7 @@ from .suite import suite
 
 # The first that matches a function counts.
 CLASSES = [
-    ("codes, by vector instructions", r"aerostat_segment::simd|aerostat_segment::frozen::(pack|blocks|condition)"),
+    ("codes, by vector instructions", r"aerostat_segment::(kernel::simd|input::condition|frozen::(pack|blocks))"),
     ("rest of storage", r"aerostat_(segment|storage|txn|memory|types)"),
     ("sides, groups, aggregates", r"aerostat_query::star|groups_accumulator|group_values|GroupValues|NullState"
                                   r"|arrow_(arith|select|ord|cast)|aerostat_semantics|physical_expr::expressions"),

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::{HeapRegion, SegmentSchema, frozen::Frozen, seal};
+use crate::{HeapRegion, SegmentSchema, body::seal, frozen::Frozen};
 
 /// Where the checksum stands.
 const CHECKSUM: std::ops::Range<usize> = 24..32;

@@ -33,10 +33,22 @@
 //! * Values of published rows never change; what changes after publication
 //!   (stamps, zones, index, bitmap words) is only ever accessed as atomics.
 //! * Readers take no lock. One writer at a time holds the latch.
-//! * Unsafe code is in `arena`, `buffer`, `plain`, `region`, `simd` and `frozen::arena`,
-//!   nowhere else.
+//! * Unsafe code is in `kernel` (`plain`, `simd`), `format` (`arena`, `region`), `frozen::arena`
+//!   and `scan::buffer`, nowhere else.
 //! * A frozen segment ([`FrozenImage`], `frozen`) holds encoded rows in key order: it
 //!   is read as any other and takes none; only its end stamps change.
+//!
+//! The rooms, which are folders by what is done; each uses those below it and none above:
+//!
+//! ```text
+//!  scan        filters, lookups by key and index, gathering
+//!  body        the segment as a whole: appending, sealing, attaching
+//!  frozen      the frozen form, its encodings
+//!  secondary   secondary indexes
+//!  input       values, keys, literals, conditions: what callers hand in
+//!  format      the hot form's arena, and each of its areas
+//!  kernel      loops over plain values, selections, hashes        error: known to all
+//! ```
 //!
 //! Who may see which stamp, and what is durable, is for others to say.
 #![deny(clippy::undocumented_unsafe_blocks)]
@@ -48,68 +60,42 @@ extern crate self as aerostat_segment;
 #[path = "../tests/model/mod.rs"]
 mod model;
 
-mod append;
-mod arena;
-mod buffer;
-mod by_index;
-mod chain;
-mod condition;
-mod encoding;
+mod body;
 mod error;
-mod filter;
-mod footprint;
 #[doc(hidden)]
 pub mod forge;
+mod format;
 mod frozen;
-mod gather;
-mod hash;
-mod header;
-mod index;
-mod intern;
-pub mod key;
-mod lane;
-mod literal;
-mod lookup;
-mod nulls;
-mod order;
-mod plain;
-mod plan;
-mod predicate;
-mod probe;
-mod read;
-mod region;
-mod schema;
-mod seal;
+mod input;
+mod kernel;
+mod scan;
 mod secondary;
-mod segment;
-mod selection;
-mod simd;
-mod skip;
-mod source;
-pub mod stamp;
-mod touched;
-mod value;
-mod versions;
-mod zone;
 
-pub use append::{Appended, SegmentWriter};
-pub use condition::{Condition, Probe};
-pub use encoding::{AttributeEncoding, Encoding};
+pub use body::{
+    append::{Appended, SegmentWriter},
+    segment::{Segment, forward::Forwarding},
+};
 pub use error::SegmentError;
+pub use format::{
+    encoding::{AttributeEncoding, Encoding},
+    region::{HeapRegion, REGION_ALIGN, Region},
+    schema::{AttributeSpec, IndexSpec, SegmentSchema},
+    stamp,
+    versions::Seen,
+    zone::Zone,
+};
 pub use frozen::{FrozenFacts, FrozenImage};
-pub use key::{Key, KeyRef, Keys};
-pub use literal::{CompareOp, Literal};
-pub use lookup::{DuplicateKey, LookupTable};
-pub use predicate::Predicate;
-pub use region::{HeapRegion, REGION_ALIGN, Region};
-pub use schema::{AttributeSpec, IndexSpec, SegmentSchema};
+pub use input::{
+    condition::{Condition, Probe},
+    key::{self, Key, KeyRef, Keys},
+    literal::{CompareOp, Literal},
+    lookup::{DuplicateKey, LookupTable},
+    predicate::Predicate,
+    source::NewRows,
+    value::ValueRef,
+};
+pub use kernel::selection::Selection;
 pub use secondary::search::{IndexSearch, KeySpan};
-pub use segment::{Segment, forward::Forwarding};
-pub use selection::Selection;
-pub use source::NewRows;
-pub use value::ValueRef;
-pub use versions::Seen;
-pub use zone::Zone;
 
 /// The largest arena: large enough that a 6,000,000-row table is some twenty
 /// segments, small enough to move in 30 ms at 10 Gbit/s, and 16 huge pages.

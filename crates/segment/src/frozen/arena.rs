@@ -15,13 +15,15 @@ use parking_lot::Mutex;
 
 use crate::{
     Region,
+    format::region::REGION_ALIGN,
     frozen::{
         pack::{Lanes, Packed},
         plan::{Bytes, FrozenPlan, Words},
     },
-    lane::Lane,
-    plain::{Plain, Slots},
-    region::REGION_ALIGN,
+    kernel::{
+        lane::Lane,
+        plain::{Plain, Slots},
+    },
 };
 
 /// A region divided by a plan.

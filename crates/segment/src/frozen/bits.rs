@@ -2,7 +2,7 @@
 
 use arrow_buffer::IntervalMonthDayNano;
 
-use crate::{
+use crate::kernel::{
     order::Scalar,
     plain::{interval_bits, interval_of},
 };

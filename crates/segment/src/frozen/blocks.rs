@@ -15,16 +15,18 @@ use std::{borrow::Cow, ops::Range};
 
 use crate::{
     Condition, Predicate, Selection, VECTOR_ROWS,
-    condition::{Masks, Passing, SMALL_SET_WORDS, Test},
+    format::nulls::Nulls,
     frozen::{
         Column, Frozen, Values,
         codes::{Codes, RunsPassing},
         filter::{keep_listed, passing},
     },
-    lane::BLOCK_CODES,
-    nulls::Nulls,
-    selection::Collector,
-    simd::{self, Kernel, Simd},
+    input::condition::{Masks, Passing, SMALL_SET_WORDS, Test},
+    kernel::{
+        lane::BLOCK_CODES,
+        selection::Collector,
+        simd::{self, Kernel, Simd},
+    },
 };
 
 /// Blocks of a vector.

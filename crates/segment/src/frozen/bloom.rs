@@ -6,8 +6,10 @@
 
 use crate::{
     Literal,
-    hash::hash_bytes,
-    simd::{self, Kernel, Simd},
+    kernel::{
+        hash::hash_bytes,
+        simd::{self, Kernel, Simd},
+    },
 };
 
 /// Bits per distinct value.

@@ -3,14 +3,16 @@
 use std::ops::Range;
 
 use crate::{
-    condition::{Masks, Test},
     frozen::{
         pack::{AHEAD_BYTES, Decode, Packed, Visitor, in_parts},
         plan::RANK_ROWS,
         search::{gallop, interpolate},
     },
-    lane::{BLOCK_CODES, Lane},
-    simd::{self, Kernel, Simd},
+    input::condition::{Masks, Test},
+    kernel::{
+        lane::{BLOCK_CODES, Lane},
+        simd::{self, Kernel, Simd},
+    },
 };
 
 const _: () = assert!(RANK_ROWS == BLOCK_CODES);

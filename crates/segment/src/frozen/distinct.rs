@@ -1,7 +1,7 @@
 //! How many different values there are, and which: exactly by a table or by bits, about by
 //! counting hashes.
 
-use crate::hash::{hash_bytes, hash_number};
+use crate::kernel::hash::{hash_bytes, hash_number};
 
 /// What a [`Numbering`] numbers.
 pub(crate) trait Distinct: Copy + Eq {

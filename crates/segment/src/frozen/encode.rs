@@ -24,6 +24,10 @@ use arrow_array::{Array, ArrayRef, NullArray};
 
 use crate::{
     BLOCK_ROWS, IndexSpec, SegmentError, SegmentSchema,
+    format::{
+        header::{self, HEADER_WORDS},
+        stamp::END_NONE,
+    },
     frozen::{
         bloom,
         distinct::Estimate,
@@ -33,11 +37,11 @@ use crate::{
         seal::{FORMAT, MAGIC},
         sorted, texts,
     },
-    hash::{hash_bytes, hash_number},
-    header::{self, HEADER_WORDS},
-    lane::width_of,
-    source::{Source, Values},
-    stamp::END_NONE,
+    input::source::{Source, Values},
+    kernel::{
+        hash::{hash_bytes, hash_number},
+        lane::width_of,
+    },
 };
 
 /// Below this many rows a segment has no Bloom filter: its zones and binary search are as good.

@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 
 use crate::{
+    format::header::ZONE_WORDS,
     frozen::{
         lanes::{LaneVec, Starts, with_lanes},
         pack::pack,
         plan::{AttributePlan, CodesAt, Descriptor, Kind, offset_width},
     },
-    header::ZONE_WORDS,
-    lane::Lane,
+    kernel::lane::Lane,
 };
 
 /// The offset and bytes of an area, and what is to be there.

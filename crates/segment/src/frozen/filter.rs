@@ -5,7 +5,7 @@ use std::{cmp::Ordering, ops::Range};
 
 use crate::{
     CompareOp, Literal, Predicate, Selection,
-    condition::{Masks, Passing, Test},
+    format::nulls::Nulls,
     frozen::{
         Column, Frozen, Values,
         bits::{Fixed, with_type},
@@ -15,13 +15,16 @@ use crate::{
         search::bisect,
         strings::Strings,
     },
-    lane::{BLOCK_CODES, Lane},
-    literal::holds,
-    nulls::Nulls,
-    order::rank_of_f64,
-    selection::Collector,
-    selection::retain,
-    simd,
+    input::{
+        condition::{Masks, Passing, Test},
+        literal::holds,
+    },
+    kernel::{
+        lane::{BLOCK_CODES, Lane},
+        order::rank_of_f64,
+        selection::{Collector, retain},
+        simd,
+    },
 };
 
 /// Up to here the codes of a list become a bitmap however few rows there are: 8 KiB, which

@@ -20,7 +20,7 @@ use crate::{
         filter::positions,
         search::{bisect, gallop, interpolate},
     },
-    key::{Sink, key_width, put_escaped, put_mark, put_slot},
+    input::key::{Sink, key_width, put_escaped, put_mark, put_slot},
 };
 
 /// Calls `f` with every row that has the key, until it breaks.

@@ -3,8 +3,10 @@
 
 use crate::{
     frozen::plan::RANK_ROWS,
-    lane::{Lane, packed_bytes},
-    simd::{self, Kernel, Simd},
+    kernel::{
+        lane::{Lane, packed_bytes},
+        simd::{self, Kernel, Simd},
+    },
 };
 
 /// Words of start bits for which one count of the runs before is kept.

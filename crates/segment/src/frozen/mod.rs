@@ -51,6 +51,12 @@ use aerostat_types::{Physical, SegmentNo, TableId};
 
 use crate::{
     AttributeEncoding, BLOCK_ROWS, Encoding, Region, SegmentError, SegmentSchema, Selection, Zone,
+    format::{
+        header,
+        nulls::Nulls,
+        versions::{Ended, Side, Versions},
+        zone,
+    },
     frozen::{
         arena::FrozenArena,
         bits::Fixed,
@@ -59,11 +65,7 @@ use crate::{
         plan::{AttributePlan, CodesAt, Descriptor, FrozenPlan, Kind, offset_width},
         strings::Strings,
     },
-    header,
-    nulls::Nulls,
-    plain::{Plain, Slots},
-    versions::{Ended, Side, Versions},
-    zone,
+    kernel::plain::{Plain, Slots},
 };
 
 pub use encode::{FrozenFacts, FrozenImage};

@@ -4,10 +4,12 @@
 //! The kernels are plain loops, compiled for each kind of machine by `simd`.
 
 use crate::{
-    condition::{Masks, Test},
     frozen::lanes::{LaneVec, with_lanes},
-    lane::{BLOCK_CODES, LINE_BYTES, Lane, mask, packed_bytes},
-    simd::{self, Kernel, Simd},
+    input::condition::{Masks, Test},
+    kernel::{
+        lane::{BLOCK_CODES, LINE_BYTES, Lane, mask, packed_bytes},
+        simd::{self, Kernel, Simd},
+    },
 };
 
 /// How far ahead the lines of the next blocks are asked for: a page, for the machine itself does

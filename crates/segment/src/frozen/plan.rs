@@ -34,10 +34,12 @@ use aerostat_types::Physical;
 
 use crate::{
     ARENA_BYTES_MAX, BLOCK_ROWS, IndexSpec, ROWS_MAX, SegmentError, SegmentSchema, VECTOR_ROWS,
+    format::{
+        header::{HEADER_WORDS, VERSION_WORDS, ZONE_WORDS, null_words},
+        region::REGION_ALIGN,
+    },
     frozen::bloom,
-    header::{HEADER_WORDS, VERSION_WORDS, ZONE_WORDS, null_words},
-    lane::{packed_bytes, width_of},
-    region::REGION_ALIGN,
+    kernel::lane::{packed_bytes, width_of},
 };
 
 /// Words of a descriptor.

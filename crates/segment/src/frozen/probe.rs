@@ -5,14 +5,14 @@ use std::{ops::Range, sync::Arc};
 
 use crate::{
     LookupTable, Selection,
-    condition::{Passing, Test},
     frozen::{
         Column, Frozen, Values,
         bits::{Fixed, with_type},
         filter::range,
         pack::Decode,
     },
-    lane::{BLOCK_CODES, Lane},
+    input::condition::{Passing, Test},
+    kernel::lane::{BLOCK_CODES, Lane},
 };
 
 /// Up to here the codes of a frame become bits of their own, 8 KiB, copied from the table's;

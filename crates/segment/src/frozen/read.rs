@@ -6,14 +6,14 @@
 
 use crate::{
     ValueRef,
+    format::nulls::Nulls,
     frozen::{
         Frozen,
         bits::{Fixed, with_type},
         codes::Runs,
         plan::{AttributePlan, CodesAt, Kind},
     },
-    nulls::Nulls,
-    simd,
+    kernel::simd,
 };
 use aerostat_types::Physical;
 

@@ -7,6 +7,7 @@ use arrow_buffer::NullBuffer;
 
 use crate::{
     VECTOR_ROWS,
+    format::{header::ZONE_WORDS, zone},
     frozen::{
         bits::Fixed,
         distinct::{Estimate, Members, Numbering},
@@ -14,11 +15,11 @@ use crate::{
         lanes::LaneVec,
         plan::Kind,
     },
-    hash::hash_number,
-    header::ZONE_WORDS,
-    lane::width_of,
-    simd::{self, Kernel, Simd},
-    zone,
+    kernel::{
+        hash::hash_number,
+        lane::width_of,
+        simd::{self, Kernel, Simd},
+    },
 };
 
 /// A dictionary of fixed-width values has at most this many: their codes then fit 16
@@ -313,7 +314,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::{frozen::lanes::with_lanes, model::Random, order::Scalar};
+    use crate::{frozen::lanes::with_lanes, kernel::order::Scalar, model::Random};
 
     /// Values as they come out of what was made of them.
     fn decoded<T: Fixed>(encoded: &Encoded, rows: usize) -> Vec<T> {

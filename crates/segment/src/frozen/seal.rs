@@ -12,6 +12,11 @@ use crc32fast::Hasher;
 
 use crate::{
     BLOCK_ROWS, HeapRegion, ROWS_MAX, Region, SegmentError, SegmentSchema,
+    format::{
+        header::{self, HEADER_WORDS, VERSION_WORDS, add_words},
+        stamp::{END_NONE, VARIES},
+        versions::Side,
+    },
     frozen::{
         Frozen, Values,
         arena::{FrozenArena, first_words},
@@ -24,11 +29,7 @@ use crate::{
         },
         strings::Strings,
     },
-    header::{self, HEADER_WORDS, VERSION_WORDS, add_words},
-    lane::Lane,
-    order::Scalar,
-    stamp::{END_NONE, VARIES},
-    versions::Side,
+    kernel::{lane::Lane, order::Scalar},
 };
 
 /// "AEROFRZ1" in memory order.

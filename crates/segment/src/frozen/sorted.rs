@@ -18,8 +18,8 @@ use crate::{
         plan::{index_bytes, row_width},
         search::bisect,
     },
-    hash::hash_bytes,
-    key::Comparer,
+    input::key::Comparer,
+    kernel::hash::hash_bytes,
     secondary::search::KeySpan,
 };
 

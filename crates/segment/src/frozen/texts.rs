@@ -11,9 +11,11 @@ use crate::{
         plan::{Kind, offset_width},
         scalars::{bounds_by_vector, zones_of},
     },
-    lane::width_of,
-    order::{Scalar, prefix_key},
-    source::{Source, Strings},
+    input::source::{Source, Strings},
+    kernel::{
+        lane::width_of,
+        order::{Scalar, prefix_key},
+    },
 };
 
 /// Views are worth comparing before the strings they point to while each has so many rows.
@@ -197,7 +199,7 @@ mod tests {
     use arrow_array::{ArrayRef, StringArray, StringViewArray};
 
     use super::*;
-    use crate::{AttributeSpec, frozen::lanes::with_lanes, model::Random, source::Values};
+    use crate::{AttributeSpec, frozen::lanes::with_lanes, input::source::Values, model::Random};
 
     fn encoded(array: &ArrayRef) -> Encoded {
         let spec = AttributeSpec {

@@ -22,10 +22,12 @@ use aerostat_types::IndexKind;
 
 use crate::{
     IndexSpec, Keys, NewRows, SegmentError, SegmentSchema,
-    arena::Arena,
-    chain,
-    key::{self, Comparer},
-    skip::{Inserter, SkipList},
+    format::{
+        arena::Arena,
+        chain,
+        skip::{Inserter, SkipList},
+    },
+    input::key::{self, Comparer},
 };
 
 impl IndexSpec {

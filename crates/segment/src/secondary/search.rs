@@ -14,7 +14,7 @@ use aerostat_types::{IndexKind, Physical};
 
 use crate::{
     CompareOp, IndexSpec, Key, Literal, Predicate, SegmentSchema,
-    key::{NULL, VALUE, key_width, put_literal},
+    input::key::{NULL, VALUE, key_width, put_literal},
 };
 
 /// The most keys or spans of one search; lists that make more are left to a scan.

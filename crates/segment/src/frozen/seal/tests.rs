@@ -11,10 +11,11 @@ use proptest::prelude::*;
 
 use crate::{
     AttributeSpec, FrozenFacts, FrozenImage, HeapRegion, IndexSearch, Literal, Predicate, Seen,
-    Segment, SegmentError, SegmentSchema, Selection, forge,
+    Segment, SegmentError, SegmentSchema, Selection,
+    body::seal::tests::{DAMAGES, ROWS_MAX, Returning},
+    forge,
+    format::stamp,
     model::{Model, Random, Value, values},
-    seal::tests::{DAMAGES, ROWS_MAX, Returning},
-    stamp,
 };
 
 /// The bytes of a frozen segment of the model's rows, in the model's order, sealed.

@@ -1,0 +1,201 @@
+//! Arrow buffers and views over published bytes of a segment, without a copy.
+//!
+//! An Arrow buffer is immutable bytes plus an owner that keeps them alive. The
+//! bytes below the arena's watermarks are immutable, and the owner is the
+//! segment itself.
+
+use std::{ptr::NonNull, sync::Arc};
+
+use arrow_array::{
+    BinaryViewArray, GenericByteViewArray, StringViewArray,
+    types::{BinaryViewType, ByteViewType, StringViewType},
+};
+use arrow_buffer::{ArrowNativeType, Buffer, NullBuffer, ScalarBuffer};
+
+use crate::{
+    Segment,
+    kernel::{hash::load_short, plain::Plain},
+};
+
+/// Rows `from..to` of an attribute as an Arrow buffer, when they lie side by side.
+pub(crate) fn column<T: Plain + ArrowNativeType>(
+    segment: &Arc<Segment>,
+    attribute: usize,
+    from: usize,
+    to: usize,
+) -> Option<ScalarBuffer<T>> {
+    let values = segment
+        .form()
+        .slots::<T>(attribute)
+        .part(from, to)
+        .as_slice()?;
+    let len = size_of_val(values);
+    let owner = Arc::clone(segment);
+    // SAFETY: a slice's address is not null and valid for its size; as_slice gave published
+    // bytes, which do not change, of the arena that `owner` keeps alive.
+    let buffer =
+        unsafe { Buffer::from_custom_allocation(NonNull::from(values).cast(), len, owner) };
+    Some(ScalarBuffer::new(buffer, 0, len / size_of::<T>()))
+}
+
+/// Bytes `from..to` of an attribute's long values as an Arrow buffer.
+fn heap(segment: &Arc<Segment>, attribute: usize, from: usize, to: usize) -> Buffer {
+    let bytes = &segment.form().heap_of(attribute)[from..to];
+    let owner = Arc::clone(segment);
+    // SAFETY: as in `column`.
+    unsafe { Buffer::from_custom_allocation(NonNull::from(bytes).cast(), bytes.len(), owner) }
+}
+
+/// Views over a segment's heap, in the making. Keeps the invariant that every view
+/// was made from a slot, or a dictionary's string, of one text attribute (or one bytea
+/// attribute) of the segment.
+pub(crate) struct Views<'a> {
+    segment: &'a Arc<Segment>,
+    attribute: usize,
+    views: Vec<u128>,
+    /// The part of the heap that views point to.
+    from: usize,
+    to: usize,
+}
+
+impl<'a> Views<'a> {
+    /// The views of an attribute's values at these rows.
+    pub(crate) fn of(
+        segment: &'a Arc<Segment>,
+        attribute: usize,
+        rows: impl Iterator<Item = u32>,
+    ) -> Views<'a> {
+        let slots = segment.form().slots::<u64>(attribute);
+        let heap = segment.form().heap_of(attribute);
+        let (mut from, mut to) = (usize::MAX, 0);
+        let views = rows
+            .map(|row| {
+                let (view, span) = view_of(slots.get(row as usize), heap);
+                if let Some((start, end)) = span {
+                    (from, to) = (from.min(start), to.max(end));
+                }
+                view
+            })
+            .collect();
+        Views {
+            segment,
+            attribute,
+            views,
+            from: from.min(to),
+            to,
+        }
+    }
+
+    /// The views of strings at these places in the attribute's heap.
+    pub(crate) fn of_spans(
+        segment: &'a Arc<Segment>,
+        attribute: usize,
+        spans: impl Iterator<Item = std::ops::Range<usize>>,
+    ) -> Views<'a> {
+        let heap = segment.form().heap_of(attribute);
+        let (mut from, mut to) = (usize::MAX, 0);
+        let views = spans
+            .map(|span| {
+                if span.len() > VIEW_INLINE_BYTES_MAX as usize {
+                    (from, to) = (from.min(span.start), to.max(span.end));
+                }
+                view_of_bytes(&heap[span.clone()], span.start)
+            })
+            .collect();
+        Views {
+            segment,
+            attribute,
+            views,
+            from: from.min(to),
+            to,
+        }
+    }
+
+    /// Views that are chosen from these, by position.
+    pub(crate) fn chosen(self, choose: impl FnOnce(&[u128]) -> Vec<u128>) -> Views<'a> {
+        let views = choose(&self.views);
+        debug_assert!(views.iter().all(|view| self.views.contains(view)));
+        Views { views, ..self }
+    }
+
+    /// As a text array.
+    ///
+    /// # Panics
+    /// When the attribute holds no text.
+    pub(crate) fn into_text(self, nulls: Option<NullBuffer>) -> StringViewArray {
+        assert!(
+            self.segment.schema().attributes()[self.attribute]
+                .ty
+                .is_text(),
+            "a text attribute"
+        );
+        // SAFETY: it is a text attribute (asserted), and slots of text attributes are made from
+        // Arrow text arrays, or were found to be UTF-8 by attach.
+        unsafe { self.into_array::<StringViewType>(nulls) }
+    }
+
+    /// As an array of bytes.
+    pub(crate) fn into_bytes(self, nulls: Option<NullBuffer>) -> BinaryViewArray {
+        // SAFETY: bytes need no encoding.
+        unsafe { self.into_array::<BinaryViewType>(nulls) }
+    }
+
+    /// # Safety
+    /// The values are valid for `T`: UTF-8 for text.
+    unsafe fn into_array<T: ByteViewType>(
+        mut self,
+        nulls: Option<NullBuffer>,
+    ) -> GenericByteViewArray<T> {
+        // Only the span in use is handed out, so that whoever accounts for the array's
+        // memory does not see the whole heap.
+        let mut buffers = Vec::new();
+        if self.from < self.to {
+            buffers.push(heap(self.segment, self.attribute, self.from, self.to));
+            for view in &mut self.views {
+                let long = *view as u32 > VIEW_INLINE_BYTES_MAX;
+                *view -= u128::from(long) * ((self.from as u128) << 96);
+            }
+        }
+        assert!(
+            nulls
+                .as_ref()
+                .is_none_or(|nulls| nulls.len() == self.views.len()),
+            "a bit per view"
+        );
+        // SAFETY: a view of up to 12 bytes is inline and zero-padded; a longer one has its
+        // prefix, buffer 0, and an offset within from..to, rebased to from; the nulls are as
+        // many as the views (asserted); the values are valid for T (caller).
+        unsafe {
+            GenericByteViewArray::new_unchecked(ScalarBuffer::from(self.views), buffers, nulls)
+        }
+    }
+}
+
+/// An Arrow view holds values up to this length itself.
+const VIEW_INLINE_BYTES_MAX: u32 = 12;
+
+/// The Arrow view of a slot, with the heap offset as its offset; and the heap bytes it
+/// points to, if it does.
+fn view_of(slot: u64, heap: &[u8]) -> (u128, Option<(usize, usize)>) {
+    use crate::format::intern::SlotForm;
+    match SlotForm::of(slot) {
+        SlotForm::Short { len, bytes } => (u128::from(bytes) << 32 | len as u128, None),
+        SlotForm::Long { len, offset } => {
+            let view = view_of_bytes(&heap[offset..offset + len], offset);
+            let is_long = len > VIEW_INLINE_BYTES_MAX as usize;
+            (view, is_long.then_some((offset, offset + len)))
+        }
+    }
+}
+
+/// The Arrow view of bytes that start at an offset.
+fn view_of_bytes(value: &[u8], offset: usize) -> u128 {
+    let len = value.len();
+    if len > VIEW_INLINE_BYTES_MAX as usize {
+        let prefix = load_short(&value[..4]);
+        return (offset as u128) << 96 | u128::from(prefix) << 32 | len as u128;
+    }
+    let (low, high) = value.split_at(len.min(7));
+    let bytes = u128::from(load_short(low)) | u128::from(load_short(high)) << 56;
+    bytes << 32 | len as u128
+}
