@@ -426,8 +426,7 @@ fn scale_by(
         whole_days += (seconds_remainder / 86_400.0) as i64;
         seconds_remainder -= (seconds_remainder / 86_400.0).trunc() * 86_400.0;
     }
-    let micros =
-        (by(nanos / 1000.0) + seconds_remainder * 1e6).round_ties_even();
+    let micros = (by(nanos / 1000.0) + seconds_remainder * 1e6).round_ties_even();
     if !micros.is_finite() || micros.abs() > 9.2e15 {
         return Err(overflow("interval"));
     }
