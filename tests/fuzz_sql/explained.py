@@ -109,7 +109,7 @@ def called_alike(text, difference):
 @explained("Errors that come at another time or with another SQLSTATE")
 def other_error(text, difference):
     """Both refuse the statement, for one of the reasons that it gives."""
-    return difference.kind == "code" and difference.wanted.code[:2] in ("42", "XX", "23", "22", "21") and difference.got.code[:2] in ("42", "21", "22", "23")
+    return difference.kind == "code" and difference.wanted.code[:2] in ("42", "XX", "23", "22", "21", "0A") and difference.got.code[:2] in ("42", "21", "22", "23")
 
 
 @explained("Types of texts that have been through outer joins")

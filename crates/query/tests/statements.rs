@@ -417,6 +417,43 @@ fn returned_columns_tell_where_they_are_from() {
     }
 }
 
+/// A value that planning finds to be NULL has the type that the statement gives it.
+#[test]
+fn returned_columns_have_the_types_that_were_told() {
+    let fixture = Fixture::new();
+    let mut session = fixture.session();
+    fixture.ok(
+        &mut session,
+        "create table t (a int primary key, n int); create table c (id int primary key, c char(4)); \
+         insert into t values (1, 2); insert into c values (2, 'ab')",
+    );
+    let one = "(select c.c from c where c.id = t.n)";
+    for sql in [
+        format!("update t set n = null returning {one}"),
+        format!("update t set n = default where a = 1 returning {one}, n, a"),
+        format!("update t set n = 2 returning {one}"),
+        format!("update t set n = null returning {one}::varchar(3), {one}"),
+        format!("delete from t where n is null and a = 1 returning {one}"),
+        "insert into t values (1, null) returning (select c.c from c where c.id = n)".to_owned(),
+    ] {
+        fixture.runtime.block_on(async {
+            let prepared = session.prepare(&sql, &[]).await.unwrap();
+            let told = prepared.columns.clone().unwrap();
+            let outcome = session.execute_prepared(&prepared, &Arc::default()).await;
+            match outcome.unwrap() {
+                Outcome::Rows { columns, .. } => {
+                    let types = |columns: &[ColumnDescription]| {
+                        let pair = |column: &ColumnDescription| (column.oid, column.typmod);
+                        columns.iter().map(pair).collect::<Vec<_>>()
+                    };
+                    assert_eq!(types(&columns), types(&told), "{sql}");
+                }
+                other => panic!("{sql}: {other:?}"),
+            }
+        });
+    }
+}
+
 /// Short lists come as alternatives; a scan tests them on codes all the same.
 #[test]
 fn alternatives_of_one_column_are_a_list() {

@@ -212,6 +212,7 @@ pub(super) fn finish_with(
         columns: columns.clone(),
         returning: returning.map(|_| columns.end..returning_end),
         origins,
+        told: None,
         checks,
         conflict: None,
         clauses: Vec::new(),

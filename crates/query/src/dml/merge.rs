@@ -112,6 +112,7 @@ pub(crate) fn bind_merge(
         columns,
         returning: None,
         origins: Vec::new(),
+        told: None,
         checks,
         conflict: None,
         clauses: clauses.iter().map(Clause::kind).collect(),

@@ -76,6 +76,9 @@ pub(crate) struct BoundDml<T = Target> {
     pub(crate) returning: Option<Range<usize>>,
     /// Where the columns of the RETURNING expressions come from.
     pub(crate) origins: Origins,
+    /// The columns of RETURNING, once its queries are analysed: optimised ones may have forgotten
+    /// what their values are called.
+    pub(crate) told: Option<Arc<[ColumnDescription]>>,
     /// Where the truths of the CHECK constraints are, in the table's order.
     pub(crate) checks: Range<usize>,
     /// What an INSERT does about rows that are in the way.
@@ -85,8 +88,13 @@ pub(crate) struct BoundDml<T = Target> {
 }
 
 impl BoundDml {
+    /// Notes the columns of RETURNING; the source has been analysed.
+    pub(crate) fn note_returned(&mut self) {
+        self.told = self.returned(&self.source);
+    }
+
     /// The columns of RETURNING as a client is told of them, if there is one; `plan` is the source,
-    /// or what has become of it. What is a column of the target has the type that the table says,
+    /// analysed. What is a column of the target has the type that the table says,
     /// whatever the value that goes there was called.
     pub(crate) fn returned(&self, plan: &LogicalPlan) -> Option<Arc<[ColumnDescription]>> {
         let outputs = &plan.schema().fields()[self.returning.clone()?];
@@ -164,6 +172,7 @@ impl<T> BoundDml<T> {
             columns: self.columns,
             returning: self.returning,
             origins: self.origins,
+            told: self.told,
             checks: self.checks,
             conflict,
             clauses: self.clauses,

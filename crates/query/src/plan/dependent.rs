@@ -34,8 +34,10 @@ impl VisitorMut for Grouped<'_> {
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
         let order_by = query.order_by.clone();
-        if let SetExpr::Select(select) = &mut *query.body {
-            self.extend(select, order_by.as_ref());
+        match &mut *query.body {
+            SetExpr::Select(select) => self.extend(select, order_by.as_ref()),
+            // Its ORDER BY sees outputs alone.
+            body => self.extend_branches(body),
         }
         ControlFlow::Continue(())
     }
@@ -48,6 +50,18 @@ struct Keyed {
 }
 
 impl Grouped<'_> {
+    /// Those of UNION and its kin; queries in parentheses are visited by themselves.
+    fn extend_branches(&self, body: &mut SetExpr) {
+        match body {
+            SetExpr::Select(select) => self.extend(select, None),
+            SetExpr::SetOperation { left, right, .. } => {
+                self.extend_branches(left);
+                self.extend_branches(right);
+            }
+            _ => {}
+        }
+    }
+
     fn extend(&self, select: &mut Select, order_by: Option<&OrderBy>) {
         let GroupByExpr::Expressions(keys, modifiers) = &select.group_by else {
             return;

@@ -10,7 +10,7 @@ use std::{collections::HashSet, ops::ControlFlow, sync::Arc};
 use aerostat_semantics::functions::{merged::MERGED, named::NAMED};
 use aerostat_sql::{
     names::{SUFFIX, folded, visible_name},
-    walk,
+    walk::{self, unnested},
 };
 use aerostat_types::SqlType;
 use datafusion::{
@@ -20,7 +20,10 @@ use datafusion::{
     sql::sqlparser::ast::{self, Ident, SelectItem, SetExpr, VisitMut, VisitorMut},
 };
 
-use super::StatementContext;
+use super::{
+    StatementContext,
+    positions::{at_position, position},
+};
 use crate::{
     api::ColumnDescription,
     pgcatalog::{self, PG_TYPE_KEY},
@@ -32,8 +35,7 @@ pub(crate) fn name_outputs(query: &mut ast::Query) {
         SetExpr::Select(select) => select.projection.iter().map(item_name).collect(),
         _ => Vec::new(),
     };
-    let is_select = matches!(&*query.body, SetExpr::Select(_));
-    let columns = columns_of_keys(query.order_by.as_ref(), is_select);
+    let columns = columns_of_keys(query);
     name_body(&mut query.body, &columns);
     let SetExpr::Select(select) = &*query.body else {
         return;
@@ -45,7 +47,7 @@ pub(crate) fn name_outputs(query: &mut ast::Query) {
     };
     // ORDER BY follows the only column of a name that has got another one.
     for key in keys {
-        let Some(ident) = bare_name(&mut key.expr) else {
+        let Some(ident) = bare_name_mut(&mut key.expr) else {
             continue;
         };
         let wanted = folded(ident);
@@ -61,21 +63,54 @@ pub(crate) fn name_outputs(query: &mut ast::Query) {
 /// The names of columns in ORDER BY that are no outputs: those called by their relations, and those in
 /// expressions, where PostgreSQL does not look for outputs. An output of such a name, which is another
 /// column, must not be taken for it: `SELECT t.a::int FROM t ORDER BY t.a`, `SELECT -a AS a FROM t
-/// ORDER BY abs(a)`.
-fn columns_of_keys(order_by: Option<&ast::OrderBy>, in_expressions: bool) -> HashSet<String> {
+/// ORDER BY abs(a)`. Nor must a column that is grouped by a cast of it, which DataFusion calls by the
+/// column's name, be taken for an output: `SELECT -t.a::int AS a, t.a::int FROM t GROUP BY t.a::int
+/// ORDER BY 1`.
+fn columns_of_keys(query: &ast::Query) -> HashSet<String> {
     let mut names = HashSet::new();
+    let order_by = query.order_by.as_ref();
     let Some(ast::OrderByKind::Expressions(keys)) = order_by.map(|order_by| &order_by.kind) else {
         return names;
     };
+    let select = match &*query.body {
+        SetExpr::Select(select) => Some(select),
+        _ => None,
+    };
+    let grouped = select.map(|select| grouped_by_casts(select));
     for key in keys {
-        let is_bare = is_bare_name(&key.expr);
+        let bare = bare_name(&key.expr);
         let _ = walk::expressions(&key.expr, |expression| {
             match expression {
                 ast::Expr::CompoundIdentifier(parts) => names.extend(parts.last().map(folded)),
-                ast::Expr::Identifier(ident) if in_expressions && !is_bare => {
+                ast::Expr::Identifier(ident) if select.is_some() && bare.is_none() => {
                     names.insert(folded(ident));
                 }
                 _ => {}
+            }
+            ControlFlow::<()>::Continue(())
+        });
+        let output = || select?.projection.get(position(&key.expr)?).map(item_name);
+        let output = bare.map(folded).or_else(output);
+        names.extend(output.filter(|name| grouped.iter().any(|grouped| grouped.contains(name))));
+    }
+    names
+}
+
+/// The names of columns of which casts are keys of GROUP BY.
+fn grouped_by_casts(select: &ast::Select) -> HashSet<String> {
+    let mut names = HashSet::new();
+    let ast::GroupByExpr::Expressions(keys, _) = &select.group_by else {
+        return names;
+    };
+    for key in keys {
+        let output = at_position(select, key);
+        let _ = walk::expressions(output.as_ref().unwrap_or(key), |expression| {
+            if let ast::Expr::Cast { expr, .. } = expression {
+                match unnested(expr) {
+                    ast::Expr::Identifier(name) => names.extend([folded(name)]),
+                    ast::Expr::CompoundIdentifier(parts) => names.extend(parts.last().map(folded)),
+                    _ => {}
+                }
             }
             ControlFlow::<()>::Continue(())
         });
@@ -83,19 +118,19 @@ fn columns_of_keys(order_by: Option<&ast::OrderBy>, in_expressions: bool) -> Has
     names
 }
 
-/// Whether a key is a name alone, which calls an output before it calls a column.
-fn is_bare_name(key: &ast::Expr) -> bool {
-    match key {
-        ast::Expr::Identifier(_) => true,
-        ast::Expr::Nested(inner) => is_bare_name(inner),
-        _ => false,
-    }
-}
-
-fn bare_name(key: &mut ast::Expr) -> Option<&mut Ident> {
+/// A key that is a name alone, which calls an output before it calls a column.
+fn bare_name(key: &ast::Expr) -> Option<&Ident> {
     match key {
         ast::Expr::Identifier(ident) => Some(ident),
         ast::Expr::Nested(inner) => bare_name(inner),
+        _ => None,
+    }
+}
+
+fn bare_name_mut(key: &mut ast::Expr) -> Option<&mut Ident> {
+    match key {
+        ast::Expr::Identifier(ident) => Some(ident),
+        ast::Expr::Nested(inner) => bare_name_mut(inner),
         _ => None,
     }
 }
@@ -168,7 +203,7 @@ fn name_from_columns(
     alias: Option<&mut ast::TableAlias>,
     are_all_named: bool,
 ) {
-    let columns = columns_of_keys(query.order_by.as_ref(), true);
+    let columns = columns_of_keys(query);
     let SetExpr::Select(select) = &mut *query.body else {
         return;
     };
@@ -220,7 +255,10 @@ fn name_from_columns(
     else {
         return;
     };
-    for ident in keys.iter_mut().filter_map(|key| bare_name(&mut key.expr)) {
+    for ident in keys
+        .iter_mut()
+        .filter_map(|key| bare_name_mut(&mut key.expr))
+    {
         if let Some((_, alias)) = renamed.iter().find(|(name, _)| *name == folded(ident)) {
             *ident = alias.clone();
         }

@@ -293,7 +293,11 @@ fn finished(
 }
 
 fn analyzed(context: &StatementContext, work: Work) -> PlanResult<Work> {
-    work.map_plans(|plan| analyze(&context.state, plan))
+    let mut work = work.map_plans(|plan| analyze(&context.state, plan))?;
+    if let Work::Dml(bound) = &mut work {
+        bound.note_returned();
+    }
+    Ok(work)
 }
 
 fn optimized(context: &StatementContext, work: Work) -> PlanResult<Work> {

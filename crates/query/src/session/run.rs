@@ -360,12 +360,12 @@ pub(super) fn dml_outcome(bound: &BoundDml, written: sink::Written) -> Outcome {
         DmlKind::Delete => RowsTag::Delete,
         DmlKind::Merge => RowsTag::Merge,
     };
-    match bound.returned(&bound.source) {
+    match &bound.told {
         None => Outcome::Command {
             tag: tag.after(written.rows),
         },
         Some(columns) => Outcome::Rows {
-            columns,
+            columns: Arc::clone(columns),
             batches: ready_within(written.returned, written.charge),
             tag,
         },
@@ -374,8 +374,8 @@ pub(super) fn dml_outcome(bound: &BoundDml, written: sink::Written) -> Outcome {
 
 /// Requires that what a change returns is what its client was told of.
 pub(super) fn require_returned(bound: &BoundDml, described: &Described) -> Result<(), SqlError> {
-    match bound.returned(&bound.source) {
-        Some(columns) => described.require(&columns),
+    match &bound.told {
+        Some(columns) => described.require(columns),
         None => Ok(()),
     }
 }
