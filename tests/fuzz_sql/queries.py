@@ -4,6 +4,8 @@ from . import grammar, values
 from .expressions import Expressions, Relation, Scope
 from .tree import Many, Tree
 
+LIKE_COLUMNS = ["k", *(f"c{at}" for at in range(10))]
+
 
 class Queries:
     def __init__(self, dice, tables):
@@ -15,6 +17,13 @@ class Queries:
     def name(self, prefix):
         self.names += 1
         return f"{prefix}{self.names}"
+
+    def alias(self, prefix):
+        """A relation's name, now and then one that columns have."""
+        if self.chance(0.06):
+            self.names += 1
+            return LIKE_COLUMNS[self.names % len(LIKE_COLUMNS)]
+        return self.name(prefix)
 
     def chance(self, probability):
         return self.dice.random() < probability
@@ -256,18 +265,18 @@ class Queries:
         roll = self.dice.random()
         if relations and roll < 0.6 and not lateral:
             chosen = self.dice.choice(relations)
-            alias = self.name("x")
+            alias = self.alias("x")
             return Tree("relation", f"{chosen.alias} AS {alias}"), Relation(alias, chosen.columns, chosen.key)
         if depth > 0 and (lateral or roll < 0.75 and self.chance(0.25)):
             return self.derived(outer, depth - 1, relations, lateral)
         if self.chance(0.06):
             return self.row_list()
         table = self.dice.choice(self.tables)
-        alias = self.name("x")
+        alias = self.alias("x")
         return Tree("relation", f"{table.name} AS {alias}"), Relation(alias, table.kinds(), "id")
 
     def derived(self, outer, depth, relations, lateral):
-        alias = self.name("s")
+        alias = self.alias("s")
         kinds = [self.dice.choice(values.ALL) for _ in range(self.dice.randint(1, 3))]
         body, columns, key = self.select(kinds, outer if lateral else None, depth, relations, names="c")
         word = "LATERAL " if lateral else ""

@@ -10,7 +10,10 @@ use std::{error::Error, iter::successors};
 use aerostat_catalog::failure::{self, is_full, out_of_memory};
 pub(crate) use aerostat_semantics::external;
 use aerostat_semantics::name_of_arrow;
-use aerostat_sql::{names::visible_name, statement::Source};
+use aerostat_sql::{
+    names::{OUTER_SCHEMA, visible_name},
+    statement::Source,
+};
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::{
     arrow::{datatypes::DataType, error::ArrowError},
@@ -137,7 +140,8 @@ fn from_schema(error: &SchemaError) -> SqlError {
                     .iter()
                     .filter_map(|field| field.relation.as_ref());
                 let mut same = qualifiers.filter(|qualifier| qualifier.resolved_eq(relation));
-                same.next().is_some()
+                // One that is called as an outer query's is there.
+                relation.schema() == Some(OUTER_SCHEMA) || same.next().is_some()
             };
             let is_meant = |other: &datafusion::prelude::Column| {
                 other.name.contains(aerostat_sql::tree::RESERVED)

@@ -16,6 +16,9 @@ pub const AEROSTAT: &str = "aerostat";
 /// Begins the suffix that tells columns of one name apart. No identifier has it.
 pub const SUFFIX: char = '\u{1}';
 
+/// The schema that a column of an outer query's relation is called with, where it has none.
+pub const OUTER_SCHEMA: &str = "\u{1}outer";
+
 /// A name with or without a schema, folded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QualifiedName {

@@ -200,6 +200,7 @@ impl StatementContext {
         let mut statement = ast::Statement::Query(Box::new(query));
         pgcatalog::rewrite(&mut statement, &self.system).map_err(external)?;
         aerostat_semantics::type_literals(&mut statement).map_err(external)?;
+        super::outer_names::rewrite(&mut statement);
         self.planner()
             .sql_statement_to_plan_with_context(statement, parameters)
     }

@@ -20,6 +20,7 @@ mod optimize;
 mod ordered;
 mod ordered_sets;
 mod origins;
+mod outer_names;
 mod parameters;
 mod pieces;
 mod positions;
@@ -51,6 +52,7 @@ pub(crate) use optimize::{analyze, optimize, optimize_analyzed, plan_physical, t
 pub(crate) use origins::{
     Origin, Origins, describe_columns, describe_query, origins, returned_origins,
 };
+pub(crate) use outer_names::rewrite as call_outer_relations;
 pub(crate) use parameters::{
     bare_placeholder, declare, declared_parameters, parameter_count, parameter_type,
 };
