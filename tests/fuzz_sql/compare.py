@@ -21,6 +21,8 @@ class Difference:
         self.detail = detail
         self.wanted = wanted
         self.got = got
+        # The tables and rows that show it, once it has been made small.
+        self.tables = ""
 
     def signature(self):
         """Equal for differences that are probably one defect."""

@@ -173,7 +173,7 @@ def constants_computed_early(text, difference):
 
 @explained("`to_char` of a number that overflows a pattern with `V`")
 def overflowing_v(text, difference):
-    return difference.kind == "rows" and says(text, r"to_char\([^;]*V")
+    return difference.kind in ("rows", "contents") and says(text, r"to_char\([^;]*V")
 
 
 @explained("is any number between -1 and 1")
@@ -198,6 +198,13 @@ def subquery_of_grouping_sets(text, difference):
     """PostgreSQL takes only the first for the key, so that the second keeps its value in all sets."""
     sets = re.search(r"(CUBE|ROLLUP|GROUPING SETS) (\(.*)", text, re.S)
     return difference.kind in ("rows", "order", "contents") and bool(sets) and any("SELECT" in key for key in keys(sets.group(2)))
+
+
+@explained("Of intervals that are equal and written differently")
+def which_interval(text, difference):
+    """One is left of `1 mon` and `30 days`, which is open."""
+    both = all(interval in difference.tables for interval in ("'1 mon'", "'30 days'"))
+    return difference.kind in ("rows", "contents") and both and says(text, r"\b(DISTINCT|GROUP BY|UNION|INTERSECT|EXCEPT|PARTITION BY)\b")
 
 
 @explained("`sum` and `avg` of `real` are added up in `double precision`")

@@ -147,12 +147,13 @@ class Fuzzer:
         small, tables = minimiser.minimal(case)
         found = minimiser.round.rolled_back(small)
         difference = found[0] if found else difference
-        text = told(small)
+        text, whole = told(small), script(small, tables, difference)
+        difference.tables = whole
         said = explanation(text, difference)
         if said:
             self.findings.explained[said] += 1
         else:
-            self.findings.add(signature, shape(text, signature), seed, script(small, tables, difference))
+            self.findings.add(signature, shape(text, signature), seed, whole)
         round_.set_up()
 
 

@@ -4,7 +4,7 @@
 //! department.id)`: no relation of the inner query is called `department`, so DataFusion looks for a part
 //! `id` of its column `department`, and not in the outer query. A name of three parts cannot begin with
 //! that column: a relation of an outer query is called with the schema that it is written with, or with
-//! one that has no name, which is compared with nothing.
+//! one that has no name, which is compared with nothing. An output that is such a column has its name.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -16,8 +16,8 @@ use aerostat_sql::{
     walk,
 };
 use datafusion::sql::sqlparser::ast::{
-    Expr, Ident, Insert, ObjectName, Query, SetExpr, Statement, TableFactor, TableObject,
-    TableWithJoins, Visitor, VisitorMut,
+    Expr, Ident, Insert, ObjectName, Query, SelectItem, SetExpr, Statement, TableFactor,
+    TableObject, TableWithJoins, Visitor, VisitorMut,
 };
 
 /// Rewrites the subqueries of a statement as the module says; nothing may be made of its names later.
@@ -152,6 +152,30 @@ fn no_schema() -> Ident {
 }
 
 impl Scopes {
+    /// Gives outputs that are columns of outer queries their names, which DataFusion would make others.
+    fn name_outer(&self, body: &mut SetExpr) {
+        match body {
+            SetExpr::Select(select) => {
+                for item in &mut select.projection {
+                    if let SelectItem::UnnamedExpr(expr) = item
+                        && let Expr::CompoundIdentifier(parts) = &*expr
+                        && let [relation, column] = &parts[..]
+                        && self.schema_of_outer(&folded(relation)).is_some()
+                    {
+                        let alias = Ident::with_quote('"', folded(column));
+                        let expr = expr.clone();
+                        *item = SelectItem::ExprWithAlias { expr, alias };
+                    }
+                }
+            }
+            SetExpr::SetOperation { left, right, .. } => {
+                self.name_outer(left);
+                self.name_outer(right);
+            }
+            _ => {}
+        }
+    }
+
     /// What a relation of an outer query is to be called with; nothing for those of the innermost.
     fn schema_of_outer(&self, name: &str) -> Option<Ident> {
         let mut scopes = self.open.iter().rev();
@@ -181,6 +205,7 @@ impl VisitorMut for Scopes {
             relations,
             sees_parent,
         });
+        self.name_outer(&mut query.body);
         let named = query.with.iter().flat_map(|with| &with.cte_tables);
         self.apart
             .extend(named.map(|named| std::ptr::from_ref(&*named.query)));
@@ -231,7 +256,7 @@ mod tests {
             ),
             (
                 "SELECT 1 FROM s.a AS A, LATERAL (SELECT A.x, c.y FROM b) AS c WHERE c.x > 0",
-                "SELECT 1 FROM s.a AS A, LATERAL (SELECT \"-\".A.x, \"-\".c.y FROM b) AS c WHERE c.x > 0",
+                "SELECT 1 FROM s.a AS A, LATERAL (SELECT \"-\".A.x AS \"x\", \"-\".c.y AS \"y\" FROM b) AS c WHERE c.x > 0",
             ),
             (
                 "SELECT 1 FROM s.a WHERE x = (SELECT (SELECT a.x + b.y FROM a AS c) FROM b)",
@@ -239,7 +264,7 @@ mod tests {
             ),
             (
                 "SELECT 1 FROM a, (SELECT a.x FROM b) AS s WHERE EXISTS (WITH w AS (SELECT a.x + c.y FROM b) SELECT a.x FROM c)",
-                "SELECT 1 FROM a, (SELECT a.x FROM b) AS s WHERE EXISTS (WITH w AS (SELECT \"-\".a.x + c.y FROM b) SELECT \"-\".a.x FROM c)",
+                "SELECT 1 FROM a, (SELECT a.x FROM b) AS s WHERE EXISTS (WITH w AS (SELECT \"-\".a.x + c.y FROM b) SELECT \"-\".a.x AS \"x\" FROM c)",
             ),
             (
                 "SELECT 1 FROM a WHERE EXISTS (SELECT a.x FROM b JOIN (c CROSS JOIN a) ON true)",
@@ -251,7 +276,7 @@ mod tests {
             ),
             (
                 "UPDATE a SET y = (SELECT b.y FROM c WHERE c.y = a.y) FROM b",
-                "UPDATE a SET y = (SELECT \"-\".b.y FROM c WHERE c.y = \"-\".a.y) FROM b",
+                "UPDATE a SET y = (SELECT \"-\".b.y AS \"y\" FROM c WHERE c.y = \"-\".a.y) FROM b",
             ),
             (
                 "INSERT INTO a SELECT 1 ON CONFLICT (x) DO UPDATE SET y = (SELECT max(b.a) FROM b WHERE b.x = a.x)",

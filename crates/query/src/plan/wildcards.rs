@@ -8,6 +8,7 @@
 //! | `SELECT b FROM t JOIN u USING (b)` | `SELECT t.b …`, of a RIGHT JOIN `u.b`, of a FULL JOIN `coalesce(t.b, u.b) AS b`; where the types may differ `merged(t.b, u.b, true) AS b` |
 //! | `t FULL JOIN u USING (b) JOIN v USING (b)` | `… ON t.b = u.b JOIN v ON coalesce(t.b, u.b) = v.b` |
 //! | `(t CROSS JOIN u) AS j` | `(SELECT * FROM t CROSS JOIN u) AS j` |
+//! | `FROM t AS u (x)`, `WITH w (x) AS (SELECT a, b …)` | `FROM t AS u (x, b, c)`, `WITH w (x, b)`: an alias names all columns |
 //! | `FROM (SELECT * FROM t, u) AS q` | `FROM (SELECT t.a, …, u.a, …) AS q`, if two columns have one name |
 //!
 //! A name that a merged column has, and another, too, is ambiguous, which is told here: in a subquery the
@@ -27,8 +28,8 @@ use datafusion::arrow::datatypes::FieldRef;
 use datafusion::sql::sqlparser::{
     ast::{
         Cte, Expr, Ident, JoinConstraint, JoinOperator, ObjectName, Query, Select, SelectItem,
-        SelectItemQualifiedWildcardKind, SetExpr, TableAlias, TableFactor, TableWithJoins, Visit,
-        VisitMut, Visitor, VisitorMut, WildcardAdditionalOptions, With,
+        SelectItemQualifiedWildcardKind, SetExpr, TableFactor, TableWithJoins, Visit, VisitMut,
+        Visitor, VisitorMut, WildcardAdditionalOptions, With,
     },
     dialect::PostgreSqlDialect,
     parser::Parser,
@@ -39,7 +40,7 @@ mod ambiguous;
 mod joined;
 mod replacing;
 
-use aliased::derive_aliased;
+use aliased::{alias_of, aliased, derive_aliased, name_others};
 use joined::{Joined, type_of};
 use replacing::{Replacing, name_as_before, unnamed};
 
@@ -92,8 +93,8 @@ impl Visitor for Search {
     }
 
     fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
-        let ctes = query.with.iter().flat_map(|with| &with.cte_tables);
-        match ctes.into_iter().any(|cte| has_joined_wildcard(&cte.query)) {
+        let mut ctes = query.with.iter().flat_map(|with| &with.cte_tables);
+        match ctes.any(|cte| !cte.alias.columns.is_empty() || has_joined_wildcard(&cte.query)) {
             true => ControlFlow::Break(()),
             false => ControlFlow::Continue(()),
         }
@@ -101,6 +102,12 @@ impl Visitor for Search {
 
     fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<()> {
         match factor {
+            TableFactor::Table {
+                alias: Some(alias), ..
+            }
+            | TableFactor::Derived {
+                alias: Some(alias), ..
+            } if !alias.columns.is_empty() => ControlFlow::Break(()),
             TableFactor::Derived { subquery, .. } if has_joined_wildcard(subquery) => {
                 ControlFlow::Break(())
             }
@@ -213,6 +220,7 @@ impl VisitorMut for Wildcards<'_> {
                 self.write_out(&mut cte.query);
                 walk::change(cte, self)?;
                 let columns = aliased(&cte.alias, self.query_columns(&cte.query));
+                name_others(&mut cte.alias, columns.iter().flatten());
                 self.known.push((folded(&cte.alias.name), columns));
             }
         }
@@ -250,6 +258,12 @@ impl VisitorMut for Wildcards<'_> {
     fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<()> {
         if let TableFactor::Derived { subquery, .. } = factor {
             self.write_out(subquery);
+        }
+        if alias_of(factor).is_some_and(|alias| !alias.columns.is_empty())
+            && let Some(columns) = self.factor_columns(factor)
+            && let Some(alias) = alias_of(factor)
+        {
+            name_others(alias, columns.iter());
         }
         ControlFlow::Continue(())
     }
@@ -498,29 +512,14 @@ impl Wildcards<'_> {
     }
 
     fn factor(&self, factor: &TableFactor) -> Option<Vec<Output>> {
-        let (columns, alias) = match factor {
-            TableFactor::Table {
-                name,
-                alias,
-                args: None,
-                ..
-            } => (self.table_columns(name), alias),
-            TableFactor::Derived {
-                subquery, alias, ..
-            } => (self.query_columns(subquery), alias),
-            TableFactor::NestedJoin {
-                table_with_joins,
-                alias: None,
-            } => return self.joined(table_with_joins),
-            TableFactor::Table { alias, .. }
-            | TableFactor::Function { alias, .. }
-            | TableFactor::UNNEST { alias, .. } => (Some(Vec::new()), alias),
-            _ => return None,
-        };
-        let (qualifier, mut columns) = (qualifier(factor)?, columns?);
-        if let Some(alias) = alias {
-            columns = aliased(alias, Some(columns))?;
+        if let TableFactor::NestedJoin {
+            table_with_joins,
+            alias: None,
+        } = factor
+        {
+            return self.joined(table_with_joins);
         }
+        let (qualifier, columns) = (qualifier(factor)?, self.factor_columns(factor)?);
         // Those of a function are those that its alias names.
         if columns.is_empty() {
             return None;
@@ -537,6 +536,29 @@ impl Wildcards<'_> {
             }
         };
         Some(columns.into_iter().map(output).collect())
+    }
+
+    /// The columns of a relation in FROM, under the names that its alias gives them.
+    fn factor_columns(&self, factor: &TableFactor) -> Option<Vec<Named>> {
+        let (columns, alias) = match factor {
+            TableFactor::Table {
+                name,
+                alias,
+                args: None,
+                ..
+            } => (self.table_columns(name), alias),
+            TableFactor::Derived {
+                subquery, alias, ..
+            } => (self.query_columns(subquery), alias),
+            TableFactor::Table { alias, .. }
+            | TableFactor::Function { alias, .. }
+            | TableFactor::UNNEST { alias, .. } => (Some(Vec::new()), alias),
+            _ => return None,
+        };
+        match alias {
+            Some(alias) => aliased(alias, Some(columns?)),
+            None => columns,
+        }
     }
 
     fn table_columns(&self, name: &ObjectName) -> Option<Vec<Named>> {
@@ -687,19 +709,6 @@ fn qualifier(factor: &TableFactor) -> Option<Vec<Ident>> {
             .collect(),
         _ => None,
     }
-}
-
-/// The columns under the names that an alias gives the first of them.
-fn aliased(alias: &TableAlias, columns: Option<Vec<Named>>) -> Option<Vec<Named>> {
-    if alias.columns.is_empty() {
-        return columns;
-    }
-    let mut columns = columns.unwrap_or_default();
-    columns.resize_with(columns.len().max(alias.columns.len()), Default::default);
-    for (column, given) in columns.iter_mut().zip(&alias.columns) {
-        column.0 = folded(&given.name);
-    }
-    Some(columns)
 }
 
 fn quoted(name: &str) -> Ident {

@@ -1,12 +1,14 @@
-//! Joins in parentheses that have a name, as subqueries.
+//! Joins in parentheses that have a name, as subqueries; the names that an alias gives columns.
 
 use aerostat_sql::{names::folded, walk};
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::sql::sqlparser::{
-    ast::{Query, SetExpr, TableFactor, TableWithJoins},
+    ast::{Query, SetExpr, TableAlias, TableAliasColumnDef, TableFactor, TableWithJoins},
     dialect::PostgreSqlDialect,
     parser::Parser,
 };
+
+use super::{Named, quoted};
 
 /// Makes subqueries of the joins in parentheses that have a name: their columns are known by
 /// that name alone.
@@ -82,4 +84,38 @@ fn looks_aside(table: &TableWithJoins) -> bool {
         TableFactor::Table { args, .. } => args.is_some(),
         _ => true,
     })
+}
+
+/// The alias of a table or subquery.
+pub(super) fn alias_of(factor: &mut TableFactor) -> Option<&mut TableAlias> {
+    match factor {
+        TableFactor::Table { alias, .. } | TableFactor::Derived { alias, .. } => alias.as_mut(),
+        _ => None,
+    }
+}
+
+/// The columns under the names that an alias gives the first of them.
+pub(super) fn aliased(alias: &TableAlias, columns: Option<Vec<Named>>) -> Option<Vec<Named>> {
+    if alias.columns.is_empty() {
+        return columns;
+    }
+    let mut columns = columns.unwrap_or_default();
+    columns.resize_with(columns.len().max(alias.columns.len()), Default::default);
+    for (column, given) in columns.iter_mut().zip(&alias.columns) {
+        column.0 = folded(&given.name);
+    }
+    Some(columns)
+}
+
+/// Gives an alias that names the first of these columns the names of the others, too.
+pub(super) fn name_others<'a>(alias: &mut TableAlias, columns: impl Iterator<Item = &'a Named>) {
+    if alias.columns.is_empty() {
+        return;
+    }
+    let others = columns.skip(alias.columns.len());
+    let others = others.map(|(name, _)| TableAliasColumnDef {
+        name: quoted(name),
+        data_type: None,
+    });
+    alias.columns.extend(others.collect::<Vec<_>>());
 }
