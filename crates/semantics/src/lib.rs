@@ -43,6 +43,7 @@ pub mod functions;
 mod grouped;
 pub mod growth;
 mod guard;
+mod listed;
 mod lists;
 mod literals;
 mod null_equal;
@@ -146,6 +147,7 @@ pub fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
         rules.push(null_equal::apart(alike::apart(totals::kept(rule))));
     }
     rules.push(Arc::new(guard::GuardFallible));
+    rules.push(Arc::new(listed::ListsByKey));
     rules.into_iter().map(stoppable::optimizer).collect()
 }
 

@@ -14,7 +14,8 @@ pub(crate) fn function() -> Arc<ScalarUDF> {
     overload::function("float_order", &[], Volatility::Immutable, FLOAT_ORDER)
 }
 
-pub(super) fn real(value: f32) -> f32 {
+/// The key of a `real`.
+pub(crate) fn real(value: f32) -> f32 {
     match value.is_nan() {
         true => f32::NAN,
         // The sum of -0 and 0 is 0.
@@ -22,7 +23,8 @@ pub(super) fn real(value: f32) -> f32 {
     }
 }
 
-pub(super) fn double(value: f64) -> f64 {
+/// The key of a `double precision`.
+pub(crate) fn double(value: f64) -> f64 {
     match value.is_nan() {
         true => f64::NAN,
         false => value + 0.0,
