@@ -17,6 +17,7 @@ use aerostat_catalog::{
     admin::{DatabaseState, Node, NodeError},
 };
 use aerostat_memory::Governor;
+use aerostat_pgcatalog::{FunctionDescription, FunctionKind, SessionDescription};
 use aerostat_schedule::Scheduler;
 use aerostat_sql::tree::RESERVED;
 use aerostat_storage::{FreezeBacklog, backup::Places};
@@ -40,7 +41,6 @@ use crate::{
     heap::Heap,
     memory_pool::TenantPool,
     notify::Channels,
-    pgcatalog::{FunctionDescription, FunctionKind, SessionDescription},
     plan::{
         BoundByAllKeys, CooperateAboveJoins, HideConstants, MakeInPieces, RunTimeFilters,
         SortAgain,

@@ -1,5 +1,6 @@
-//! SQL on Aerostat's storage. With `aerostat-semantics`, which holds PostgreSQL's
-//! types and functions, the only crate that knows DataFusion.
+//! SQL on Aerostat's storage. Knows DataFusion, as do only two crates below it:
+//! `aerostat-semantics`, which holds PostgreSQL's types and functions, and
+//! `aerostat-pgcatalog`, which holds its system catalogue.
 //!
 //! ```text
 //!  text ─► statement ─► session ─┬─ query ─► plan ─► DataFusion ─► scan ─► storage
@@ -22,7 +23,6 @@ mod error;
 mod heap;
 mod memory_pool;
 mod notify;
-pub mod pgcatalog;
 mod plan;
 mod scan;
 mod seldom;

@@ -25,6 +25,7 @@ use std::{
 };
 
 use aerostat_catalog::{RecordedScan, Usage, failure::from_storage};
+use aerostat_pgcatalog::Planning;
 use aerostat_schedule::turn_is_over;
 use aerostat_storage::{Scan, ScanSpec, Table, TableView};
 use datafusion::{
@@ -47,10 +48,7 @@ use datafusion::{
         stream::RecordBatchStreamAdapter,
     },
 };
-use futures::{
-    future::{BoxFuture, ready},
-    stream,
-};
+use futures::{future::ready, stream};
 
 use self::{
     conditions::{Compared, Conditions},
@@ -58,12 +56,6 @@ use self::{
     run_time::Narrower,
 };
 use crate::error::external;
-
-/// What [`TableProvider::scan`] returns. The providers of this crate plan at once and return a
-/// future that is ready. An `async fn` would hold the filters, and for each of them the compiler
-/// would prove anew that every type of a logical plan can be sent between threads, which takes
-/// it ten seconds each.
-pub(crate) type Planning<'a> = BoxFuture<'a, Result<Arc<dyn ExecutionPlan>>>;
 
 /// A table as one statement sees it.
 #[derive(Clone)]

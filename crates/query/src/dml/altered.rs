@@ -7,6 +7,7 @@ use aerostat_catalog::{
     TableEntry,
     ddl::{ColumnSource, PendingAlter, Reference},
 };
+use aerostat_pgcatalog::numbers_of;
 use aerostat_semantics::{functions, type_literals};
 use aerostat_sql::statement;
 use aerostat_types::{Column, ErrorKind, SqlError, SqlType, TableIndex, TableSchema, quote_ident};
@@ -23,7 +24,6 @@ use datafusion::{
 use super::parse_expression;
 use crate::{
     error::{external, from_datafusion},
-    pgcatalog::numbers_of,
     plan::{StatementContext, rewrite_forms},
     scan::TableScanProvider,
 };

@@ -12,6 +12,7 @@
 use std::{fmt, ops::ControlFlow, sync::Arc};
 
 use aerostat_catalog::{IndexEntry, Relation};
+use aerostat_pgcatalog::Planning;
 use aerostat_sql::{grants::Privilege, names::folded, tree::no_matching_constraint, walk};
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::{
@@ -44,7 +45,6 @@ use super::{
 use crate::{
     error::external,
     plan::{ROW_ID_COLUMN, StatementContext, Target},
-    scan::Planning,
 };
 
 /// What the rows that were to be inserted are called.

@@ -12,6 +12,7 @@ use aerostat_catalog::{
     Actor, CatalogState, Database, Relation, SEQUENCE_COLUMNS, SequenceEntry, TableEntry,
     ViewEntry, undefined_relation,
 };
+use aerostat_pgcatalog::CatalogView;
 use aerostat_semantics::resolve_constant;
 use aerostat_sql::{
     grants::Privilege,
@@ -49,13 +50,7 @@ use super::{
     locking::{LOCK_SCHEMA, Locking},
     steps::{STEP_SCHEMA, StepTables},
 };
-use crate::{
-    dml::deferred::Deferred,
-    error::external,
-    pgcatalog::{self, CatalogView},
-    plan::Gate,
-    scan::TableScanProvider,
-};
+use crate::{dml::deferred::Deferred, error::external, plan::Gate, scan::TableScanProvider};
 
 /// The schema under which DML names its target, so that only the target, not
 /// other uses of the same table in the statement, has the row-id column.
@@ -198,7 +193,7 @@ impl StatementContext {
         crate::plan::name_outputs(&mut query);
         super::locking::rewrite_query(self, &mut query, parameters)?;
         let mut statement = ast::Statement::Query(Box::new(query));
-        pgcatalog::rewrite(&mut statement, &self.system).map_err(external)?;
+        aerostat_pgcatalog::rewrite(&mut statement, &self.system).map_err(external)?;
         aerostat_semantics::type_literals(&mut statement).map_err(external)?;
         super::outer_names::rewrite(&mut statement);
         self.planner()
@@ -301,10 +296,10 @@ impl StatementContext {
     pub(super) fn system_table(&self, name: &TableReference) -> Option<Arc<dyn TableProvider>> {
         match name.schema() {
             Some(schema @ (PG_CATALOG | INFORMATION_SCHEMA | AEROSTAT)) => {
-                pgcatalog::table(&self.system, schema, name.table())
+                aerostat_pgcatalog::table(&self.system, schema, name.table())
             }
             Some(_) => None,
-            None => pgcatalog::table(&self.system, PG_CATALOG, name.table()),
+            None => aerostat_pgcatalog::table(&self.system, PG_CATALOG, name.table()),
         }
     }
 
@@ -375,7 +370,7 @@ impl StatementContext {
     pub(super) fn function(&self, name: &str) -> Option<Arc<ScalarUDF>> {
         self.functions
             .get_or_init(|| {
-                pgcatalog::functions(Arc::clone(&self.system))
+                aerostat_pgcatalog::functions(Arc::clone(&self.system))
                     .into_iter()
                     .flat_map(|function| {
                         let function = Arc::new(function);

@@ -7,6 +7,7 @@
 
 use std::{collections::HashSet, ops::ControlFlow, sync::Arc};
 
+use aerostat_pgcatalog::PG_TYPE_KEY;
 use aerostat_semantics::functions::{merged::MERGED, named::NAMED};
 use aerostat_sql::{
     names::{SUFFIX, folded, visible_name},
@@ -24,10 +25,7 @@ use super::{
     StatementContext,
     positions::{at_position, position},
 };
-use crate::{
-    api::ColumnDescription,
-    pgcatalog::{self, PG_TYPE_KEY},
-};
+use crate::api::ColumnDescription;
 
 /// Gives every unnamed output of the query's SELECTs PostgreSQL's name.
 pub(crate) fn name_outputs(query: &mut ast::Query) {
@@ -560,7 +558,7 @@ pub(crate) fn show_entries(context: &StatementContext, plan: LogicalPlan) -> Res
     let shower = |field: &Field| {
         let typname = field.metadata().get(PG_TYPE_KEY)?;
         let is_number = *field.data_type() == DataType::Int64;
-        context.function(pgcatalog::shower(typname).filter(|_| is_number)?)
+        context.function(aerostat_pgcatalog::shower(typname).filter(|_| is_number)?)
     };
     if !plan
         .schema()
@@ -598,12 +596,12 @@ pub(crate) fn describe(schema: &Schema) -> Arc<[ColumnDescription]> {
 
 fn describe_field(field: &Field) -> ColumnDescription {
     let name = visible_name(field.name());
-    let oid = pgcatalog::oid_of_field(field);
+    let oid = aerostat_pgcatalog::oid_of_field(field);
     match SqlType::of_field(field) {
         Some(ty) if ty.oid() == oid => ColumnDescription::new(name, ty),
         _ => {
             let mut described =
-                ColumnDescription::of_oid(name, oid, pgcatalog::length_of_type(oid));
+                ColumnDescription::of_oid(name, oid, aerostat_pgcatalog::length_of_type(oid));
             // The blanks of its items are put back by their length.
             let item = SqlType::item_of(field).and_then(|item| SqlType::of_field(&item));
             if let Some(ty @ SqlType::Char(_)) = item {

@@ -4,6 +4,7 @@
 
 use std::borrow::Cow;
 
+use aerostat_pgcatalog::acts;
 use datafusion::{
     common::{
         Result,
@@ -12,8 +13,6 @@ use datafusion::{
     execution::SessionState,
     logical_expr::{Expr, LogicalPlan},
 };
-
-use crate::pgcatalog::acts;
 
 /// The state to plan a statement with.
 pub(crate) fn in_order<'s>(

@@ -15,7 +15,7 @@ use datafusion::{
 };
 
 use super::{StatementContext, Target, describe, steps::STEP_SCHEMA};
-use crate::{api::ColumnDescription, pgcatalog};
+use crate::api::ColumnDescription;
 
 /// A relation's number and the column's, from 1.
 pub(crate) type Origin = Option<(u32, i16)>;
@@ -136,6 +136,6 @@ fn numbered(oid: u32, at: usize) -> Origin {
 
 /// The number of a relation that a plan scans.
 fn relation(context: &StatementContext, name: &TableReference) -> Option<u32> {
-    pgcatalog::relation_oid(name.schema().unwrap_or(PG_CATALOG), name.table())
+    aerostat_pgcatalog::relation_oid(name.schema().unwrap_or(PG_CATALOG), name.table())
         .or_else(|| context.resolve(name).ok().map(|(_, found)| found.oid()))
 }

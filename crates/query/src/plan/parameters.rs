@@ -16,7 +16,7 @@ use super::{
     arrays::{array_of_texts, called},
     series::{declare_bounds, names_series},
 };
-use crate::{api::ParameterType, pgcatalog};
+use crate::api::ParameterType;
 
 /// The most parameters a statement may have: the wire protocol counts them in 16 bits.
 const PARAMETERS_MAX: usize = 65_535;
@@ -97,7 +97,8 @@ fn array_named(name: &ast::ObjectName) -> Option<SqlType> {
         .last()?
         .as_ident()
         .filter(|name| name.value.starts_with('_'))?;
-    pgcatalog::oid_of_typname(&name.value.to_ascii_lowercase()).and_then(SqlType::from_array_oid)
+    aerostat_pgcatalog::oid_of_typname(&name.value.to_ascii_lowercase())
+        .and_then(SqlType::from_array_oid)
 }
 
 fn is_oid(data_type: &DataType) -> bool {
@@ -217,7 +218,8 @@ fn declare_arguments(types: &mut Vec<Option<ParameterType>>, function: &ast::Fun
         return;
     }
     let name = function.name.0.last().and_then(|part| part.as_ident());
-    let ty = name.and_then(|name| pgcatalog::waiting_parameter(&name.value, list.args.len()));
+    let ty =
+        name.and_then(|name| aerostat_pgcatalog::waiting_parameter(&name.value, list.args.len()));
     let Some(ty) = ty else {
         return;
     };

@@ -27,10 +27,10 @@ use datafusion::{
 };
 use parking_lot::Mutex;
 
+use aerostat_pgcatalog::Planning;
 use aerostat_sql::names::{SUFFIX, visible_name};
 
 use super::Origins;
-use crate::scan::Planning;
 
 /// The schema under which the steps of a statement name one another's rows.
 pub(super) const STEP_SCHEMA: &str = "\u{1}step";

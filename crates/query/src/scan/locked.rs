@@ -11,6 +11,7 @@ use std::{
     sync::{Arc, Weak},
 };
 
+use aerostat_pgcatalog::Planning;
 use aerostat_sql::tree::locking::shown;
 use aerostat_storage::{RowId, TableView, WaitPolicy};
 use aerostat_txn::{RowLock, Transaction};
@@ -37,7 +38,7 @@ use datafusion::{
 };
 use futures::{StreamExt, stream};
 
-use crate::{dml::sink::waiting, error::external, scan::Planning};
+use crate::{dml::sink::waiting, error::external};
 
 /// A table whose rows a query locks.
 #[derive(Clone)]

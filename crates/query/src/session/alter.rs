@@ -8,6 +8,7 @@ use aerostat_catalog::{
         self, Altering, AskedAlter, CommandResult, Judges, PendingAlter, PlanColumns, PlanViews,
     },
 };
+use aerostat_pgcatalog::CatalogView;
 use aerostat_sql::{
     names::QualifiedName,
     statement::Source,
@@ -27,12 +28,10 @@ use super::{
     command::{Planner, blocking},
     run,
 };
-use crate::dml::altered;
 use crate::{
     api::Outcome,
-    dml,
+    dml::{self, altered},
     error::from_datafusion,
-    pgcatalog::CatalogView,
     plan::{StatementContext, Target, task_context},
 };
 

@@ -13,6 +13,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use aerostat_pgcatalog::CursorDescription;
 use aerostat_sql::{
     statement::{Source, Statement, StatementKind},
     tree::modifying::{is_dml, modifies_in_with},
@@ -40,10 +41,7 @@ use super::{
     run::{Told, unsupported},
     stream::ready_within,
 };
-use crate::{
-    api::{ColumnDescription, Outcome, RowStream, RowsTag},
-    pgcatalog::CursorDescription,
-};
+use crate::api::{ColumnDescription, Outcome, RowStream, RowsTag};
 
 /// Open cursors of one session; as many as the protocol's portals.
 const CURSORS_MAX: usize = 1_000;

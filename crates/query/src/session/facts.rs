@@ -7,6 +7,9 @@ use std::{
 
 use aerostat_advice::Machine;
 use aerostat_catalog::{SequenceEntry, admin::DatabaseState, sequence::Taken};
+use aerostat_pgcatalog::{
+    CursorDescription, Facts, PreparedDescription, SessionDescription, Setting, Signal, Waits,
+};
 use aerostat_types::SqlError;
 use parking_lot::Mutex;
 
@@ -19,13 +22,7 @@ use super::{
     signal::require_right,
     waiting::Waiting,
 };
-use crate::{
-    engine::Engine,
-    pgcatalog::{
-        CursorDescription, Facts, PreparedDescription, SessionDescription, Setting, Signal,
-    },
-    plan::Gate,
-};
+use crate::{engine::Engine, plan::Gate};
 
 /// Every session's line in `pg_stat_activity`, by its number.
 pub(crate) type Sessions = Mutex<BTreeMap<i32, Arc<Mutex<SessionDescription>>>>;
@@ -151,7 +148,7 @@ impl Facts for SessionFacts {
         Ok(true)
     }
 
-    fn waiting(&self) -> Option<&Waiting> {
+    fn waiting(&self) -> Option<&dyn Waits> {
         Some(&self.waiting)
     }
 

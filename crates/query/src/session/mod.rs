@@ -48,6 +48,7 @@ use std::{
 };
 
 use aerostat_catalog::{Temporaries, admin::Connection, sequence::Taken, temporary_schema};
+use aerostat_pgcatalog::{CatalogView, SessionDescription};
 use aerostat_semantics::functions::Times;
 use aerostat_sql::{
     statement::{Source, Statement, StatementKind},
@@ -62,7 +63,6 @@ use crate::{
     engine::{Engine, StatementRecord},
     error::from_datafusion,
     notify::Inbox,
-    pgcatalog::{self, CatalogView, SessionDescription},
     plan::{Gate, StatementContext, cache::PlanCache},
     star::StarJoins,
 };
@@ -73,7 +73,7 @@ pub use prepared::Prepared;
 pub use reading::Sent;
 pub(crate) use reading::readers;
 pub use signal::Controls;
-pub(crate) use waiting::{LockDescription, Waiting, waits};
+pub(crate) use waiting::waits;
 
 pub(crate) use cancel::Cancellation;
 use cursor::Cursors;
@@ -426,7 +426,7 @@ impl Session {
         let context = self.context(&self.open_gate()?, snapshot)?;
         let view = Arc::clone(&context.system);
         Ok(Arc::new(move |type_oid, name| {
-            pgcatalog::entry_number(&view, type_oid, name)
+            aerostat_pgcatalog::entry_number(&view, type_oid, name)
         }))
     }
 

@@ -4,12 +4,12 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use aerostat_pgcatalog::PreparedDescription;
 use aerostat_types::{ErrorKind, SqlError};
 use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 
 use super::{command::too_many, memory::Held, prepared::Prepared};
-use crate::pgcatalog::PreparedDescription;
 
 /// Statements with names that one session may prepare.
 pub(super) const STATEMENTS_MAX: usize = 10_000;

@@ -412,7 +412,7 @@ pub(super) fn bind(
     let named = context.rewrite_names(&mut parsed);
     named.map_err(crate::error::external)?;
     plan::locking::rewrite_statement(context, &mut parsed, planner)?;
-    crate::pgcatalog::rewrite(&mut parsed, &context.system).map_err(crate::error::external)?;
+    aerostat_pgcatalog::rewrite(&mut parsed, &context.system).map_err(crate::error::external)?;
     aerostat_semantics::type_literals(&mut parsed).map_err(crate::error::external)?;
     plan::call_outer_relations(&mut parsed);
     let (with, statement) = match parsed {

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use aerostat_catalog::NodeRecord;
+use aerostat_pgcatalog::Signal;
 use aerostat_types::{ErrorKind, SqlError};
 
 use super::Session;
-use crate::pgcatalog::Signal;
 
 /// The way to stop a session from elsewhere: what it runs, or it itself.
 #[derive(Clone)]

@@ -9,10 +9,10 @@
 use std::{sync::Arc, time::Instant};
 
 use aerostat_catalog::failure::{canceled, from_storage};
+use aerostat_pgcatalog::{LockDescription, Waits};
 use aerostat_schedule::asleep;
 use aerostat_txn::{
-    AdvisoryError, AdvisoryLock, AdvisoryLocks, CancelToken, RelationLocks, ShownLock, Term,
-    TxnManager,
+    AdvisoryError, AdvisoryLock, AdvisoryLocks, CancelToken, RelationLocks, Term, TxnManager,
 };
 use aerostat_types::{ErrorKind, SqlError};
 use parking_lot::Mutex;
@@ -74,17 +74,8 @@ impl Notices {
     }
 }
 
-/// What is known of a lock that somebody has or waits for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LockDescription {
-    /// What it is on, and how.
-    pub(crate) lock: ShownLock,
-    /// The session's number, where it is known.
-    pub(crate) pid: Option<i32>,
-}
-
 /// One statement's access to its session's advisory locks, and its way to wait.
-pub struct Waiting {
+pub(super) struct Waiting {
     engine: Arc<Engine>,
     txns: Arc<TxnManager>,
     advisory: Arc<AdvisoryLocks>,
@@ -115,18 +106,8 @@ impl Session {
     }
 }
 
-impl Waiting {
-    /// Takes an advisory lock for the session or for the transaction; `false` if somebody is
-    /// in the way and `waits` is not set.
-    ///
-    /// # Errors
-    /// Those of the wait, and when too many are held.
-    pub(crate) fn lock(
-        &self,
-        lock: AdvisoryLock,
-        is_session: bool,
-        waits: bool,
-    ) -> Result<bool, SqlError> {
+impl Waits for Waiting {
+    fn lock(&self, lock: AdvisoryLock, is_session: bool, waits: bool) -> Result<bool, SqlError> {
         let term = match (&self.transaction, is_session) {
             (_, true) => Term::Session,
             (Some(locks), false) => Term::Transaction(locks),
@@ -148,33 +129,25 @@ impl Waiting {
         Ok(true)
     }
 
-    /// Gives back a lock that the session has taken; `false` if it has not.
-    pub(crate) fn unlock(&self, lock: AdvisoryLock) -> bool {
+    fn unlock(&self, lock: AdvisoryLock) -> bool {
         self.advisory.release(lock)
     }
 
-    /// Gives back all locks that the session has taken.
-    pub(crate) fn unlock_all(&self) {
+    fn unlock_all(&self) {
         self.advisory.release_all();
     }
 
-    /// Sleeps until then; for ever without a time.
-    ///
-    /// # Errors
-    /// The statement is stopped before.
-    pub(crate) fn sleep_until(&self, time: Option<Instant>) -> Result<(), SqlError> {
+    fn sleep_until(&self, time: Option<Instant>) -> Result<(), SqlError> {
         self.asleep(|| self.cancel.sleep_until(time))?
             .map_err(|_| canceled())
     }
 
-    /// Tells the client something that is no error.
-    pub(crate) fn warn(&self, message: String) {
+    fn warn(&self, message: String) {
         self.notices
             .tell(Notice::new(NoticeSeverity::Warning, message));
     }
 
-    /// All locks of the database.
-    pub(crate) fn locks(&self) -> Vec<LockDescription> {
+    fn locks(&self) -> Vec<LockDescription> {
         let sessions = self.engine.advisory_locks_of(&self.txns);
         let pid_of = |owner| {
             let is_owner =
@@ -189,7 +162,9 @@ impl Waiting {
         })
         .collect()
     }
+}
 
+impl Waiting {
     /// Runs what sleeps, on a thread that others' work does not wait for.
     fn asleep<T>(&self, sleep: impl FnOnce() -> T) -> Result<T, SqlError> {
         let _permit = self.engine.waits().try_acquire().map_err(|_| {

@@ -20,7 +20,6 @@ use datafusion::{
 use super::super::Work;
 use crate::{
     dml::Pairs,
-    pgcatalog,
     scan::{TableScanProvider, compare_op},
 };
 
@@ -119,7 +118,7 @@ impl Examiner<'_> {
             expression.apply(|part| {
                 match part {
                     Expr::ScalarFunction(call) => {
-                        is_fit &= !pgcatalog::is_bound(&call.func);
+                        is_fit &= !aerostat_pgcatalog::is_bound(&call.func);
                         fitness.is_settled &=
                             call.func.signature().volatility != Volatility::Stable;
                     }

@@ -1,0 +1,56 @@
+//! What every database has from the start, as PostgreSQL's tools know it: an extension with the
+//! schema `aerostat` and its views, and the rights that the system's schemas begin with.
+//!
+//! `pg_dump` writes whatever is in a schema of a name that it does not know. What belongs to an
+//! extension that is built in, and rights that are as they were at first, it leaves out.
+
+use aerostat_catalog::{AEROSTAT_OID, INFORMATION_SCHEMA_OID, PG_CATALOG_OID};
+use aerostat_sql::names::{AEROSTAT, INFORMATION_SCHEMA, PG_CATALOG};
+
+use super::Builder;
+use crate::{
+    CatalogView,
+    cell::Rows,
+    view::numbers::{EXTENSION_OID, PG_CLASS, PG_NAMESPACE},
+};
+
+pub(super) const BUILDERS: [(&str, &str, Builder); 2] = [
+    (PG_CATALOG, "pg_extension", extensions),
+    (PG_CATALOG, "pg_init_privs", first_rights),
+];
+
+fn extensions(view: &CatalogView, rows: &mut Rows) {
+    rows.push([
+        ("oid", EXTENSION_OID.into()),
+        ("extname", AEROSTAT.into()),
+        ("extowner", view.role_oid(view.system_owner()).into()),
+        ("extnamespace", AEROSTAT_OID.into()),
+        ("extrelocatable", false.into()),
+        ("extversion", env!("CARGO_PKG_VERSION").into()),
+    ]);
+}
+
+fn first_rights(view: &CatalogView, rows: &mut Rows) {
+    for (oid, name) in [
+        (PG_CATALOG_OID, PG_CATALOG),
+        (INFORMATION_SCHEMA_OID, INFORMATION_SCHEMA),
+        (AEROSTAT_OID, AEROSTAT),
+    ] {
+        rows.push([
+            ("objoid", oid.into()),
+            ("classoid", PG_NAMESPACE.into()),
+            ("objsubid", 0.into()),
+            ("privtype", "i".into()),
+            ("initprivs", view.schema_acl(name).into()),
+        ]);
+    }
+}
+
+/// What is a part of the extension: catalogues and numbers.
+pub(super) fn members(view: &CatalogView) -> impl Iterator<Item = (u32, u32)> {
+    let classes = view.classes().iter();
+    let own = classes.filter(|class| class.schema_oid == AEROSTAT_OID);
+    [(PG_NAMESPACE, AEROSTAT_OID)]
+        .into_iter()
+        .chain(own.map(|class| (PG_CLASS, class.oid)))
+}

@@ -1,0 +1,194 @@
+//! What the system catalogue asks of the running node and of the session, and how these describe
+//! themselves to it.
+
+use std::sync::Arc;
+
+use aerostat_advice::Machine;
+use aerostat_api::Client;
+use aerostat_catalog::{SequenceEntry, admin::DatabaseState, sequence::Taken};
+use aerostat_types::SqlError;
+use parking_lot::Mutex;
+
+use super::waits::Waits;
+
+/// What only the running node and the session know. Asked when a relation that shows it is scanned.
+pub trait Facts: Send + Sync {
+    /// The text of `version()`; must begin with `PostgreSQL ` and a version number, as drivers parse it.
+    fn version(&self) -> String;
+    /// The machine by which layouts are priced.
+    fn machine(&self) -> Arc<Machine>;
+    /// All settings with their values in this session.
+    fn settings(&self) -> Vec<Setting>;
+    /// Sets a setting for the session and gives its new value; the hook of `set_config`.
+    ///
+    /// # Errors
+    /// There is no such setting, or it does not take the value.
+    fn set(&self, name: &str, value: &str, is_local: bool) -> Result<String, SqlError>;
+    /// A sequence to take numbers from, locked for the statement; `None` if it is not there.
+    ///
+    /// # Errors
+    /// Somebody is changing it.
+    fn sequence(&self, oid: u32) -> Result<Option<Arc<SequenceEntry>>, SqlError>;
+    /// The numbers that the session has taken.
+    fn taken(&self) -> &Mutex<Taken>;
+    /// Whether the transaction may change something by a call of this function.
+    ///
+    /// # Errors
+    /// It is read-only.
+    fn admit_change(&self, function: &str) -> Result<(), SqlError>;
+    /// Says something to who listens on a channel, when the transaction commits.
+    ///
+    /// # Errors
+    /// The channel or the text is none, or too much was said.
+    fn notify(&self, channel: &str, payload: &str) -> Result<(), SqlError>;
+    /// Stops what another session runs, or the session; `false` if there is none of this number.
+    ///
+    /// # Errors
+    /// The role may not.
+    fn signal(&self, pid: i32, signal: Signal) -> Result<bool, SqlError>;
+    /// The channels that the session listens on.
+    fn listening(&self) -> Vec<String>;
+    /// The session's advisory locks, and the way to wait; `None` where no statement runs.
+    fn waiting(&self) -> Option<&dyn Waits>;
+    /// Sessions connected now, of all databases.
+    fn sessions(&self) -> Vec<SessionDescription>;
+    /// Prepared statements of this session.
+    fn prepared_statements(&self) -> Vec<PreparedDescription>;
+    /// Open cursors of this session.
+    fn cursors(&self) -> Vec<CursorDescription>;
+    /// Whether a database that there is can be used.
+    fn database_state(&self, database: &str) -> DatabaseState;
+    /// Bytes that a database takes, `None` if there is none of this name.
+    fn database_bytes(&self, database: &str) -> Option<u64>;
+    /// When the node started, in microseconds since 1970 UTC.
+    fn started_at_us(&self) -> i64;
+    /// The node's address and port as the client reached it.
+    fn server_address(&self) -> Option<(String, u16)>;
+    /// The client's address and port.
+    fn client_address(&self) -> Option<(String, u16)>;
+}
+
+/// What one session does to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// Stops what it runs.
+    Cancel,
+    /// Ends it.
+    Terminate,
+}
+
+/// A row of `pg_settings`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Setting {
+    /// Its name, as SHOW takes it.
+    pub name: String,
+    /// The value now.
+    pub value: String,
+    /// The unit of the value, where it has one.
+    pub unit: Option<&'static str>,
+    /// Which part of the documentation tells of it.
+    pub category: &'static str,
+    /// One sentence.
+    pub description: &'static str,
+    /// Who may set it when: `user`, `superuser`, `postmaster`, `internal`.
+    pub context: &'static str,
+    /// `bool`, `integer`, `real`, `string` or `enum`.
+    pub kind: &'static str,
+    /// The value when nobody sets it.
+    pub boot_value: String,
+}
+
+/// A row of `pg_stat_activity`. Times are microseconds since 1970 UTC.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SessionDescription {
+    /// The session's number.
+    pub pid: i32,
+    /// The database it is connected to.
+    pub database: String,
+    /// The role that connected.
+    pub role: String,
+    /// What the client calls itself.
+    pub application: String,
+    /// Its client; `None` where the session is used within the process.
+    pub client: Option<Client>,
+    /// When it connected.
+    pub connected_at_us: i64,
+    /// When the transaction under way began.
+    pub transaction_at_us: Option<i64>,
+    /// When the statement under way, or the last one, began.
+    pub query_at_us: Option<i64>,
+    /// When `state` last changed.
+    pub state_at_us: Option<i64>,
+    /// `active`, `idle`, `idle in transaction`.
+    pub state: &'static str,
+    /// The text of the statement under way, or of the last one.
+    pub query: String,
+}
+
+/// A row of `pg_prepared_statements`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PreparedDescription {
+    /// Its name.
+    pub name: String,
+    /// Its text.
+    pub statement: String,
+    /// Whether PREPARE has made it, not the protocol.
+    pub is_from_sql: bool,
+    /// When it was prepared, in microseconds since 1970 UTC.
+    pub prepared_at_us: i64,
+    /// The type numbers of its parameters.
+    pub parameters: Vec<u32>,
+    /// Executions by a plan for any values.
+    pub generic_plans: u64,
+    /// Executions by a plan for their own values.
+    pub custom_plans: u64,
+}
+
+/// A row of `pg_cursors`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CursorDescription {
+    /// Its name.
+    pub name: String,
+    /// The text that it was declared in.
+    pub statement: Arc<str>,
+    /// WITH HOLD.
+    pub is_holdable: bool,
+    /// SCROLL.
+    pub is_scrollable: bool,
+    /// When it was declared, in microseconds since 1970 UTC.
+    pub created_at_us: i64,
+}
+
+/// A function that SQL can call. Types are named as in SQL.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FunctionDescription {
+    /// Its name.
+    pub name: String,
+    /// The types of its arguments.
+    pub arguments: Vec<String>,
+    /// The type of its result.
+    pub result: String,
+    /// Plain, aggregate or window.
+    pub kind: FunctionKind,
+}
+
+/// What kind of function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FunctionKind {
+    /// One value from one row.
+    Plain,
+    /// One value from many rows.
+    Aggregate,
+    /// One value for each row from the rows around it.
+    Window,
+}
+
+impl FunctionKind {
+    pub(crate) fn prokind(self) -> &'static str {
+        match self {
+            FunctionKind::Plain => "f",
+            FunctionKind::Aggregate => "a",
+            FunctionKind::Window => "w",
+        }
+    }
+}
