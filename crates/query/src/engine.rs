@@ -38,13 +38,12 @@ use tokio::{runtime::Handle, sync::Semaphore};
 
 use crate::{
     api::RoleInfo,
+    cache::{PlanCache, PlanCacheCounts},
     heap::Heap,
     memory_pool::TenantPool,
     notify::Channels,
     plan::{
-        BoundByAllKeys, CooperateAboveJoins, HideConstants, MakeInPieces, RunTimeFilters,
-        SortAgain,
-        cache::{PlanCache, PlanCacheCounts},
+        BoundByAllKeys, CooperateAboveJoins, HideConstants, MakeInPieces, RunTimeFilters, SortAgain,
     },
     session::{Controls, Session, commit::Commits, facts::Sessions, memory::Spare, readers, waits},
     spill::{SpillLimits, SpillSpace, TenantSpill},

@@ -17,12 +17,16 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
+mod cache;
+mod deferred;
+mod detach;
 mod dml;
 mod engine;
 mod error;
 mod heap;
 mod memory_pool;
 mod notify;
+mod pairs;
 mod plan;
 mod scan;
 mod seldom;
@@ -31,6 +35,7 @@ mod spill;
 mod star;
 mod turns;
 mod upkeep;
+mod work;
 
 pub use aerostat_api as api;
 pub use aerostat_sql::statement::Statement;

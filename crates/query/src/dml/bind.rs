@@ -24,13 +24,11 @@ use datafusion::{
     },
 };
 
-use super::{
-    BoundDml, DmlKind, assign::assigned_values, insert::qualified, on_conflict::ORDINAL_COLUMN,
-    rights,
-};
+use super::{BoundDml, DmlKind, assign::assigned_values, insert::qualified, rights};
 use crate::{
     error::external,
-    plan::{ROW_ID_COLUMN, StatementContext, Target, output_name, returned_origins},
+    pairs::ORDINAL_COLUMN,
+    plan::{ROW_ID_COLUMN, StatementContext, Target, output_name, query_of, returned_origins},
 };
 
 /// Binds `UPDATE t SET … [FROM …] [WHERE …] [RETURNING …]`.
@@ -407,22 +405,6 @@ pub(super) fn keep_with(
         parameters.insert_cte(name, plan);
     }
     Ok(())
-}
-
-/// A query of nothing but this body.
-pub(crate) fn query_of(body: SetExpr) -> ast::Query {
-    ast::Query {
-        with: None,
-        body: Box::new(body),
-        order_by: None,
-        limit_clause: None,
-        fetch: None,
-        locks: Vec::new(),
-        for_clause: None,
-        settings: None,
-        format_clause: None,
-        pipe_operators: Vec::new(),
-    }
 }
 
 fn target_of(

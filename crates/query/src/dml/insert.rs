@@ -21,13 +21,13 @@ use super::{
     BoundDml, DmlKind,
     bind::{
         assign, default_value, finish, is_always_generated, is_default, keep_with, not_default,
-        query_of, refuse, unsupported,
+        refuse, unsupported,
     },
     on_conflict::bind_on_conflict,
 };
 use crate::{
     error::external,
-    plan::{StatementContext, Target, column_identifiers},
+    plan::{StatementContext, Target, column_identifiers, query_of},
 };
 
 /// Binds `INSERT INTO t [(…)] VALUES … | SELECT … | DEFAULT VALUES [ON CONFLICT …] [RETURNING …]`. The last two

@@ -18,7 +18,6 @@ pub(crate) mod altered;
 mod assign;
 mod bind;
 pub(crate) mod copy;
-pub(crate) mod deferred;
 mod insert;
 mod merge;
 mod merging;
@@ -37,18 +36,19 @@ use datafusion::{
     logical_expr::LogicalPlan,
 };
 
-pub(crate) use bind::{bind_delete, bind_update, parse_expression, query_of};
+pub(crate) use bind::{bind_delete, bind_update, parse_expression};
 pub(crate) use insert::{
     bind_copy, bind_create_table_as, bind_insert, bind_rewrite, listed_columns,
 };
 pub(crate) use merge::bind_merge;
-pub(crate) use on_conflict::{OnConflict, Pairs};
+pub(crate) use on_conflict::OnConflict;
 pub(crate) use referential::{
     check_put_off, lock_concerned, lock_concerned_by_insert, lock_put_off,
 };
 
 use crate::{
     api::ColumnDescription,
+    pairs::Pairs,
     plan::{Origin, Origins, Target, describe_columns},
 };
 

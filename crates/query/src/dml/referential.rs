@@ -44,15 +44,16 @@ use datafusion::{
 };
 
 use super::{
-    deferred::{About, PutOff},
     insert::{bind_table_rows, default_row},
     rights::described_key,
     sink::{blocking, check, plan, table_rows},
 };
 use crate::{
+    deferred::{About, PutOff},
     error::external,
     plan::{StatementContext, Target, optimize, plan_physical, task_context},
 };
+
 use lookup::{by_index, first_there, lock_rows};
 use part::{Completeness, all_valid, changed, complete, complete_only, converted, replaced};
 use violation::{mixed, not_present, schema_of, violation};
@@ -263,7 +264,8 @@ impl<'a> Referential<'a> {
     }
 
     fn put_off(&mut self, constraint: u32, about: About, values: Vec<ArrayRef>) -> Result<()> {
-        let check = PutOff::new(self.context, constraint, about, values)?;
+        let pool = &self.context.state.runtime_env().memory_pool;
+        let check = PutOff::new(pool, constraint, about, values)?;
         self.put_off.push(check);
         Ok(())
     }

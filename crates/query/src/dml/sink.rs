@@ -35,6 +35,7 @@ use super::{
 use crate::{
     error::external,
     plan::{StatementContext, Target, optimize, plan_physical, task_context},
+    scan::locked::waiting,
 };
 
 /// What a DML statement did.
@@ -522,24 +523,6 @@ pub(super) async fn blocking<T: Send + 'static>(
         error
     })
     .await
-}
-
-/// Runs what may wait for another transaction off the query threads; `refine` may say more
-/// of its error.
-pub(crate) async fn waiting<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, StorageError> + Send + 'static,
-    refine: impl FnOnce(SqlError) -> SqlError,
-) -> Result<T> {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(Ok(value)) => Ok(value),
-        Ok(Err(StorageError::Conflict)) => {
-            Err(DataFusionError::External(Box::new(StorageError::Conflict)))
-        }
-        Ok(Err(error)) => Err(external(refine(from_storage(error)))),
-        Err(error) => Err(DataFusionError::Internal(format!(
-            "a write ended early: {error}"
-        ))),
-    }
 }
 
 /// Whether a statement failed only because rows changed under it, so that running it again helps.

@@ -15,6 +15,7 @@ use aerostat_catalog::{
 use aerostat_pgcatalog::CatalogView;
 use aerostat_semantics::resolve_constant;
 use aerostat_sql::{
+    deferral::Deferral,
     grants::Privilege,
     names::{AEROSTAT, INFORMATION_SCHEMA, PG_CATALOG, QualifiedName, split_name},
     sequence_text as text,
@@ -50,7 +51,7 @@ use super::{
     locking::{LOCK_SCHEMA, Locking},
     steps::{STEP_SCHEMA, StepTables},
 };
-use crate::{dml::deferred::Deferred, error::external, plan::Gate, scan::TableScanProvider};
+use crate::{deferred::Deferred, error::external, plan::Gate, scan::TableScanProvider};
 
 /// The schema under which DML names its target, so that only the target, not
 /// other uses of the same table in the statement, has the row-id column.
@@ -148,6 +149,22 @@ impl StatementContext {
     /// In a block, which checks of constraints may be left to.
     pub(crate) fn in_block(self, deferred: Option<Arc<Deferred>>) -> Self {
         Self { deferred, ..self }
+    }
+
+    /// Whether the statement leaves checks of a constraint to the end of its transaction. One
+    /// that is a transaction of its own has none to leave them to.
+    pub(crate) fn puts_off(&self, constraint: u32, deferral: Deferral) -> bool {
+        let deferred = self.deferred.as_ref();
+        deferred.is_some_and(|deferred| deferred.puts_off(constraint, deferral))
+    }
+
+    /// What storage calls the unique indexes of a table whose checks the statement puts off.
+    pub(crate) fn indexes_put_off(&self, entry: &TableEntry) -> Vec<String> {
+        entry
+            .deferrable_indexes()
+            .filter(|index| self.puts_off(index.oid, index.deferral))
+            .map(|index| entry.stored_name(index))
+            .collect()
     }
 
     /// The rows of a table as this statement sees them.

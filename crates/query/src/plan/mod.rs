@@ -1,7 +1,7 @@
 //! From a parsed statement to a physical plan, under one consistent context.
 
 mod arrays;
-pub(crate) mod cache;
+mod body;
 mod calls;
 mod constant_columns;
 mod context;
@@ -35,11 +35,11 @@ mod twins;
 mod whole_rows;
 mod wildcards;
 mod windows;
-mod work;
 
 pub(crate) use arrays::{
     Items, array_parameters, has_function_parameters, read_items, write_arrays,
 };
+pub(crate) use body::query_of;
 pub(crate) use calls::is_volatile;
 pub(crate) use constant_columns::{BoundByAllKeys, HideConstants, SortAgain};
 pub(crate) use context::{ROW_ID_COLUMN, StatementContext, TARGET_SCHEMA};
@@ -60,4 +60,3 @@ pub(crate) use pieces::{MakeInPieces, PiecesExec};
 pub(crate) use run_time_filters::RunTimeFilters;
 pub(crate) use steps::StepRows;
 pub(crate) use target::{Target, column_identifiers, table_reference, unqualify_target};
-pub(crate) use work::Work;

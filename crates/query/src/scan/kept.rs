@@ -5,7 +5,8 @@ use std::{
     sync::{Arc, Weak},
 };
 
-use aerostat_catalog::TableEntry;
+use aerostat_catalog::{TableEntry, Usage};
+use aerostat_storage::TableView;
 use datafusion::{
     common::{ParamValues, Result, tree_node::TreeNodeRecursion},
     datasource::source::DataSourceExec,
@@ -17,7 +18,6 @@ use datafusion::{
 };
 
 use super::{TableScan, Wanted};
-use crate::plan::{StatementContext, cache::known};
 
 /// A scan without a snapshot and without its table, whose memory does not wait for it.
 pub(crate) struct KeptScan {
@@ -46,25 +46,23 @@ impl KeptScan {
         self.wanted.columns.len()
     }
 
-    /// The scan of what a statement sees; `None` if storage does not take its values.
-    ///
-    /// # Errors
-    /// The table is gone.
+    /// The table that it is of.
+    pub(crate) fn table(&self) -> &Weak<TableEntry> {
+        &self.table
+    }
+
+    /// The scan of what a statement sees of the table; `None` if storage does not take its values.
     pub(crate) fn revive(
         &self,
-        context: &StatementContext,
+        view: TableView,
+        usage: Arc<Usage>,
         values: Option<&ParamValues>,
-    ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
-        let entry = known(&self.table)?;
-        let (view, usage) = (context.table_view(&entry), Arc::clone(&entry.usage));
+    ) -> Option<Arc<dyn ExecutionPlan>> {
         let wanted = match self.wanted.conditions.is_open() {
             false => Arc::clone(&self.wanted),
             true => {
                 let table = view.table().schema();
-                let Some(closed) = self.wanted.conditions.close(table, values) else {
-                    return Ok(None);
-                };
-                let (conditions, shown_filters) = closed;
+                let (conditions, shown_filters) = self.wanted.conditions.close(table, values)?;
                 Arc::new(Wanted {
                     conditions,
                     shown_filters,
@@ -73,10 +71,10 @@ impl KeptScan {
             }
         };
         let scan = TableScan::new(view, usage, wanted);
-        Ok(Some(Arc::new(RevivedScanExec {
+        Some(Arc::new(RevivedScanExec {
             scan: DataSourceExec::from_data_source(scan),
             properties: Arc::clone(&self.properties),
-        })))
+        }))
     }
 }
 

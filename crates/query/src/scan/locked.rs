@@ -11,9 +11,10 @@ use std::{
     sync::{Arc, Weak},
 };
 
+use aerostat_catalog::failure::from_storage;
 use aerostat_pgcatalog::Planning;
 use aerostat_sql::tree::locking::shown;
-use aerostat_storage::{RowId, TableView, WaitPolicy};
+use aerostat_storage::{RowId, StorageError, TableView, WaitPolicy};
 use aerostat_txn::{RowLock, Transaction};
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::{
@@ -23,7 +24,7 @@ use datafusion::{
         datatypes::{Field, Schema, SchemaRef, UInt64Type},
     },
     catalog::{Session, TableProvider},
-    common::{DFSchema, Result, tree_node::TreeNodeRecursion},
+    common::{DFSchema, DataFusionError, Result, tree_node::TreeNodeRecursion},
     datasource::TableType,
     execution::{SendableRecordBatchStream, TaskContext},
     logical_expr::{Expr, LogicalPlan, TableProviderFilterPushDown},
@@ -38,7 +39,7 @@ use datafusion::{
 };
 use futures::{StreamExt, stream};
 
-use crate::{dml::sink::waiting, error::external};
+use crate::error::external;
 
 /// A table whose rows a query locks.
 #[derive(Clone)]
@@ -322,7 +323,7 @@ impl Locker {
             let lock = move || match transaction {
                 Some(transaction) => view.lock(&transaction, &rows, mode, policy),
                 // Its statement has been given up.
-                None => Err(aerostat_storage::StorageError::Cancelled),
+                None => Err(StorageError::Cancelled),
             };
             let locked = waiting(lock, std::convert::identity).await?;
             if !locked.iter().all(|locked| *locked) {
@@ -347,5 +348,23 @@ impl Locker {
             columns.collect::<std::result::Result<_, _>>()?,
             &options,
         )?)
+    }
+}
+
+/// Runs what may wait for another transaction off the query threads; `refine` may say more
+/// of its error.
+pub(crate) async fn waiting<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, StorageError> + Send + 'static,
+    refine: impl FnOnce(SqlError) -> SqlError,
+) -> Result<T> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(StorageError::Conflict)) => {
+            Err(DataFusionError::External(Box::new(StorageError::Conflict)))
+        }
+        Ok(Err(error)) => Err(external(refine(from_storage(error)))),
+        Err(error) => Err(DataFusionError::Internal(format!(
+            "a write ended early: {error}"
+        ))),
     }
 }

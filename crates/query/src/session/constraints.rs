@@ -20,7 +20,7 @@ use super::{
     run::{ATTEMPTS_MAX, CancelOnDrop, finish},
     transaction::OpenBlock,
 };
-use crate::dml::{self, deferred::Deferred};
+use crate::{deferred::Deferred, dml};
 
 impl Session {
     /// Where checks wait for the end of the block; `None` outside one.

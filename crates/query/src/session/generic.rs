@@ -10,7 +10,7 @@
 //! values are (`scan::conditions`): what the planner then knows does not depend on them, and
 //! indexes, zone maps and lookups get them as if they were constants. A join whose sides are
 //! chosen by how many rows a filter leaves is not among the plans that are kept
-//! (`plan::cache::physical`), so nothing that values would have changed is lost.
+//! (`cache::physical`), so nothing that values would have changed is lost.
 
 use std::sync::Arc;
 
@@ -25,14 +25,13 @@ use super::{
 };
 use crate::{
     api::ParameterType,
-    plan::{
-        StatementContext, Work,
-        cache::{
-            Fit, KeptPhysical, KeptPlan, Lifted, PlanCache, Revived, Sight, Sought, Stage, examine,
-            lifted as lift, opened,
-        },
-        describe_columns, optimize, optimize_analyzed, plan_physical,
+    cache::{
+        Fit, KeptPhysical, KeptPlan, Lifted, PlanCache, Revived, Sight, Sought, Stage, examine,
+        lifted as lift,
     },
+    detach::opened,
+    plan::{StatementContext, describe_columns, optimize, optimize_analyzed, plan_physical},
+    work::Work,
 };
 
 /// The physical plan that is kept of a query, with the statement's values; made now, if that has

@@ -23,10 +23,11 @@ use super::{
 use crate::{
     api::{ColumnDescription, ParameterType},
     plan::{
-        StatementContext, Work, analyze, array_parameters, bare_placeholder, column_identifiers,
-        declare, declared_parameters, describe_columns, locking::without_locks, table_reference,
+        StatementContext, analyze, array_parameters, bare_placeholder, column_identifiers, declare,
+        declared_parameters, describe_columns, locking::without_locks, table_reference,
         write_arrays,
     },
+    work::Work,
 };
 
 /// What a parameter is to the planner. One that goes into a `varchar(n)` or `char(n)` may be

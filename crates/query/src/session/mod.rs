@@ -60,10 +60,11 @@ use datafusion::{error::DataFusionError, execution::SessionState, sql::sqlparser
 
 use crate::{
     api::{Client, ColumnDescription, EntryNumbers, Group, Notice, Outcome, TransactionStatus},
+    cache::PlanCache,
     engine::{Engine, StatementRecord},
     error::from_datafusion,
     notify::Inbox,
-    plan::{Gate, StatementContext, cache::PlanCache},
+    plan::{Gate, StatementContext},
     star::StarJoins,
 };
 

@@ -16,14 +16,12 @@ use super::{
 };
 use crate::{
     api::{ColumnDescription, ParameterType},
-    dml::BoundDml,
-    plan::{
-        StatementContext, Work, analyze,
-        cache::{
-            KeptPhysical, KeptPlan, PlanCache, Revived, Sought, Stage, examine, optimize_for_values,
-        },
-        describe_columns, optimize_analyzed, plan_physical,
+    cache::{
+        KeptPhysical, KeptPlan, PlanCache, Revived, Sought, Stage, examine, optimize_for_values,
     },
+    dml::BoundDml,
+    plan::{StatementContext, analyze, describe_columns, optimize_analyzed, plan_physical},
+    work::Work,
 };
 
 /// Whether a statement's plan may be kept.

@@ -24,7 +24,7 @@ use tokio::{
 };
 
 use super::{Session, cancel::Cancellation, control, fast::FastStatement, stream::QueryTask};
-use crate::{api::Outcome, plan::cache::PlanCache};
+use crate::{api::Outcome, cache::PlanCache};
 
 /// Long texts that are read at once: they take processors from whoever else works, and some
 /// hundred times their bytes.

@@ -39,9 +39,8 @@ use crate::{
     dml::{self, BoundDml, DmlKind, sink},
     error::from_datafusion,
     heap::hand_on,
-    plan::{
-        self, StatementContext, Work, locking::first_lock, origins, parameter_count, show_entries,
-    },
+    plan::{self, StatementContext, locking::first_lock, origins, parameter_count, show_entries},
+    work::Work,
 };
 
 /// How often a statement is run again because rows changed under it. Each

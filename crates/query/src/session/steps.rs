@@ -56,9 +56,10 @@ use crate::{
     },
     error::{external, from_datafusion},
     plan::{
-        Origins, StatementContext, StepRows, Work, analyze, describe_columns, is_volatile,
-        plan_physical, task_context,
+        Origins, StatementContext, StepRows, analyze, describe_columns, is_volatile, plan_physical,
+        task_context,
     },
+    work::Work,
 };
 
 /// A statement, or a query in its WITH, that runs by itself.

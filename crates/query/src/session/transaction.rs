@@ -45,7 +45,7 @@ use super::{
 };
 use crate::{
     api::{Group, Notice, NoticeSeverity, Outcome, TransactionStatus},
-    dml::deferred::{self, Deferred},
+    deferred::{self, Deferred},
     engine::StatementRecord,
     notify::OutboxMark,
 };

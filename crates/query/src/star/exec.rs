@@ -49,8 +49,9 @@ use super::{
     side::{GatheredSide, gather, unfit},
 };
 use crate::{
+    detach::attached,
     error::external,
-    plan::{StatementContext, cache::attached},
+    plan::StatementContext,
     scan::{
         TableScanProvider,
         conditions::{Compared, Conditions},

@@ -10,9 +10,9 @@ use datafusion::{
 };
 
 use super::exec::{Fact, Original, StarJoinExec, StarParts};
-use crate::plan::{
-    StatementContext,
-    cache::{detached, known},
+use crate::{
+    detach::{detached, known},
+    plan::StatementContext,
 };
 
 /// A star join without a snapshot and without its tables. Its sides are kept beside it.

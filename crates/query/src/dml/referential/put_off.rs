@@ -19,14 +19,12 @@ use datafusion::{
     common::Result,
 };
 
-use super::{
-    super::{
-        deferred::{About, PutOff},
-        sink::blocking,
-    },
-    Check, New, Referential, complete_only, converted,
+use super::{super::sink::blocking, Check, New, Referential, complete_only, converted};
+use crate::{
+    deferred::{About, PutOff},
+    error::external,
+    plan::StatementContext,
 };
-use crate::{error::external, plan::StatementContext};
 
 /// Locks the tables that checks look at, which the transaction has locked before, unless a
 /// definition has come between.

@@ -306,7 +306,7 @@ impl Rewrite<'_> {
 
 /// A query that stands for another for a moment.
 fn nothing() -> Query {
-    crate::dml::query_of(SetExpr::Values(Values {
+    super::query_of(SetExpr::Values(Values {
         explicit_row: false,
         value_keyword: false,
         rows: Vec::new(),

@@ -3,8 +3,7 @@
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::{common::Result, logical_expr::LogicalPlan};
 
-use super::Origins;
-use crate::{dml::BoundDml, error::external};
+use crate::{dml::BoundDml, error::external, plan::Origins};
 
 /// A query or a change, anywhere between binding and the physical plan.
 #[derive(Clone)]

@@ -18,15 +18,9 @@ use aerostat_catalog::TableEntry;
 use aerostat_semantics::growth::planning;
 use aerostat_txn::LockMode;
 use datafusion::{
-    arrow::datatypes::SchemaRef,
-    catalog::TableProvider,
-    common::{
-        DataFusionError, Result,
-        tree_node::{Transformed, TreeNode, TreeNodeRecursion},
-    },
-    datasource::{DefaultTableSource, provider_as_source},
+    common::Result,
     execution::SessionState,
-    logical_expr::{Expr, LogicalPlan, TableScan, TableSource},
+    logical_expr::LogicalPlan,
     optimizer::{
         Optimizer, OptimizerRule, eliminate_filter::EliminateFilter,
         optimize_projections::OptimizeProjections, push_down_filter::PushDownFilter,
@@ -35,25 +29,18 @@ use datafusion::{
 };
 
 use super::{
-    super::{Origins, StatementContext, Target, Work},
     Fitness,
-    fitness::{Scanned, scanned},
     physical::{Fit, KeptPhysical},
+    size::bytes_of,
 };
 use crate::{
-    dml::{BoundDml, Pairs},
+    detach::{attached, attached_with, detached, known},
+    dml::BoundDml,
     error::external,
-    scan::{TableScanProvider, conditions::Compared},
+    plan::{Origins, StatementContext, Target},
+    scan::conditions::Compared,
+    work::Work,
 };
-
-/// What a node of a plan takes beside its expressions and columns.
-const NODE_BYTES: u64 = 512;
-
-/// A column of a node's schema: its field is shared with others, its name often is not.
-pub(super) const COLUMN_BYTES: u64 = 96;
-
-/// A part of an expression, with the names and values in it.
-const EXPRESSION_BYTES: u64 = size_of::<Expr>() as u64 + 64;
 
 /// How far a plan has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -261,130 +248,6 @@ impl KeptTarget {
     }
 }
 
-/// A table of a plan that was found under the catalogue that it was made under.
-///
-/// # Errors
-/// It is gone, which that catalogue keeps from happening.
-pub(crate) fn known(table: &Weak<TableEntry>) -> Result<Arc<TableEntry>> {
-    let entry = table.upgrade();
-    entry.ok_or_else(|| internal("a kept plan without its table"))
-}
-
-/// What a scan in a kept plan reads.
-enum Reads {
-    Table {
-        table: Weak<TableEntry>,
-        row_ids: bool,
-    },
-    /// The pairs of DO UPDATE.
-    Pairs,
-}
-
-/// The source of a scan in a kept plan.
-struct KeptSource {
-    reads: Reads,
-    schema: SchemaRef,
-}
-
-impl KeptSource {
-    /// As a statement sees it.
-    fn revive(
-        &self,
-        context: &StatementContext,
-        pairs: Option<&Arc<Pairs>>,
-    ) -> Result<Arc<dyn TableSource>> {
-        let (table, row_ids) = match &self.reads {
-            Reads::Table { table, row_ids } => (table, *row_ids),
-            Reads::Pairs => {
-                let pairs = pairs.ok_or_else(|| internal("a kept plan without its pairs"))?;
-                return Ok(provider_as_source(
-                    Arc::clone(pairs) as Arc<dyn TableProvider>
-                ));
-            }
-        };
-        let entry = known(table)?;
-        context.met.lock().note_table(&entry);
-        Ok(context.scan_of(&entry, row_ids))
-    }
-}
-
-impl TableSource for KeptSource {
-    fn schema(&self) -> SchemaRef {
-        Arc::clone(&self.schema)
-    }
-}
-
-/// A query's plan with what its statement sees.
-///
-/// # Errors
-/// A table is gone.
-pub(crate) fn attached(plan: LogicalPlan, context: &StatementContext) -> Result<LogicalPlan> {
-    attached_with(plan, context, None)
-}
-
-/// The plan with what its statement sees.
-fn attached_with(
-    plan: LogicalPlan,
-    context: &StatementContext,
-    pairs: Option<&Arc<Pairs>>,
-) -> Result<LogicalPlan> {
-    map_scans(plan, |scan| {
-        let kept = scan.source.downcast_ref::<KeptSource>();
-        let kept = kept.ok_or_else(|| internal("a kept plan with a source of its own"))?;
-        kept.revive(context, pairs)
-    })
-}
-
-/// The plan without what its statement sees.
-///
-/// # Errors
-/// It reads what is none of these tables.
-pub(crate) fn detached(plan: LogicalPlan, tables: &[Arc<TableEntry>]) -> Result<LogicalPlan> {
-    map_scans(plan, |scan| {
-        let reads = match scanned(scan, tables) {
-            Some(Scanned::Table { entry, row_ids }) => Reads::Table {
-                table: Arc::downgrade(entry),
-                row_ids,
-            },
-            Some(Scanned::Pairs) => Reads::Pairs,
-            None => return Err(internal("a plan of an unknown table is kept")),
-        };
-        let schema = scan.source.schema();
-        Ok(Arc::new(KeptSource { reads, schema }))
-    })
-}
-
-/// A plan whose scans take filters with parameters that have no values yet.
-///
-/// # Errors
-/// Those of walking a plan.
-pub(crate) fn opened(plan: LogicalPlan) -> Result<LogicalPlan> {
-    map_scans(plan, |scan| {
-        let source = scan.source.downcast_ref::<DefaultTableSource>();
-        let provider =
-            source.and_then(|source| source.table_provider.downcast_ref::<TableScanProvider>());
-        Ok(match provider {
-            Some(provider) => provider_as_source(Arc::new(provider.open())),
-            None => Arc::clone(&scan.source),
-        })
-    })
-}
-
-/// The plan with other sources of its scans.
-fn map_scans(
-    plan: LogicalPlan,
-    mut source: impl FnMut(&TableScan) -> Result<Arc<dyn TableSource>>,
-) -> Result<LogicalPlan> {
-    let mapped = plan.transform_down_with_subqueries(|node| match node {
-        LogicalPlan::TableScan(mut scan) => {
-            scan.source = source(&scan)?;
-            Ok(Transformed::yes(LogicalPlan::TableScan(scan)))
-        }
-        other => Ok(Transformed::no(other)),
-    });
-    Ok(mapped?.data)
-}
-
 /// What depends on the values of parameters: constants are folded, conditions go to the scans
 /// that take them, which then read fewer columns. Everything else is done. Parameters that
 /// stand plainly make no constants that cannot be computed.
@@ -404,23 +267,4 @@ pub(crate) fn optimize_for_values(state: &SessionState, plan: LogicalPlan) -> Re
         Optimizer::with_rules(rules)
     });
     planning(|| RULES.optimize(plan, state, |_, _| {}))
-}
-
-/// What a logical plan takes in memory, estimated.
-pub(super) fn bytes_of(plan: &LogicalPlan) -> Result<u64> {
-    let mut bytes = 0;
-    plan.apply_with_subqueries(|node| {
-        bytes += NODE_BYTES + COLUMN_BYTES * node.schema().fields().len() as u64;
-        node.apply_expressions(|expression| {
-            expression.apply(|_| {
-                bytes += EXPRESSION_BYTES;
-                Ok(TreeNodeRecursion::Continue)
-            })
-        })
-    })?;
-    Ok(bytes)
-}
-
-pub(super) fn internal(what: &str) -> DataFusionError {
-    DataFusionError::Internal(what.to_owned())
 }

@@ -10,18 +10,13 @@ use datafusion::{
         DFSchema, Result,
         tree_node::{TreeNode, TreeNodeRecursion},
     },
-    datasource::DefaultTableSource,
     logical_expr::{
-        Between, BinaryExpr, Cast, Expr, ExprSchemable, LogicalPlan, TableScan, Volatility,
+        Between, BinaryExpr, Cast, Expr, ExprSchemable, LogicalPlan, Volatility,
         utils::{merge_schema, split_conjunction},
     },
 };
 
-use super::super::Work;
-use crate::{
-    dml::Pairs,
-    scan::{TableScanProvider, compare_op},
-};
+use crate::{detach::scanned, scan::compare_op, work::Work};
 
 /// What is known of a plan that may be kept.
 #[derive(Clone, Copy, Debug)]
@@ -63,30 +58,6 @@ pub(crate) fn examine(work: &Work, tables: &[Arc<TableEntry>]) -> Result<Option<
         }
     };
     Ok(is_fit.then_some(examiner.fitness))
-}
-
-/// What a scan reads that may be kept.
-pub(super) enum Scanned<'t> {
-    Table {
-        entry: &'t Arc<TableEntry>,
-        row_ids: bool,
-    },
-    /// The pairs of DO UPDATE.
-    Pairs,
-}
-
-/// What a scan reads, if it is one of these tables or pairs of DO UPDATE.
-pub(super) fn scanned<'t>(scan: &TableScan, tables: &'t [Arc<TableEntry>]) -> Option<Scanned<'t>> {
-    let source = scan.source.downcast_ref::<DefaultTableSource>()?;
-    if source.table_provider.is::<Pairs>() {
-        return Some(Scanned::Pairs);
-    }
-    let provider = source.table_provider.downcast_ref::<TableScanProvider>()?;
-    let is_read = |entry: &&Arc<TableEntry>| Arc::ptr_eq(&entry.table, provider.table());
-    Some(Scanned::Table {
-        entry: tables.iter().find(is_read)?,
-        row_ids: provider.has_row_ids(),
-    })
 }
 
 struct Examiner<'t> {

@@ -21,16 +21,14 @@ use std::{
     sync::Arc,
 };
 
-use aerostat_catalog::{CatalogState, TableEntry};
+use aerostat_catalog::CatalogState;
 use aerostat_sql::deferral::Deferral;
 use datafusion::{
     arrow::array::{Array, ArrayRef},
     common::Result,
-    execution::memory_pool::{MemoryConsumer, MemoryReservation},
+    execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation},
 };
 use parking_lot::Mutex;
-
-use crate::plan::StatementContext;
 
 /// What the checks of a transaction wait for, and which of them wait.
 #[derive(Default)]
@@ -68,17 +66,17 @@ pub(crate) struct Mark {
 /// A check that waits.
 pub(crate) struct PutOff {
     /// The constraint's OID.
-    pub(super) constraint: u32,
-    pub(super) about: About,
+    pub(crate) constraint: u32,
+    pub(crate) about: About,
     /// Of the constraint's columns; of those referred to, if rows of these are gone.
-    pub(super) values: Vec<ArrayRef>,
+    pub(crate) values: Vec<ArrayRef>,
     /// For the values.
     reservation: MemoryReservation,
 }
 
 /// What the values of a check are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum About {
+pub(crate) enum About {
     /// Keys of a unique index that rows have come to have.
     Keys,
     /// Values that rows have come to refer to another table with.
@@ -102,13 +100,12 @@ impl Said {
 
 impl PutOff {
     /// A check that waits; its values are charged to the memory of queries.
-    pub(super) fn new(
-        context: &StatementContext,
+    pub(crate) fn new(
+        pool: &Arc<dyn MemoryPool>,
         constraint: u32,
         about: About,
         values: Vec<ArrayRef>,
     ) -> Result<Arc<Self>> {
-        let pool = &context.state.runtime_env().memory_pool;
         let reservation = MemoryConsumer::new("deferred constraints").register(pool);
         let check = Self {
             constraint,
@@ -121,7 +118,7 @@ impl PutOff {
     }
 
     /// Of its values in memory.
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         let values = self.values.iter();
         let bytes: usize = values.map(|values| values.get_array_memory_size()).sum();
         size_of::<Self>() + bytes
@@ -148,7 +145,7 @@ impl Deferred {
 
     /// Lets checks of a statement that is done wait. If it fails after all, so does the block,
     /// which ends or goes back to a savepoint before it.
-    pub(super) fn add(&self, checks: Vec<Arc<PutOff>>) {
+    pub(crate) fn add(&self, checks: Vec<Arc<PutOff>>) {
         let waiting = checks.into_iter().map(|check| Waiting {
             check,
             is_checked: false,
@@ -236,31 +233,13 @@ impl Deferred {
     }
 }
 
-impl StatementContext {
-    /// Whether the statement leaves checks of a constraint to the end of its transaction. One
-    /// that is a transaction of its own has none to leave them to.
-    pub(super) fn puts_off(&self, constraint: u32, deferral: Deferral) -> bool {
-        let deferred = self.deferred.as_ref();
-        deferred.is_some_and(|deferred| deferred.puts_off(constraint, deferral))
-    }
-
-    /// What storage calls the unique indexes of a table whose checks the statement puts off.
-    pub(super) fn indexes_put_off(&self, entry: &TableEntry) -> Vec<String> {
-        entry
-            .deferrable_indexes()
-            .filter(|index| self.puts_off(index.oid, index.deferral))
-            .map(|index| entry.stored_name(index))
-            .collect()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     /// Checks of constraints without values, which need no context.
     fn put_off(constraint: u32) -> Arc<PutOff> {
-        let pool: Arc<dyn datafusion::execution::memory_pool::MemoryPool> =
+        let pool: Arc<dyn MemoryPool> =
             Arc::new(datafusion::execution::memory_pool::UnboundedMemoryPool::default());
         Arc::new(PutOff {
             constraint,

@@ -24,6 +24,7 @@ mod fitness;
 mod kept;
 mod lift;
 mod physical;
+mod size;
 
 use std::{
     collections::{HashMap, hash_map},
@@ -40,11 +41,10 @@ use aerostat_sql::statement::{Source, Statement, StatementKind};
 use datafusion::sql::sqlparser::ast;
 use parking_lot::Mutex;
 
-use super::StatementContext;
-use crate::api::ParameterType;
+use crate::{api::ParameterType, plan::StatementContext};
 
 pub(crate) use fitness::{Fitness, examine};
-pub(crate) use kept::{KeptPlan, Stage, attached, detached, known, opened, optimize_for_values};
+pub(crate) use kept::{KeptPlan, Stage, optimize_for_values};
 pub(crate) use lift::{Lifted, lifted};
 pub(crate) use physical::{Fit, KeptPhysical, Revived};
 

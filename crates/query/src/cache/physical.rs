@@ -26,7 +26,7 @@ use std::{
 
 use aerostat_catalog::TableEntry;
 use datafusion::{
-    common::{ParamValues, Result, tree_node::TreeNodeRecursion},
+    common::{DataFusionError, ParamValues, Result, tree_node::TreeNodeRecursion},
     datasource::source::DataSourceExec,
     execution::{SendableRecordBatchStream, SessionState, TaskContext},
     logical_expr::LogicalPlan,
@@ -46,9 +46,10 @@ use datafusion::{
     },
 };
 
-use super::kept::{COLUMN_BYTES, bytes_of, internal, known};
+use super::size::{COLUMN_BYTES, bytes_of};
 use crate::{
     api::ColumnDescription,
+    detach::known,
     plan::{PiecesExec, StatementContext},
     scan::{KeptScan, TableScan, conditions::Compared},
     star::{KeptStar, StarJoinExec, StarJoins},
@@ -250,7 +251,11 @@ impl KeptOperator {
             inputs.collect::<Result<Option<Vec<_>>>>()
         };
         match self {
-            KeptOperator::Scan(scan) => scan.revive(context, values),
+            KeptOperator::Scan(scan) => {
+                let entry = known(scan.table())?;
+                let (view, usage) = (context.table_view(&entry), Arc::clone(&entry.usage));
+                Ok(scan.revive(view, usage, values))
+            }
             KeptOperator::Star { star, sides } => match revived(sides)? {
                 Some(sides) => star.revive(context, values, sides),
                 None => Ok(None),
@@ -395,6 +400,8 @@ impl ExecutionPlan for GapExec {
     }
 
     fn execute(&self, _: usize, _: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        Err(internal("a kept plan runs without its inputs"))
+        Err(DataFusionError::Internal(
+            "a kept plan runs without its inputs".to_owned(),
+        ))
     }
 }

@@ -1,0 +1,19 @@
+//! Syntax trees of queries that a statement does not have.
+
+use datafusion::sql::sqlparser::ast::{self, SetExpr};
+
+/// A query of nothing but this body.
+pub(crate) fn query_of(body: SetExpr) -> ast::Query {
+    ast::Query {
+        with: None,
+        body: Box::new(body),
+        order_by: None,
+        limit_clause: None,
+        fetch: None,
+        locks: Vec::new(),
+        for_clause: None,
+        settings: None,
+        format_clause: None,
+        pipe_operators: Vec::new(),
+    }
+}
