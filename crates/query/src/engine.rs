@@ -42,9 +42,8 @@ use crate::{
     heap::Heap,
     memory_pool::TenantPool,
     notify::Channels,
-    plan::{
-        BoundByAllKeys, CooperateAboveJoins, HideConstants, MakeInPieces, RunTimeFilters, SortAgain,
-    },
+    physical::RunTimeFilters,
+    plan::{BoundByAllKeys, CooperateAboveJoins, HideConstants, MakeInPieces, SortAgain},
     session::{Controls, Session, commit::Commits, facts::Sessions, memory::Spare, readers, waits},
     spill::{SpillLimits, SpillSpace, TenantSpill},
     star::StarPlanner,

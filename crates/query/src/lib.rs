@@ -27,6 +27,7 @@ mod heap;
 mod memory_pool;
 mod notify;
 mod pairs;
+mod physical;
 mod plan;
 mod scan;
 mod seldom;

@@ -51,7 +51,8 @@ use super::{
 use crate::{
     deferred::{About, PutOff},
     error::external,
-    plan::{StatementContext, Target, optimize, plan_physical, task_context},
+    physical::{optimize, plan_physical, task_context},
+    plan::{StatementContext, Target},
 };
 
 use lookup::{by_index, first_there, lock_rows};

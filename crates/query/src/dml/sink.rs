@@ -34,7 +34,8 @@ use super::{
 };
 use crate::{
     error::external,
-    plan::{StatementContext, Target, optimize, plan_physical, task_context},
+    physical::{optimize, plan_physical, task_context},
+    plan::{StatementContext, Target},
     scan::locked::waiting,
 };
 

@@ -31,7 +31,7 @@ use super::{
 };
 use crate::{
     error::external,
-    plan::{plan_physical, task_context},
+    physical::{plan_physical, task_context},
 };
 
 /// A row that is there and the position in a batch of the one that was to be inserted.

@@ -1,4 +1,5 @@
-//! From a parsed statement to a physical plan, under one consistent context.
+//! From a parsed statement to a bound plan, under one consistent context, and rules for what
+//! DataFusion makes of it.
 
 mod arrays;
 mod body;
@@ -14,9 +15,7 @@ mod grouping_sets;
 mod limits;
 pub(crate) mod locking;
 mod names;
-mod numbering;
 mod once;
-mod optimize;
 mod ordered;
 mod ordered_sets;
 mod origins;
@@ -25,7 +24,6 @@ mod parameters;
 mod pieces;
 mod positions;
 mod recursion;
-mod run_time_filters;
 mod sampling;
 mod series;
 mod sources;
@@ -47,8 +45,6 @@ pub(crate) use cooperate::CooperateAboveJoins;
 pub(crate) use forms::rewrite_forms;
 pub(crate) use gate::{Gate, Obstacle};
 pub(crate) use names::{describe, name_outputs, output_name, rename_outputs, show_entries};
-use numbering::in_order;
-pub(crate) use optimize::{analyze, optimize, optimize_analyzed, plan_physical, task_context};
 pub(crate) use origins::{
     Origin, Origins, describe_columns, describe_query, origins, returned_origins,
 };
@@ -57,6 +53,5 @@ pub(crate) use parameters::{
     bare_placeholder, declare, declared_parameters, parameter_count, parameter_type,
 };
 pub(crate) use pieces::{MakeInPieces, PiecesExec};
-pub(crate) use run_time_filters::RunTimeFilters;
 pub(crate) use steps::StepRows;
 pub(crate) use target::{Target, column_identifiers, table_reference, unqualify_target};

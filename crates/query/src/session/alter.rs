@@ -32,7 +32,8 @@ use crate::{
     api::Outcome,
     dml::{self, altered},
     error::from_datafusion,
-    plan::{StatementContext, Target, task_context},
+    physical::task_context,
+    plan::{StatementContext, Target},
 };
 
 impl Session {

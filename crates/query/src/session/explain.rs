@@ -27,7 +27,8 @@ use super::{
 use crate::{
     api::{ColumnDescription, Outcome, RowsTag},
     dml::{BoundDml, DmlKind},
-    plan::{Gate, StatementContext, locking::first_lock, plan_physical, task_context},
+    physical::{plan_physical, task_context},
+    plan::{Gate, StatementContext, locking::first_lock},
     work::Work,
 };
 

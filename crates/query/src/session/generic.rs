@@ -30,7 +30,8 @@ use crate::{
         lifted as lift,
     },
     detach::opened,
-    plan::{StatementContext, describe_columns, optimize, optimize_analyzed, plan_physical},
+    physical::{optimize, optimize_analyzed, plan_physical},
+    plan::{StatementContext, describe_columns},
     work::Work,
 };
 

@@ -22,8 +22,9 @@ use super::{
 };
 use crate::{
     api::{ColumnDescription, ParameterType},
+    physical::analyze,
     plan::{
-        StatementContext, analyze, array_parameters, bare_placeholder, column_identifiers, declare,
+        StatementContext, array_parameters, bare_placeholder, column_identifiers, declare,
         declared_parameters, describe_columns, locking::without_locks, table_reference,
         write_arrays,
     },

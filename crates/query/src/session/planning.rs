@@ -20,7 +20,8 @@ use crate::{
         KeptPhysical, KeptPlan, PlanCache, Revived, Sought, Stage, examine, optimize_for_values,
     },
     dml::BoundDml,
-    plan::{StatementContext, analyze, describe_columns, optimize_analyzed, plan_physical},
+    physical::{analyze, optimize_analyzed, plan_physical},
+    plan::{StatementContext, describe_columns},
     work::Work,
 };
 

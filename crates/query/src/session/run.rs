@@ -39,6 +39,7 @@ use crate::{
     dml::{self, BoundDml, DmlKind, sink},
     error::from_datafusion,
     heap::hand_on,
+    physical,
     plan::{self, StatementContext, locking::first_lock, origins, parameter_count, show_entries},
     work::Work,
 };
@@ -491,7 +492,7 @@ async fn produce(
         let columns = parameters.described.told(columns);
         context.gate.confirm().map_err(crate::error::external)?;
         let (flow, physical) = Flow::of(physical, memory)?;
-        let stream = execute_stream(physical, plan::task_context(&context.state))?;
+        let stream = execute_stream(physical, physical::task_context(&context.state))?;
         Ok((columns, flow, stream))
     };
     let (columns, flow, mut stream) = match started.await {
@@ -606,8 +607,8 @@ pub(super) async fn plan_physical(
     context: &StatementContext,
     plan: &LogicalPlan,
 ) -> PlanResult<Arc<dyn ExecutionPlan>> {
-    let optimized = plan::optimize(&context.state, plan.clone())?;
-    plan::plan_physical(&context.state, &optimized).await
+    let optimized = physical::optimize(&context.state, plan.clone())?;
+    physical::plan_physical(&context.state, &optimized).await
 }
 
 /// The parameters of a run: their types for planning, their values to fill in.

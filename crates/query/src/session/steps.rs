@@ -55,10 +55,8 @@ use crate::{
         sink::{Changes, Written},
     },
     error::{external, from_datafusion},
-    plan::{
-        Origins, StatementContext, StepRows, analyze, describe_columns, is_volatile, plan_physical,
-        task_context,
-    },
+    physical::{analyze, plan_physical, task_context},
+    plan::{Origins, StatementContext, StepRows, describe_columns, is_volatile},
     work::Work,
 };
 

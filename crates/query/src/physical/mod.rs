@@ -1,5 +1,8 @@
 //! From a bound plan to a physical one.
 
+mod numbering;
+mod run_time_filters;
+
 use std::{collections::HashMap, sync::Arc};
 
 use aerostat_semantics::growth::planning;
@@ -10,8 +13,9 @@ use datafusion::{
     physical_plan::ExecutionPlan,
 };
 
-use super::in_order;
 use crate::star;
+use numbering::in_order;
+pub(crate) use run_time_filters::RunTimeFilters;
 
 /// The plan with PostgreSQL's types, operators and subqueries.
 ///
