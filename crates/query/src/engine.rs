@@ -34,11 +34,12 @@ use datafusion::{
     prelude::SessionConfig,
 };
 use parking_lot::Mutex;
-use tokio::{runtime::Handle, sync::Semaphore};
+use tokio::{runtime::Handle, sync::Semaphore, task::JoinHandle};
 
 use crate::{
     api::RoleInfo,
     cache::{PlanCache, PlanCacheCounts},
+    cancel::Cancellation,
     heap::Heap,
     memory_pool::TenantPool,
     notify::Channels,
@@ -47,7 +48,7 @@ use crate::{
     session::{Controls, Session, commit::Commits, facts::Sessions, memory::Spare, readers, waits},
     spill::{SpillLimits, SpillSpace, TenantSpill},
     star::StarPlanner,
-    turns::follow_tasks,
+    turns::{self, follow_tasks},
 };
 
 /// Rows of a batch between operators, and of a vector in storage.
@@ -285,6 +286,19 @@ impl Engine {
         let plans = self.plans.lock();
         let plans = plans.get(&database.id);
         plans.map(|plans| plans.counts()).unwrap_or_default()
+    }
+
+    /// Runs a statement's work on the query threads, when it is its database's turn. The statement is
+    /// stopped by this if it holds too much.
+    pub(crate) fn spawn<T: Send + 'static>(
+        &self,
+        database: &Database,
+        cancellation: &Cancellation,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> JoinHandle<T> {
+        let statement = self.scheduler().work(database.id);
+        let holding = self.heap_for(database).statement(cancellation);
+        turns::spawn(self.queries(), statement, holding, work)
     }
 
     pub(crate) fn queries(&self) -> &Handle {

@@ -31,7 +31,7 @@ use aerostat_types::{OutOfMemory, SqlError};
 use datafusion::arrow::array::RecordBatch;
 use parking_lot::Mutex;
 
-use crate::session::cancel::Cancellation;
+use crate::cancel::Cancellation;
 
 /// What the statements of a tenant may hold together without anybody's asking: their plans, and
 /// batches of 8,192 rows of some columns between operators. A share for each would let a hundred

@@ -18,6 +18,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
 mod cache;
+mod cancel;
 mod deferred;
 mod detach;
 mod dml;
@@ -40,10 +41,11 @@ mod work;
 
 pub use aerostat_api as api;
 pub use aerostat_sql::statement::Statement;
+pub use cancel::CancelHandle;
 pub use engine::{
     DatabaseStatistics, Engine, EngineOptions, NoObserver, Observer, StatementRecord,
 };
-pub use session::{CancelHandle, Controls, Held, Prepared, Sent, Session};
+pub use session::{Controls, Held, Prepared, Sent, Session};
 pub use spill::{DiskQuantity, SpillLimits};
 pub use upkeep::UpkeepOptions;
 

@@ -4,34 +4,25 @@
 
 use std::{any::Any, future::Future, sync::Arc};
 
-use aerostat_catalog::Database;
-use aerostat_schedule::{Scheduled, current};
+use aerostat_schedule::{Scheduled, Work, current};
 use aerostat_semantics::growth::{self, Running, running};
 use datafusion::common::runtime::{JoinSetTracer, set_join_set_tracer};
 use futures::future::BoxFuture;
-use tokio::task::JoinHandle;
+use tokio::{runtime::Handle, task::JoinHandle};
 
-use crate::{
-    Engine,
-    heap::{Holding, Metered, current_holding},
-    session::cancel::Cancellation,
-};
+use crate::heap::{Holding, Metered, current_holding};
 
-impl Engine {
-    /// Runs a statement's work on the query threads, when it is its database's turn. The statement is
-    /// stopped by this if it holds too much.
-    pub(crate) fn spawn<T: Send + 'static>(
-        &self,
-        database: &Database,
-        cancellation: &Cancellation,
-        work: impl Future<Output = T> + Send + 'static,
-    ) -> JoinHandle<T> {
-        let statement = self.scheduler().work(database.id);
-        let holding = self.heap_for(database).statement(cancellation);
-        let known: Arc<dyn Running> = Arc::<Holding>::clone(&holding);
-        let work = Metered::new(holding, growth::within(known, work));
-        self.queries().spawn(Scheduled::new(statement, work))
-    }
+/// Runs a statement's work on the query threads, when it is its turn. What the work takes from the
+/// heap is counted by `holding`.
+pub(crate) fn spawn<T: Send + 'static>(
+    queries: &Handle,
+    statement: Arc<Work>,
+    holding: Arc<Holding>,
+    work: impl Future<Output = T> + Send + 'static,
+) -> JoinHandle<T> {
+    let known: Arc<dyn Running> = Arc::<Holding>::clone(&holding);
+    let work = Metered::new(holding, growth::within(known, work));
+    queries.spawn(Scheduled::new(statement, work))
 }
 
 /// From now on tasks that a statement's task makes are the statement's, in the whole process.

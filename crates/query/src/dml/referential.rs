@@ -15,7 +15,7 @@
 //! * All is done batch by batch, by look-ups in unique indexes and one scan of the
 //!   referring table for the keys of a batch, and within the statement's transaction.
 //! * Checks of deferrable constraints may be put off to the end of the transaction
-//!   ([`deferred`](super::deferred)); actions never are. Keys of deferrable unique indexes are
+//!   ([`deferred`](crate::deferred)); actions never are. Keys of deferrable unique indexes are
 //!   noted here, too: storage lets them be.
 //! * It is done to the newest rows, whatever the statement's snapshot: who inserts a
 //!   row that refers to another holds that one, who deletes that one waits for it,

@@ -24,12 +24,12 @@ use futures::StreamExt;
 
 use super::{
     Session,
-    cancel::Cancellation,
     command::{Planner, blocking},
     run,
 };
 use crate::{
     api::Outcome,
+    cancel::Cancellation,
     dml::{self, altered},
     error::from_datafusion,
     physical::task_context,

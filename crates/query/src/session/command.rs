@@ -35,7 +35,6 @@ use datafusion::{
 
 use super::{
     Session,
-    cancel::Cancellation,
     named::NamedStatement,
     planning::Plans,
     prepared::Bound,
@@ -44,10 +43,10 @@ use super::{
     settings::shown_name,
     stream::ready,
 };
-use crate::dml::altered;
 use crate::{
     api::{ColumnDescription, Outcome, ParameterType, RowsTag, prepared_bytes},
-    dml,
+    cancel::Cancellation,
+    dml::{self, altered},
     error::{external, from_datafusion},
     plan::{Gate, StatementContext, Target, describe, parameter_type},
 };

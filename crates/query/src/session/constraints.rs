@@ -16,11 +16,10 @@ use aerostat_types::{ErrorKind, SqlError};
 
 use super::{
     Session,
-    cancel::Cancellation,
     run::{ATTEMPTS_MAX, CancelOnDrop, finish},
     transaction::OpenBlock,
 };
-use crate::{deferred::Deferred, dml};
+use crate::{cancel::Cancellation, deferred::Deferred, dml};
 
 impl Session {
     /// Where checks wait for the end of the block; `None` outside one.

@@ -17,9 +17,10 @@ use datafusion::{
 };
 use tokio::sync::oneshot;
 
-use super::{Session, cancel::Cancellation, command::nested_statement, planning::Plans, run};
+use super::{Session, command::nested_statement, planning::Plans, run};
 use crate::{
     api::{CopyColumn, CopyIn, CopyOut, Outcome},
+    cancel::Cancellation,
     dml::{
         self,
         copy::{CopyStream, CopyTask},

@@ -33,7 +33,6 @@ use parking_lot::Mutex;
 
 use super::{
     Session,
-    cancel::Cancellation,
     command::{nested_statement, too_many},
     plain,
     planning::Plans,
@@ -41,7 +40,10 @@ use super::{
     run::{Told, unsupported},
     stream::ready_within,
 };
-use crate::api::{ColumnDescription, Outcome, RowStream, RowsTag};
+use crate::{
+    api::{ColumnDescription, Outcome, RowStream, RowsTag},
+    cancel::Cancellation,
+};
 
 /// Open cursors of one session; as many as the protocol's portals.
 const CURSORS_MAX: usize = 1_000;

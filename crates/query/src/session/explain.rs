@@ -16,9 +16,7 @@ use datafusion::{
 use futures::StreamExt;
 
 use super::{
-    Session,
-    cancel::Cancellation,
-    planning,
+    Session, planning,
     prepared::Bound,
     run::{self, Parameters, at, unsupported},
     steps::{Done, Step, has_steps, lock_steps, plan_steps, run_all},
@@ -26,6 +24,7 @@ use super::{
 };
 use crate::{
     api::{ColumnDescription, Outcome, RowsTag},
+    cancel::Cancellation,
     dml::{BoundDml, DmlKind},
     physical::{plan_physical, task_context},
     plan::{Gate, StatementContext, locking::first_lock},

@@ -39,25 +39,24 @@ use aerostat_types::{NUMERIC_DEFAULT, SqlError, SqlType};
 use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 
+use super::{
+    Session,
+    reading::is_long,
+    run::{ATTEMPTS_MAX, CancelOnDrop},
+    stream::{QueryTask, ready},
+};
 use crate::{
     api::{
         ColumnDescription, Outcome, ParameterType, RowStream, RowsTag, TransactionStatus, Value,
         is_shape_of,
     },
+    cancel::Cancellation,
     engine::StatementRecord,
     plan::Gate,
 };
 
 use plain::is_plain;
 use sequences::{Drawing, Sequences};
-
-use super::{
-    Session,
-    cancel::Cancellation,
-    reading::is_long,
-    run::{ATTEMPTS_MAX, CancelOnDrop},
-    stream::{QueryTask, ready},
-};
 
 /// Programs that a session keeps: those of the shapes that come again and again. A program
 /// is a few hundred bytes; when there are more, all are bound anew.

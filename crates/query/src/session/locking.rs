@@ -13,7 +13,6 @@ use datafusion::{
 
 use super::{
     Session,
-    cancel::Cancellation,
     prepared::Bound,
     run::{ATTEMPTS_MAX, CancelOnDrop, Parameters, finish, plan_physical, plan_query},
     steps,
@@ -21,6 +20,7 @@ use super::{
 };
 use crate::{
     api::{ColumnDescription, Outcome, RowsTag},
+    cancel::Cancellation,
     error::external,
     plan::{StatementContext, describe_query},
 };

@@ -7,9 +7,10 @@ use aerostat_sql::utility::LockStatement;
 use aerostat_txn::{CancelToken, LockMode, LockTag, RelationLocks};
 use aerostat_types::{ErrorKind, SqlError};
 
-use super::{Session, cancel::Cancellation, command::blocking, run::CancelOnDrop};
+use super::{Session, command::blocking, run::CancelOnDrop};
 use crate::{
     api::Outcome,
+    cancel::Cancellation,
     plan::{Gate, Obstacle},
 };
 

@@ -11,8 +11,11 @@ use aerostat_sql::{
 use aerostat_storage::Table;
 use aerostat_types::{ErrorKind, SqlError};
 
-use super::{Session, cancel::Cancellation, command::blocking};
-use crate::api::{Notice, NoticeSeverity, Outcome};
+use super::{Session, command::blocking};
+use crate::{
+    api::{Notice, NoticeSeverity, Outcome},
+    cancel::Cancellation,
+};
 
 impl Session {
     pub(super) async fn run_maintenance(

@@ -2,13 +2,12 @@
 //!
 //! A statement runs on the query runtime; what reaches the client's task is
 //! batches of rows through a bounded channel ([`stream`]). Every statement can
-//! be stopped at any time ([`cancel`]), and a statement that fails or is
+//! be stopped at any time ([`crate::cancel`]), and a statement that fails or is
 //! stopped leaves no trace: it is a transaction of its own, or a part of one
 //! ([`transaction`]).
 
 mod admission;
 mod alter;
-pub(crate) mod cancel;
 mod command;
 pub(crate) mod commit;
 mod constraints;
@@ -61,6 +60,7 @@ use datafusion::{error::DataFusionError, execution::SessionState, sql::sqlparser
 use crate::{
     api::{Client, ColumnDescription, EntryNumbers, Group, Notice, Outcome, TransactionStatus},
     cache::PlanCache,
+    cancel::{CancelHandle, Cancellation},
     engine::{Engine, StatementRecord},
     error::from_datafusion,
     notify::Inbox,
@@ -68,7 +68,6 @@ use crate::{
     star::StarJoins,
 };
 
-pub use cancel::CancelHandle;
 pub use memory::Held;
 pub use prepared::Prepared;
 pub use reading::Sent;
@@ -76,7 +75,6 @@ pub(crate) use reading::readers;
 pub use signal::Controls;
 pub(crate) use waiting::waits;
 
-pub(crate) use cancel::Cancellation;
 use cursor::Cursors;
 use facts::SessionFacts;
 use followed::Following;

@@ -23,8 +23,8 @@ use tokio::{
     task::block_in_place,
 };
 
-use super::{Session, cancel::Cancellation, control, fast::FastStatement, stream::QueryTask};
-use crate::{api::Outcome, cache::PlanCache};
+use super::{Session, control, fast::FastStatement, stream::QueryTask};
+use crate::{api::Outcome, cache::PlanCache, cancel::Cancellation};
 
 /// Long texts that are read at once: they take processors from whoever else works, and some
 /// hundred times their bytes.

@@ -25,7 +25,6 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use super::{
     Session,
-    cancel::Cancellation,
     described::Described,
     flow::Flow,
     memory::Held,
@@ -36,6 +35,7 @@ use super::{
 };
 use crate::{
     api::{ColumnDescription, Outcome, RowsTag},
+    cancel::Cancellation,
     dml::{self, BoundDml, DmlKind, sink},
     error::from_datafusion,
     heap::hand_on,

@@ -39,9 +39,7 @@ use datafusion::{
 use futures::StreamExt;
 
 use super::{
-    Session,
-    cancel::Cancellation,
-    planning,
+    Session, planning,
     prepared::Bound,
     run::{
         ATTEMPTS_MAX, CancelOnDrop, Parameters, bind_work, dml_outcome, finish, require_returned,
@@ -50,6 +48,7 @@ use super::{
 };
 use crate::{
     api::{ColumnDescription, Outcome, RowsTag},
+    cancel::Cancellation,
     dml::{
         lock_concerned,
         sink::{Changes, Written},

@@ -19,9 +19,10 @@ use tokio::{
     task::{AbortHandle, JoinHandle},
 };
 
-use super::{cancel::Cancellation, flow::Flow};
+use super::flow::Flow;
 use crate::{
     api::RowStream,
+    cancel::Cancellation,
     engine::{Observer, StatementRecord},
 };
 

@@ -4,7 +4,7 @@
 //! that must wait first gives its thread's other work to another thread
 //! ([`tokio::task::block_in_place`]); so any query may call it, and the wait takes a thread and
 //! nothing else. It ends at the lock, at `lock_timeout`, and with its statement, whose token
-//! ([`super::cancel`]) is cancelled before the client is told of the statement's end.
+//! ([`crate::cancel`]) is cancelled before the client is told of the statement's end.
 
 use std::{sync::Arc, time::Instant};
 

@@ -34,7 +34,7 @@ impl CancelHandle {
     }
 
     /// Ends the waits of the functions of the statement that runs now.
-    pub(super) fn waits(&self) -> CancelToken {
+    pub(crate) fn waits(&self) -> CancelToken {
         self.running.lock().waits.clone()
     }
 
@@ -59,7 +59,7 @@ impl CancelHandle {
 pub(crate) struct Cancellation {
     pub(crate) token: CancellationToken,
     /// Ends the waits of its functions, which no other task can.
-    pub(super) waits: CancelToken,
+    pub(crate) waits: CancelToken,
     deadline: Option<Instant>,
     /// Why, if it was not the user's wish.
     reason: Arc<OnceLock<SqlError>>,
@@ -67,7 +67,7 @@ pub(crate) struct Cancellation {
 
 impl Cancellation {
     /// For what no client and no timeout stops.
-    pub(super) fn without_timeout() -> Self {
+    pub(crate) fn without_timeout() -> Self {
         Self {
             token: CancellationToken::new(),
             waits: CancelToken::new(),
