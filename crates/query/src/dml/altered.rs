@@ -8,7 +8,7 @@ use aerostat_catalog::{
     ddl::{ColumnSource, PendingAlter, Reference},
 };
 use aerostat_pgcatalog::numbers_of;
-use aerostat_semantics::{functions, type_literals};
+use aerostat_semantics::functions;
 use aerostat_sql::statement;
 use aerostat_types::{Column, ErrorKind, SqlError, SqlType, TableIndex, TableSchema, quote_ident};
 use datafusion::{
@@ -23,8 +23,8 @@ use datafusion::{
 
 use super::parse_expression;
 use crate::{
-    error::{external, from_datafusion},
-    plan::{StatementContext, rewrite_forms},
+    error::from_datafusion,
+    plan::{StatementContext, rewrite_expression},
     scan::TableScanProvider,
 };
 
@@ -119,8 +119,7 @@ fn added(context: &StatementContext, pending: &PendingAlter, column: &Column) ->
 /// What USING says.
 fn computed(context: &StatementContext, using: &ast::Expr, schema: &DFSchema) -> Result<Expr> {
     let mut using = using.clone();
-    rewrite_forms(&mut using).map_err(external)?;
-    type_literals(&mut using).map_err(external)?;
+    rewrite_expression(&mut using)?;
     context
         .planner()
         .sql_to_expr(using, schema, &mut PlannerContext::new())

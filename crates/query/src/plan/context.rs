@@ -35,14 +35,14 @@ use datafusion::{
     datasource::{MemTable, ViewTable, provider_as_source},
     execution::SessionState,
     logical_expr::{
-        AggregateUDF, Expr, HigherOrderUDF, LogicalPlan, ScalarUDF, TableSource, WindowUDF,
+        AggregateUDF, Expr, HigherOrderUDF, ScalarUDF, TableSource, WindowUDF,
         planner::{ContextProvider, ExprPlanner, RelationPlanner, TypePlanner},
         simplify::SimplifyContext,
     },
     optimizer::simplify_expressions::ExprSimplifier,
     sql::{
         planner::{ParserOptions, PlannerContext, SqlToRel},
-        sqlparser::ast::{self, Visit, VisitMut},
+        sqlparser::ast::{self, Visit},
     },
 };
 use parking_lot::Mutex;
@@ -196,40 +196,6 @@ impl StatementContext {
     /// A planner of SQL under this context.
     pub(crate) fn planner(&self) -> SqlToRel<'_, StatementContext> {
         SqlToRel::new_with_options(self, parser_options())
-    }
-
-    /// The logical plan of a query.
-    pub(crate) fn plan_query(
-        &self,
-        mut query: ast::Query,
-        parameters: &mut PlannerContext,
-    ) -> Result<LogicalPlan> {
-        self.lock_sequences(&query).map_err(external)?;
-        crate::plan::rewrite_forms(&mut query).map_err(external)?;
-        self.rewrite_names(&mut query).map_err(external)?;
-        crate::plan::name_outputs(&mut query);
-        super::locking::rewrite_query(self, &mut query, parameters)?;
-        let mut statement = ast::Statement::Query(Box::new(query));
-        aerostat_pgcatalog::rewrite(&mut statement, &self.system).map_err(external)?;
-        aerostat_semantics::type_literals(&mut statement).map_err(external)?;
-        super::outer_names::rewrite(&mut statement);
-        self.planner()
-            .sql_statement_to_plan_with_context(statement, parameters)
-    }
-
-    /// Rewrites what depends on the relations and functions that there are, in a query or a
-    /// statement that has been rewritten by [`crate::plan::rewrite_forms`].
-    ///
-    /// # Errors
-    /// Those of [`super::calls::check`], of samples and of [`super::wildcards::rewrite`].
-    pub(crate) fn rewrite_names<N: Visit + VisitMut>(&self, node: &mut N) -> Result<(), SqlError> {
-        super::calls::check(self, node)?;
-        super::sampling::rewrite(self, node)?;
-        super::sources::rewrite_values(&self.state, node);
-        super::wildcards::rewrite(self, node)?;
-        super::dependent::rewrite(self, node);
-        super::names::name_derived(node);
-        Ok(())
     }
 
     /// A relation by the name a statement gives, through the search path.

@@ -49,7 +49,7 @@ pub(super) const SERIES: [&str; 3] = ["generate_series", "range", "unnest"];
 /// # Errors
 /// `SyntaxError` for `TABLE` without a name; those of [`aerostat_sql::clauses::check`] and
 /// [`super::ordered_sets::rewrite`].
-pub(crate) fn rewrite_forms<N: Visit + VisitMut>(node: &mut N) -> Result<(), SqlError> {
+pub(super) fn rewrite_forms<N: Visit + VisitMut>(node: &mut N) -> Result<(), SqlError> {
     super::limits::check(node)?;
     clauses::check(node)?;
     super::whole_rows::check(node)?;

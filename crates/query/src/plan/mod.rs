@@ -21,6 +21,7 @@ mod ordered_sets;
 mod origins;
 mod outer_names;
 mod parameters;
+mod passes;
 mod pieces;
 mod positions;
 mod recursion;
@@ -42,16 +43,15 @@ pub(crate) use calls::is_volatile;
 pub(crate) use constant_columns::{BoundByAllKeys, HideConstants, SortAgain};
 pub(crate) use context::{ROW_ID_COLUMN, StatementContext, TARGET_SCHEMA};
 pub(crate) use cooperate::CooperateAboveJoins;
-pub(crate) use forms::rewrite_forms;
 pub(crate) use gate::{Gate, Obstacle};
-pub(crate) use names::{describe, name_outputs, output_name, rename_outputs, show_entries};
+pub(crate) use names::{describe, output_name, rename_outputs, show_entries};
 pub(crate) use origins::{
     Origin, Origins, describe_columns, describe_query, origins, returned_origins,
 };
-pub(crate) use outer_names::rewrite as call_outer_relations;
 pub(crate) use parameters::{
     bare_placeholder, declare, declared_parameters, parameter_count, parameter_type,
 };
+pub(crate) use passes::rewrite_expression;
 pub(crate) use pieces::{MakeInPieces, PiecesExec};
 pub(crate) use steps::StepRows;
-pub(crate) use target::{Target, column_identifiers, table_reference, unqualify_target};
+pub(crate) use target::{Target, column_identifiers, table_reference};

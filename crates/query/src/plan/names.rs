@@ -28,7 +28,7 @@ use super::{
 use crate::api::ColumnDescription;
 
 /// Gives every unnamed output of the query's SELECTs PostgreSQL's name.
-pub(crate) fn name_outputs(query: &mut ast::Query) {
+pub(super) fn name_outputs(query: &mut ast::Query) {
     let named: Vec<String> = match &*query.body {
         SetExpr::Select(select) => select.projection.iter().map(item_name).collect(),
         _ => Vec::new(),

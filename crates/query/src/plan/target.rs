@@ -153,7 +153,7 @@ impl Target {
 
 /// Calls the table that a statement changes by its name alone, where it stands with its schema:
 /// `RETURNING public.t.a` as `RETURNING t.a`.
-pub(crate) fn unqualify_target(context: &StatementContext, statement: &mut Statement) {
+pub(super) fn unqualify_target(context: &StatementContext, statement: &mut Statement) {
     let changed = match statement {
         Statement::Query(query) => match &mut *query.body {
             SetExpr::Insert(changed) | SetExpr::Update(changed) | SetExpr::Delete(changed) => {

@@ -40,7 +40,7 @@ mod ambiguous;
 mod joined;
 mod replacing;
 
-use aliased::{alias_of, aliased, derive_aliased, name_others};
+use aliased::{alias_of, aliased, derive_aliased, name_all, name_others};
 use joined::{Joined, type_of};
 use replacing::{Replacing, name_as_before, unnamed};
 
@@ -219,8 +219,12 @@ impl VisitorMut for Wildcards<'_> {
             for cte in &mut with.cte_tables {
                 self.write_out(&mut cte.query);
                 walk::change(cte, self)?;
-                let columns = aliased(&cte.alias, self.query_columns(&cte.query));
-                name_others(&mut cte.alias, columns.iter().flatten());
+                let columns = self.query_columns(&cte.query);
+                let named = name_all(&mut cte.alias, columns.as_deref().unwrap_or_default());
+                if let Err(error) = named {
+                    self.refuse(|| error);
+                }
+                let columns = aliased(&cte.alias, columns);
                 self.known.push((folded(&cte.alias.name), columns));
             }
         }
@@ -260,10 +264,10 @@ impl VisitorMut for Wildcards<'_> {
             self.write_out(subquery);
         }
         if alias_of(factor).is_some_and(|alias| !alias.columns.is_empty())
-            && let Some(columns) = self.factor_columns(factor)
-            && let Some(alias) = alias_of(factor)
+            && let Some(columns) = self.own_columns(factor)
+            && let Err(error) = name_others(factor, &columns)
         {
-            name_others(alias, columns.iter());
+            self.refuse(|| error);
         }
         ControlFlow::Continue(())
     }
@@ -519,7 +523,10 @@ impl Wildcards<'_> {
         {
             return self.joined(table_with_joins);
         }
-        let (qualifier, columns) = (qualifier(factor)?, self.factor_columns(factor)?);
+        let (qualifier, mut columns) = (qualifier(factor)?, self.own_columns(factor)?);
+        if let Some(alias) = alias_of(factor) {
+            columns = aliased(alias, Some(columns))?;
+        }
         // Those of a function are those that its alias names.
         if columns.is_empty() {
             return None;
@@ -538,26 +545,17 @@ impl Wildcards<'_> {
         Some(columns.into_iter().map(output).collect())
     }
 
-    /// The columns of a relation in FROM, under the names that its alias gives them.
-    fn factor_columns(&self, factor: &TableFactor) -> Option<Vec<Named>> {
-        let (columns, alias) = match factor {
+    /// The columns of a relation in FROM under their own names; none of a function.
+    fn own_columns(&self, factor: &TableFactor) -> Option<Vec<Named>> {
+        match factor {
             TableFactor::Table {
-                name,
-                alias,
-                args: None,
-                ..
-            } => (self.table_columns(name), alias),
-            TableFactor::Derived {
-                subquery, alias, ..
-            } => (self.query_columns(subquery), alias),
-            TableFactor::Table { alias, .. }
-            | TableFactor::Function { alias, .. }
-            | TableFactor::UNNEST { alias, .. } => (Some(Vec::new()), alias),
-            _ => return None,
-        };
-        match alias {
-            Some(alias) => aliased(alias, Some(columns?)),
-            None => columns,
+                name, args: None, ..
+            } => self.table_columns(name),
+            TableFactor::Derived { subquery, .. } => self.query_columns(subquery),
+            TableFactor::Table { .. }
+            | TableFactor::Function { .. }
+            | TableFactor::UNNEST { .. } => Some(Vec::new()),
+            _ => None,
         }
     }
 

@@ -40,7 +40,7 @@ use crate::{
     error::from_datafusion,
     heap::hand_on,
     physical,
-    plan::{self, StatementContext, locking::first_lock, origins, parameter_count, show_entries},
+    plan::{StatementContext, locking::first_lock, origins, parameter_count, show_entries},
     work::Work,
 };
 
@@ -405,16 +405,7 @@ pub(super) fn bind(
     planner: &mut PlannerContext,
 ) -> PlanResult<BoundDml> {
     let mut parsed = parsed.clone();
-    let locked = context.lock_sequences(&parsed);
-    locked.map_err(crate::error::external)?;
-    plan::rewrite_forms(&mut parsed).map_err(crate::error::external)?;
-    plan::unqualify_target(context, &mut parsed);
-    let named = context.rewrite_names(&mut parsed);
-    named.map_err(crate::error::external)?;
-    plan::locking::rewrite_statement(context, &mut parsed, planner)?;
-    aerostat_pgcatalog::rewrite(&mut parsed, &context.system).map_err(crate::error::external)?;
-    aerostat_semantics::type_literals(&mut parsed).map_err(crate::error::external)?;
-    plan::call_outer_relations(&mut parsed);
+    context.rewrite(&mut parsed, planner)?;
     let (with, statement) = match parsed {
         ast::Statement::Query(query) => {
             let ast::Query { with, body, .. } = *query;

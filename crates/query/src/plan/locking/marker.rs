@@ -27,7 +27,7 @@ use datafusion::{
 };
 
 use super::{
-    super::{StatementContext, rename_outputs, rewrite_forms, target::table_reference},
+    super::{StatementContext, forms::rewrite_forms, rename_outputs, target::table_reference},
     LOCK_SCHEMA,
     check::{check_query, refused},
     hidden,

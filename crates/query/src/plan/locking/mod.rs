@@ -140,7 +140,7 @@ pub(crate) fn without_locks(statement: &Statement) -> Statement {
 }
 
 /// Rewrites the queries of a statement that lock.
-pub(crate) fn rewrite_statement(
+pub(super) fn rewrite_statement(
     context: &StatementContext,
     statement: &mut Statement,
     parameters: &mut PlannerContext,

@@ -1,6 +1,11 @@
 //! Joins in parentheses that have a name, as subqueries; the names that an alias gives columns.
 
-use aerostat_sql::{names::folded, walk};
+use std::collections::HashSet;
+
+use aerostat_sql::{
+    names::{SUFFIX, folded},
+    walk,
+};
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::sql::sqlparser::{
     ast::{Query, SetExpr, TableAlias, TableAliasColumnDef, TableFactor, TableWithJoins},
@@ -86,10 +91,13 @@ fn looks_aside(table: &TableWithJoins) -> bool {
     })
 }
 
-/// The alias of a table or subquery.
-pub(super) fn alias_of(factor: &mut TableFactor) -> Option<&mut TableAlias> {
+/// The alias of a relation in FROM.
+pub(super) fn alias_of(factor: &TableFactor) -> Option<&TableAlias> {
     match factor {
-        TableFactor::Table { alias, .. } | TableFactor::Derived { alias, .. } => alias.as_mut(),
+        TableFactor::Table { alias, .. }
+        | TableFactor::Derived { alias, .. }
+        | TableFactor::Function { alias, .. }
+        | TableFactor::UNNEST { alias, .. } => alias.as_ref(),
         _ => None,
     }
 }
@@ -107,15 +115,48 @@ pub(super) fn aliased(alias: &TableAlias, columns: Option<Vec<Named>>) -> Option
     Some(columns)
 }
 
-/// Gives an alias that names the first of these columns the names of the others, too.
-pub(super) fn name_others<'a>(alias: &mut TableAlias, columns: impl Iterator<Item = &'a Named>) {
-    if alias.columns.is_empty() {
-        return;
+/// Gives the alias of a table or subquery that names the first of its columns the names of the others, too.
+///
+/// # Errors
+/// As [`name_all`].
+pub(super) fn name_others(factor: &mut TableFactor, columns: &[Named]) -> Result<(), SqlError> {
+    match factor {
+        TableFactor::Table {
+            alias: Some(alias), ..
+        }
+        | TableFactor::Derived {
+            alias: Some(alias), ..
+        } => name_all(alias, columns),
+        _ => Ok(()),
     }
-    let others = columns.skip(alias.columns.len());
-    let others = others.map(|(name, _)| TableAliasColumnDef {
-        name: quoted(name),
-        data_type: None,
-    });
-    alias.columns.extend(others.collect::<Vec<_>>());
+}
+
+/// Gives an alias that names the first of these columns the names of the others, too. Those that are called
+/// alike are told apart by suffixes.
+///
+/// # Errors
+/// `InvalidColumnReference` if it names more columns than there are; there are none where they are not known.
+pub(super) fn name_all(alias: &mut TableAlias, columns: &[Named]) -> Result<(), SqlError> {
+    let given = alias.columns.len();
+    if given == 0 || columns.is_empty() {
+        return Ok(());
+    }
+    if given > columns.len() {
+        let (name, there) = (folded(&alias.name), columns.len());
+        let message =
+            format!("table \"{name}\" has {there} columns available but {given} columns specified");
+        return Err(SqlError::new(ErrorKind::InvalidColumnReference, message));
+    }
+    let mut taken: HashSet<String> = alias.columns.iter().map(|c| folded(&c.name)).collect();
+    for (at, (name, _)) in columns.iter().enumerate().skip(given) {
+        let name = match taken.insert(name.clone()) {
+            true => name.clone(),
+            false => format!("{name}{SUFFIX}{at}"),
+        };
+        alias.columns.push(TableAliasColumnDef {
+            name: quoted(&name),
+            data_type: None,
+        });
+    }
+    Ok(())
 }

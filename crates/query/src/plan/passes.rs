@@ -1,0 +1,105 @@
+//! What becomes of a statement's syntax tree before DataFusion plans it: passes over the whole tree,
+//! in an order in which each may rely on those before it.
+//!
+//! | pass | does | after |
+//! |---|---|---|
+//! | sequences | locks what `nextval` names, whose text says it | nothing has been renamed |
+//! | forms | brings syntax that DataFusion lacks to what it has ([`super::forms`]) | |
+//! | target | calls the table that is changed by its name alone ([`super::target`]) | |
+//! | names | what depends on the relations there are: functions, samples, `*`, USING, keys, aliases ([`super::calls`] to [`super::names`]) | forms; the target's name |
+//! | outputs | gives a query's outputs PostgreSQL's names ([`super::names`]) | `*` is written out where that is needed |
+//! | locks | FOR UPDATE and its kin become marks that the planner sees ([`super::locking`]) | outputs have their names |
+//! | system | what asks the system catalogue: `regclass`, `'t'::regtype` ([`aerostat_pgcatalog::rewrite`]) | |
+//! | literals | gives literals PostgreSQL's types | system names are numbers |
+//! | outer | tells relations of outer queries from columns ([`super::outer_names`]) | nobody looks at names any more |
+
+use aerostat_semantics::type_literals;
+use aerostat_types::SqlError;
+use datafusion::{
+    common::Result,
+    logical_expr::LogicalPlan,
+    sql::{
+        planner::PlannerContext,
+        sqlparser::ast::{Query, SetExpr, Statement, Visit, VisitMut},
+    },
+};
+
+use super::{
+    StatementContext, calls, dependent, forms, locking, names, outer_names, sampling, sources,
+    target, wildcards,
+};
+use crate::error::external;
+
+impl StatementContext {
+    /// The logical plan of a query.
+    ///
+    /// # Errors
+    /// Those of the passes and of the planner.
+    pub(crate) fn plan_query(
+        &self,
+        query: Query,
+        parameters: &mut PlannerContext,
+    ) -> Result<LogicalPlan> {
+        let mut statement = Statement::Query(Box::new(query));
+        self.rewrite(&mut statement, parameters)?;
+        self.planner()
+            .sql_statement_to_plan_with_context(statement, parameters)
+    }
+
+    /// Rewrites a query or a change as the module says.
+    ///
+    /// # Errors
+    /// Those of the passes; somebody is in the way of a lock.
+    pub(crate) fn rewrite(
+        &self,
+        statement: &mut Statement,
+        parameters: &mut PlannerContext,
+    ) -> Result<()> {
+        self.lock_sequences(statement).map_err(external)?;
+        forms::rewrite_forms(statement).map_err(external)?;
+        target::unqualify_target(self, statement);
+        self.rewrite_names(statement).map_err(external)?;
+        if let Some(query) = query_of(statement) {
+            names::name_outputs(query);
+            locking::rewrite_query(self, query, parameters)?;
+        } else {
+            locking::rewrite_statement(self, statement, parameters)?;
+        }
+        aerostat_pgcatalog::rewrite(statement, &self.system).map_err(external)?;
+        type_literals(statement).map_err(external)?;
+        outer_names::rewrite(statement);
+        Ok(())
+    }
+
+    fn rewrite_names(&self, statement: &mut Statement) -> std::result::Result<(), SqlError> {
+        calls::check(self, statement)?;
+        sampling::rewrite(self, statement)?;
+        sources::rewrite_values(&self.state, statement);
+        wildcards::rewrite(self, statement)?;
+        dependent::rewrite(self, statement);
+        names::name_derived(statement);
+        Ok(())
+    }
+}
+
+/// Rewrites an expression that names no relation: forms and literals.
+///
+/// # Errors
+/// Those of the passes.
+pub(crate) fn rewrite_expression<N: Visit + VisitMut>(expression: &mut N) -> Result<()> {
+    forms::rewrite_forms(expression).map_err(external)?;
+    type_literals(expression).map_err(external)
+}
+
+/// The query that a statement is; none for a change behind WITH.
+fn query_of(statement: &mut Statement) -> Option<&mut Query> {
+    match statement {
+        Statement::Query(query) => match &*query.body {
+            SetExpr::Insert(_) | SetExpr::Update(_) | SetExpr::Delete(_) | SetExpr::Merge(_) => {
+                None
+            }
+            _ => Some(query),
+        },
+        _ => None,
+    }
+}
