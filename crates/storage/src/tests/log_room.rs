@@ -25,9 +25,8 @@ fn log_file(folder: &Path, number: u64) -> PathBuf {
 
 /// Where the records of the file at the end end, and where its room does.
 fn ends(store: &TenantStore) -> (usize, usize) {
-    let log = &store.durable_side().log;
-    let writer = log.writer();
-    (writer.bytes, writer.room)
+    let ends = store.durable_side().log.ends();
+    (ends.bytes, ends.room)
 }
 
 /// A tenant's folder as a crash leaves it now.

@@ -52,7 +52,7 @@ fn a_mended_log_takes_changes_and_what_was_in_doubt_did_not_happen() {
     let (store, table) = open_with_table(folder.path());
     insert(&table, &[row(1)]).unwrap();
     let log = &store.durable_side().log;
-    let published = log.writer().bytes;
+    let published = log.ends().bytes;
     log.fill_disk();
     let doubted = store.txns().last_commit().0 + 1;
     assert!(matches!(
@@ -140,7 +140,7 @@ fn what_was_acknowledged_must_be_there() {
     insert(&table, &[row(3)]).unwrap_err();
     let path = folder.path().join("log").join(file_name(1));
     let whole = fs::read(&path).unwrap();
-    let published = store.durable_side().log.writer().bytes;
+    let published = store.durable_side().log.ends().bytes;
     for at in [20, 60, published - 1] {
         let mut damaged = whole.clone();
         damaged[at] ^= 1;

@@ -16,7 +16,7 @@
 use std::{
     cell::RefCell,
     collections::{BTreeMap, BTreeSet},
-    fs::{self, File},
+    fs,
     path::{Path, PathBuf},
     rc::Rc,
 };
@@ -596,9 +596,8 @@ fn live(life: Life) -> (Rc<tempfile::TempDir>, Known, Numbers, StdRng) {
     }
     let breaks = shared.borrow_mut().random.random_bool(0.15);
     if breaks && shared.borrow().crashed.is_none() {
-        let full = File::options().write(true).open("/dev/full").unwrap();
         let store = Arc::clone(&shared.borrow().store);
-        store.durable_side().log.writer().file = full;
+        store.durable_side().log.fill_disk();
         shared.borrow_mut().is_broken = true;
         (0..10).for_each(|_| play(&shared));
     }

@@ -1,10 +1,10 @@
 //! Bringing a log back after the disk refused it, while the tenant is open.
 //!
 //! ```text
-//!  the failed file   │ head, records … published │ records in doubt, zeros, anything │
+//!  the failed file   │ head, records … secured   │ records in doubt, zeros, anything │
 //!                          read, checked              not looked at
 //!                              │
-//!  a new file        │ head, records … published │ an empty commit for each place in doubt │
+//!  a new file        │ head, records … secured   │ an empty commit for each place in doubt │
 //!                    written, synced, renamed over the failed one: the log goes on behind it
 //! ```
 //!
@@ -30,30 +30,20 @@ use aerostat_txn::LogFailure;
 use aerostat_types::{CommitTs, TxnId};
 
 use super::{
-    Led, Log, Lost, Queue,
+    Led, Log,
+    media::Files,
+    now_micros,
+    order::Doubt,
     read::file_name,
     record::{self, FILE_HEAD_BYTES, FileHead, Head, Kind},
     sleep,
     writer::Writer,
 };
-use crate::files::private::DiskSpace;
-
-/// How often a log is mended before the tenant must be opened again: each time is remembered
-/// as long as the tenant is open.
-const MENDS_MAX: usize = 1_000;
+use crate::files::{origin::Origin, private::DiskSpace};
 
 /// A log that has so many bytes free beyond its own file can go on: as many as a checkpoint
 /// and the next files want at least.
 const BYTES_FREE_MIN: u64 = 1 << 20;
-
-/// The places that a failure left in doubt.
-#[derive(Clone, Copy)]
-struct Doubt {
-    number: u64,
-    after: CommitTs,
-    through: CommitTs,
-    wall_micros: u64,
-}
 
 impl Log {
     /// Makes the file at the end sound and takes changes again. `give_up` is told of the places
@@ -62,83 +52,60 @@ impl Log {
     /// # Errors
     /// While the disk refuses, or when acknowledged records cannot be read back.
     pub(crate) fn mend(&self, give_up: &dyn Fn(CommitTs, CommitTs)) -> Result<(), LogFailure> {
-        let mut queue = self.queue.lock();
-        let Some(failure) = queue.failure.clone() else {
+        let now_micros = now_micros();
+        let mut state = self.state.lock();
+        let Some(failure) = state.order.failure().cloned() else {
             return Ok(());
         };
-        // Somebody is about it.
-        if queue.led != Led::No || queue.lost.len() >= MENDS_MAX {
-            return Err(failure);
-        }
-        queue.led = Led::Long;
-        let doubt = Doubt {
-            number: queue.file_number,
-            after: queue.durable,
-            through: queue.enqueued,
-            wall_micros: queue.now_micros(),
+        state.order.at_clock(now_micros);
+        let doubt = match state.order.doubt() {
+            // Nobody is about it.
+            Some(doubt) if state.led == Led::No => doubt,
+            _ => return Err(failure),
         };
-        drop(queue);
-        let written = self.write_anew(doubt);
-        if written.is_ok() {
+        state.led = Led::Long;
+        drop(state);
+        let mended = self.media.lock().mend(self.origin, doubt);
+        if mended.is_ok() {
             give_up(doubt.after, doubt.through);
         }
-        let mut queue = self.queue.lock();
-        queue.led = Led::No;
-        if written.is_ok() {
-            queue.go_on(doubt, failure);
+        let mut state = self.state.lock();
+        state.led = Led::No;
+        if mended.is_ok() {
+            state.order.mended(doubt);
         }
-        sleep::wake(&mut queue);
-        written.map_err(|error| LogFailure {
+        sleep::wake(&mut state);
+        mended.map_err(|error| LogFailure {
             doing: "mend it".to_owned(),
             source: error.into(),
         })
     }
+}
 
-    fn write_anew(&self, doubt: Doubt) -> io::Result<()> {
-        let mut writer = self.writer.lock();
-        let path = self.folder.join(file_name(doubt.number));
+impl Files {
+    /// Writes the file at the end anew: see [`super::media::Media::mend`].
+    pub(super) fn write_anew(&mut self, origin: Origin, doubt: Doubt) -> io::Result<()> {
+        let secured = self.writer.secured;
+        let path = self.folder.join(file_name(doubt.file_number));
         let free = DiskSpace::of(&self.folder)?.bytes_free;
-        if free < writer.published as u64 + BYTES_FREE_MIN {
+        if free < secured as u64 + BYTES_FREE_MIN {
             return Err(io::ErrorKind::StorageFull.into());
         }
-        let mut bytes = read_start(&path, writer.published)?;
-        self.check(&bytes, doubt)?;
+        let mut bytes = read_start(&path, secured)?;
+        check(&bytes, origin, doubt)?;
         put_empty(doubt, &mut bytes);
         // The beginning of the next file, if that is what failed: behind it this one would
         // have to be complete.
-        remove(&self.folder.join(file_name(doubt.number + 1)))?;
+        remove(&self.folder.join(file_name(doubt.file_number + 1)))?;
         self.folder_file.sync_all()?;
         let file = self.replace(&path, &bytes)?;
-        let published = writer.published;
-        *writer = Writer::of(file, bytes.len());
+        self.writer = Writer::of(file, bytes.len());
         tracing::debug!(
-            published,
+            secured,
             bytes = bytes.len(),
             "the log's file was written anew"
         );
         Ok(())
-    }
-
-    /// Whether these are the bytes of the file whose commits were acknowledged, and all of them.
-    fn check(&self, bytes: &[u8], doubt: Doubt) -> io::Result<()> {
-        let missing = || {
-            let what = "the file does not have what was acknowledged";
-            io::Error::new(io::ErrorKind::InvalidData, what)
-        };
-        let head = FileHead::parse(bytes)
-            .filter(|head| head.origin == self.origin && head.number == doubt.number)
-            .ok_or_else(missing)?;
-        let (mut at, mut last) = (FILE_HEAD_BYTES, head.after);
-        while at < bytes.len() {
-            let (record, length) = record::parse(&bytes[at..]).ok_or_else(missing)?;
-            last = last.max(record.head.lsn);
-            at += length;
-        }
-        if last == doubt.after {
-            Ok(())
-        } else {
-            Err(missing())
-        }
     }
 
     /// Puts a file of these bytes in the place of another, for good.
@@ -162,52 +129,25 @@ impl Log {
     }
 }
 
-impl Queue {
-    /// Notes that nothing is taken any more, and what that costs.
-    pub(super) fn fail(&mut self, failure: LogFailure) {
-        self.entries = Vec::new();
-        let unfinished = self.chunked.drain();
-        self.doomed
-            .extend(unfinished.map(|(txn, _)| (txn, failure.clone())));
-        self.failure = Some(failure);
+/// Whether these are the bytes of the file whose commits are secured, and all of them.
+fn check(bytes: &[u8], origin: Origin, doubt: Doubt) -> io::Result<()> {
+    let missing = || {
+        let what = "the file does not have what was acknowledged";
+        io::Error::new(io::ErrorKind::InvalidData, what)
+    };
+    let head = FileHead::parse(bytes)
+        .filter(|head| head.origin == origin && head.number == doubt.file_number)
+        .ok_or_else(missing)?;
+    let (mut at, mut last) = (FILE_HEAD_BYTES, head.after);
+    while at < bytes.len() {
+        let (record, length) = record::parse(&bytes[at..]).ok_or_else(missing)?;
+        last = last.max(record.head.lsn);
+        at += length;
     }
-
-    /// Takes changes again.
-    fn go_on(&mut self, doubt: Doubt, failure: LogFailure) {
-        if doubt.after < doubt.through {
-            self.lost.push(Lost {
-                after: doubt.after,
-                through: doubt.through,
-                failure,
-            });
-        }
-        self.durable = doubt.through;
-        (self.bytes, self.owes_sync) = (0, false);
-        self.failure = None;
-    }
-
-    /// Why nothing of this transaction, or of a block with these parts, is taken.
-    pub(super) fn refusal(&self, txn: TxnId, parts: &[TxnId]) -> Result<(), LogFailure> {
-        if let Some(failure) = &self.failure {
-            return Err(failure.clone());
-        }
-        if self.doomed.is_empty() {
-            return Ok(());
-        }
-        let mut concerned = parts.iter().chain([&txn]);
-        match concerned.find_map(|id| self.doomed.get(id)) {
-            Some(failure) => Err(failure.clone()),
-            None => Ok(()),
-        }
-    }
-
-    /// What became of a commit at or before the newest that is durable.
-    pub(super) fn fate(&self, ts: CommitTs) -> Result<CommitTs, LogFailure> {
-        let at = self.lost.partition_point(|lost| lost.through < ts);
-        match self.lost.get(at) {
-            Some(lost) if lost.after < ts => Err(lost.failure.clone()),
-            _ => Ok(self.durable),
-        }
+    if last == doubt.after {
+        Ok(())
+    } else {
+        Err(missing())
     }
 }
 

@@ -4,6 +4,10 @@
 //!  committers ──enqueue (order lock)──► queue ─┐
 //!                                              │ the first who waits leads: takes the
 //!  wait_durable: lead, or sleep until led  ◄───┘ queue, writes it, syncs, wakes the rest
+//!
+//!  Log = order   what is queued, written, durable, acknowledged: pure      ([`order`])
+//!      + media   the files                                                 ([`media`])
+//!      + sleep   the threads
 //! ```
 //!
 //! * **No thread of its own.** Committers wait anyway, so one of them writes for all that
@@ -27,7 +31,9 @@
 //!   mended ([`mend`]): what a failed fsync left in the page cache cannot be known (Rebello et
 //!   al., ATC 2020).
 
+mod media;
 mod mend;
+mod order;
 pub(crate) mod read;
 pub(crate) mod record;
 pub(crate) mod redo;
@@ -38,13 +44,11 @@ mod writer;
 mod tests;
 
 use std::{
-    collections::HashMap,
-    fs::File,
     io,
     path::{Path, PathBuf},
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     time::{SystemTime, UNIX_EPOCH},
 };
@@ -54,14 +58,17 @@ use aerostat_txn::{CommitLog, LogFailure};
 use aerostat_types::{CommitTs, Durability, TxnId};
 use parking_lot::{Mutex, MutexGuard};
 
-pub(crate) use self::read::file_name;
+#[cfg(test)]
+pub(crate) use self::media::Ends;
 use self::{
-    record::{FILE_HEAD_BYTES, FileHead, Head, Kind},
+    media::{Files, Media},
+    order::{Entry, Group, Order, Rule},
+    record::{FileHead, Head, Kind},
     sleep::{Sleeper, Woken},
-    writer::Writer,
 };
+pub(crate) use self::{order::Cut, read::file_name};
 use crate::files::{
-    archive::{BackupError, BackupSink, put_file},
+    archive::{BackupError, BackupSink, put_file, sync_folder},
     fault,
     origin::Origin,
 };
@@ -82,11 +89,6 @@ const WRITE_AT_ONCE_BYTES_MAX: usize = 64 << 10;
 const PAUSES_PER_SPIN: u32 = 64;
 const SPINS_MAX: u32 = 4;
 
-struct Entry {
-    head: Head,
-    payload: Vec<u8>,
-}
-
 /// Whether somebody writes for all.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Led {
@@ -97,52 +99,11 @@ enum Led {
     Long,
 }
 
-struct Queue {
-    entries: Vec<Entry>,
-    bytes: usize,
-    /// Whether a commit is queued that a power failure must not take. Who has written to
-    /// temporary tables alone takes a place in the order, and nothing is lost with it.
-    owes_sync: bool,
-    /// The newest LSN that was queued.
-    enqueued: CommitTs,
-    /// The newest LSN that is as durable as it should be.
-    durable: CommitTs,
+/// The order, and the threads at it.
+struct State {
+    order: Order,
     led: Led,
     sleepers: Vec<Sleeper>,
-    failure: Option<LogFailure>,
-    /// Places in the order whose commits were in doubt when the log was mended: they did not
-    /// happen.
-    lost: Vec<Lost>,
-    /// Unfinished transactions, or statements of blocks, of which a failure may have taken
-    /// chunks: they cannot commit.
-    doomed: HashMap<TxnId, LogFailure>,
-    /// Where what is queued from now on goes: to this file, or to the next if this one turns
-    /// out to be full. It is never behind the file that a [`Cut`] began, whether or not that
-    /// is there yet, for checkpoints remove what is before.
-    file_number: u64,
-    /// Unfinished transactions, or statements of blocks, with chunks, and the first file
-    /// that may have one.
-    chunked: HashMap<TxnId, u64>,
-    wall_micros: u64,
-}
-
-/// Places after `after` through `through`, and the failure that took their commits.
-struct Lost {
-    after: CommitTs,
-    through: CommitTs,
-    failure: LogFailure,
-}
-
-/// Where a log was cut: see [`Log::rotate`].
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Cut {
-    /// Everything through this is in files before `file`.
-    pub(crate) through: CommitTs,
-    /// The first file that has commits after `through` or chunks of transactions that
-    /// had not committed.
-    pub(crate) keep_from: u64,
-    /// The file that was begun.
-    pub(crate) next: u64,
 }
 
 /// The log of one tenant.
@@ -151,17 +112,12 @@ pub(crate) struct Log {
     /// Pays for redo that is not in the queue yet.
     budget: Arc<Budget>,
     folder: PathBuf,
-    /// The folder itself, for syncs after its entries changed.
-    folder_file: File,
-    queue: Mutex<Queue>,
+    state: Mutex<State>,
     /// Locked by the leader only.
-    writer: Mutex<Writer>,
-    fsync: AtomicBool,
+    media: Mutex<Box<dyn Media>>,
     bytes_written: AtomicU64,
     /// A file is full from here on.
     file_bytes_max: usize,
-    /// The files before this one may have been removed.
-    kept_from: AtomicU64,
     archive: Mutex<Option<Archive>>,
 }
 
@@ -191,47 +147,27 @@ impl Log {
         durability: Durability,
         budget: Arc<Budget>,
     ) -> io::Result<Log> {
-        let folder_file = File::open(folder)?;
-        let (number, writer) = match end.file {
-            Some((number, bytes)) if bytes >= FILE_HEAD_BYTES => {
-                let path = folder.join(file_name(number));
-                (number, Writer::open(&path, bytes)?)
-            }
-            other => {
-                let number = other.map_or(1, |(number, _)| number);
-                let head = FileHead {
-                    origin,
-                    number,
-                    after: end.last,
-                };
-                (number, Writer::create(folder, &folder_file, head)?)
-            }
+        let (number, bytes) = end.file.unwrap_or((1, 0));
+        let head = FileHead {
+            origin,
+            number,
+            after: end.last,
+        };
+        let files = Files::open(folder, head, bytes)?;
+        let rule = Rule::of(durability);
+        let state = State {
+            order: Order::after(end.last, number, end.wall_micros, rule),
+            led: Led::No,
+            sleepers: Vec::new(),
         };
         Ok(Log {
             origin,
             budget,
             folder: folder.to_owned(),
-            folder_file,
-            queue: Mutex::new(Queue {
-                entries: Vec::new(),
-                bytes: 0,
-                owes_sync: false,
-                enqueued: end.last,
-                durable: end.last,
-                led: Led::No,
-                sleepers: Vec::new(),
-                failure: None,
-                lost: Vec::new(),
-                doomed: HashMap::new(),
-                file_number: number,
-                chunked: HashMap::new(),
-                wall_micros: end.wall_micros,
-            }),
-            writer: Mutex::new(writer),
-            fsync: AtomicBool::new(durability == Durability::Fsync),
+            state: Mutex::new(state),
+            media: Mutex::new(Box::new(files)),
             bytes_written: AtomicU64::new(0),
             file_bytes_max: FILE_BYTES_MAX,
-            kept_from: AtomicU64::new(0),
             archive: Mutex::new(None),
         })
     }
@@ -249,20 +185,19 @@ impl Log {
 
     /// Microseconds since 1970, not before those of any record that is queued.
     pub(crate) fn now_micros(&self) -> u64 {
-        self.queue.lock().now_micros()
+        let now_micros = now_micros();
+        self.state.lock().order.at_clock(now_micros)
     }
 
+    /// From the next group on.
     pub(crate) fn set_durability(&self, durability: Durability) {
-        self.fsync
-            .store(durability == Durability::Fsync, Ordering::Release);
+        let mut state = self.state.lock();
+        state.order.set_rule(Rule::of(durability));
+        sleep::wake(&mut state);
     }
 
     pub(crate) fn durability(&self) -> Durability {
-        if self.fsync.load(Ordering::Acquire) {
-            Durability::Fsync
-        } else {
-            Durability::None
-        }
+        self.state.lock().order.rule().durability()
     }
 
     /// Bytes written since it was opened.
@@ -270,37 +205,36 @@ impl Log {
         self.bytes_written.load(Ordering::Relaxed)
     }
 
-    /// The file at the end, for tests.
     /// What may be queued before whoever appends waits for the thread that writes, if there is one.
     #[cfg(test)]
     pub(crate) fn room(&self) -> usize {
-        let queue = self.queue.lock();
-        match queue.led {
+        let state = self.state.lock();
+        match state.led {
             Led::No => usize::MAX,
-            _ => QUEUE_BYTES_MAX.saturating_sub(queue.bytes),
+            _ => QUEUE_BYTES_MAX.saturating_sub(state.order.queued_bytes()),
         }
     }
 
+    /// The file at the end, for tests.
     #[cfg(test)]
-    pub(crate) fn writer(&self) -> MutexGuard<'_, Writer> {
-        self.writer.lock()
+    pub(crate) fn ends(&self) -> Ends {
+        self.media.lock().ends()
     }
 
     /// How many transactions that have not ended cannot commit, for tests.
     #[cfg(test)]
     pub(crate) fn doomed(&self) -> usize {
-        self.queue.lock().doomed.len()
+        self.state.lock().order.doomed()
     }
 
     /// Has the disk refuse what is written from now on, for tests.
     #[cfg(test)]
     pub(crate) fn fill_disk(&self) {
-        let full = File::options().write(true).open("/dev/full");
-        self.writer.lock().file = full.expect("the system has /dev/full");
+        self.media.lock().fill();
     }
 
     pub(crate) fn failure(&self) -> Option<LogFailure> {
-        self.queue.lock().failure.clone()
+        self.state.lock().order.failure().cloned()
     }
 
     /// Queues what is no commit. Called under the order lock.
@@ -322,190 +256,150 @@ impl Log {
         txn: TxnId,
         parts: &[TxnId],
         payload: Vec<u8>,
-    ) -> Result<MutexGuard<'_, Queue>, LogFailure> {
-        let mut queue = self.queue.lock();
-        queue.refusal(txn, parts)?;
+    ) -> Result<MutexGuard<'_, State>, LogFailure> {
         let head = Head {
             kind,
             lsn,
             txn,
-            wall_micros: queue.now_micros(),
+            wall_micros: now_micros(),
         };
-        if kind == Kind::Rows {
-            let number = queue.file_number;
-            queue.chunked.entry(txn).or_insert(number);
-        } else {
-            assert_eq!(lsn.0, queue.enqueued.0 + 1, "LSNs have no gaps");
-            queue.enqueued = lsn;
-            let has_chunks = !queue.chunked.is_empty() && queue.chunked.remove(&txn).is_some();
-            queue.owes_sync |= kind != Kind::Commit || has_chunks || !payload.is_empty();
-        }
-        queue.bytes += payload.len();
-        queue.entries.push(Entry { head, payload });
-        Ok(queue)
-    }
-
-    fn enqueue_block(
-        &self,
-        kind: Kind,
-        txn: TxnId,
-        parts: &[TxnId],
-        ts: CommitTs,
-        payload: Vec<u8>,
-    ) -> Result<(), LogFailure> {
-        let mut queue = self.enqueue(kind, ts, txn, parts, payload)?;
-        for part in parts {
-            queue.chunked.remove(part);
-        }
-        Ok(())
-    }
-
-    /// Whether what is queued is to be synced when it is written.
-    fn syncs(&self, queue: &Queue) -> bool {
-        queue.owes_sync && self.fsync.load(Ordering::Acquire)
+        let mut state = self.state.lock();
+        state.order.enqueue(Entry { head, payload }, parts)?;
+        Ok(state)
     }
 
     /// Whether writing what is queued is a matter of microseconds. The caller has seen that
     /// nobody leads.
-    fn is_brief(&self, queue: &Queue) -> bool {
-        // Who has seen that nobody leads is the only one to lock the writer.
-        !self.syncs(queue)
-            && queue.bytes <= WRITE_AT_ONCE_BYTES_MAX
-            && self.writer.lock().bytes + WRITE_AT_ONCE_BYTES_MAX < self.file_bytes_max
+    fn is_brief(&self, order: &Order) -> bool {
+        // Who has seen that nobody leads is the only one to lock the media.
+        !order.syncs()
+            && order.queued_bytes() <= WRITE_AT_ONCE_BYTES_MAX
+            && self.media.lock().bytes() + WRITE_AT_ONCE_BYTES_MAX < self.file_bytes_max
     }
 
     /// As [`CommitLog::wait_durable`] if the caller `waits`, else [`CommitLog::try_durable`].
-    fn durable(&self, ts: CommitTs, waits: bool) -> Option<Result<CommitTs, LogFailure>> {
-        let mut queue = self.queue.lock();
+    fn acknowledged(&self, ts: CommitTs, waits: bool) -> Option<Result<CommitTs, LogFailure>> {
+        let mut state = self.state.lock();
         let mut spins = 0;
         loop {
-            if queue.durable >= ts {
-                return Some(queue.fate(ts));
+            let fate = state.order.fate(ts);
+            if fate.is_some() {
+                return fate;
             }
-            if let Some(failure) = &queue.failure {
-                return Some(Err(failure.clone()));
-            }
-            match queue.led {
-                Led::No if waits || self.is_brief(&queue) => {
-                    let sync = self.syncs(&queue);
-                    queue = self.lead(queue, sync, false);
+            let may_lead = !state.order.is_secured(ts);
+            match state.led {
+                Led::No if may_lead && (waits || self.is_brief(&state.order)) => {
+                    state = self.lead(state, false);
                 }
-                Led::Briefly if spins < SPINS_MAX => {
+                Led::Briefly if may_lead && spins < SPINS_MAX => {
                     spins += 1;
                     let spin = || (0..PAUSES_PER_SPIN).for_each(|_| std::hint::spin_loop());
-                    MutexGuard::unlocked(&mut queue, spin);
+                    MutexGuard::unlocked(&mut state, spin);
                 }
-                _ if waits => match sleep::sleep(queue, Some(ts)) {
-                    Woken::Durable(through) => return Some(Ok(through)),
+                _ if waits => match sleep::sleep(state, Some(ts)) {
+                    Woken::Acknowledged(through) => return Some(Ok(through)),
                     Woken::Failed(failure) => return Some(Err(failure)),
-                    Woken::LookAgain => queue = self.queue.lock(),
+                    Woken::LookAgain => state = self.state.lock(),
                 },
                 _ => return None,
             }
         }
     }
 
-    /// Writes what is queued, with the queue unlocked meanwhile; `sync` whether to sync
-    /// whatever the durability. The caller has seen that nobody leads.
+    /// Writes what is queued, with the order unlocked meanwhile; `ends_file` whether the file is
+    /// complete with it. The caller has seen that nobody leads.
     fn lead<'a>(
         &'a self,
-        mut queue: MutexGuard<'a, Queue>,
-        sync: bool,
-        rotate: bool,
-    ) -> MutexGuard<'a, Queue> {
-        queue.led = match !sync && !rotate && self.is_brief(&queue) {
+        mut state: MutexGuard<'a, State>,
+        ends_file: bool,
+    ) -> MutexGuard<'a, State> {
+        state.led = match !ends_file && self.is_brief(&state.order) {
             true => Led::Briefly,
             false => Led::Long,
         };
-        let entries = std::mem::take(&mut queue.entries);
-        (queue.bytes, queue.owes_sync) = (0, false);
-        let (through, number) = (queue.enqueued, queue.file_number);
-        queue.file_number += u64::from(rotate);
-        drop(queue);
-        let result = self.write(&entries, through, number, sync, rotate);
-        let mut queue = self.queue.lock();
-        queue.led = Led::No;
+        let group = state.order.next_group(ends_file);
+        drop(state);
+        let result = self.write(&group);
+        let mut state = self.state.lock();
+        state.led = Led::No;
         match result {
-            Ok(number) => {
+            Ok(Put { next, is_durable }) => {
                 fault::pass("log.before_publish");
-                (queue.durable, queue.file_number) = (through, number);
+                state.order.written(group.through, next);
+                if is_durable {
+                    state.order.synced(group.through);
+                }
             }
             Err((doing, source)) => {
                 tracing::error!(tenant = %self.origin.tenant, %source, "the commit log failed: could not {doing}");
-                // Mending goes on in the file that failed; no chunk of the next one is left.
-                queue.file_number = number;
-                queue.fail(LogFailure {
+                let failure = LogFailure {
                     doing: doing.to_owned(),
                     source: Arc::new(source),
-                });
+                };
+                state.order.failed(group.file_number, failure);
             }
         }
-        sleep::wake(&mut queue);
-        queue
+        sleep::wake(&mut state);
+        state
     }
 
-    /// Returns the number of the file that is written next.
-    fn write(
-        &self,
-        entries: &[Entry],
-        through: CommitTs,
-        number: u64,
-        sync: bool,
-        rotate: bool,
-    ) -> Result<u64, (&'static str, io::Error)> {
-        let mut writer = self.writer.lock();
-        let bytes = writer
-            .append(entries, sync && !rotate)
+    /// Writes a group, makes it as durable as it should be, and begins a new file if this one is
+    /// complete with it or has become full.
+    fn write(&self, group: &Group) -> Result<Put, (&'static str, io::Error)> {
+        let mut media = self.media.lock();
+        let bytes = media
+            .append(&group.entries, group.syncs && !group.ends_file)
             .map_err(|error| ("write", error))?;
         self.bytes_written
             .fetch_add(bytes as u64, Ordering::Relaxed);
-        let rotates = rotate || writer.bytes >= self.file_bytes_max;
-        if !rotates {
-            if sync {
-                writer.sync().map_err(|error| ("sync", error))?;
+        if !group.ends_file && media.bytes() < self.file_bytes_max {
+            if group.syncs {
+                media.sync().map_err(|error| ("sync", error))?;
             }
-            writer.published = writer.bytes;
-            return Ok(number);
+            media.secure();
+            return Ok(Put {
+                next: group.file_number,
+                is_durable: group.syncs,
+            });
         }
-        writer.complete().map_err(|error| ("sync", error))?;
+        media.complete().map_err(|error| ("sync", error))?;
         let head = FileHead {
             origin: self.origin,
-            number: number + 1,
-            after: through,
+            number: group.file_number + 1,
+            after: group.through,
         };
         fault::pass("log.rotate");
-        *writer = Writer::create(&self.folder, &self.folder_file, head)
+        media
+            .create(head)
             .map_err(|error| ("begin a new file", error))?;
-        Ok(number + 1)
+        Ok(Put {
+            next: head.number,
+            is_durable: true,
+        })
     }
 
-    /// Begins a new file, so that those before can go once a checkpoint has what they say.
+    /// Begins a new file, so that those before can go once a checkpoint has what they say. What is
+    /// before the cut is acknowledged when this returns.
     pub(crate) fn rotate(&self) -> Result<Cut, LogFailure> {
-        let mut queue = self.queue.lock();
-        while queue.led != Led::No {
-            sleep::sleep(queue, None);
-            queue = self.queue.lock();
+        let mut state = self.state.lock();
+        while state.led != Led::No {
+            sleep::sleep(state, None);
+            state = self.state.lock();
         }
-        if let Some(failure) = &queue.failure {
+        if let Some(failure) = state.order.failure() {
             return Err(failure.clone());
         }
-        // What is queued goes to the old file. Who has chunks and no commit in the queue
-        // yet commits in the new one.
-        let through = queue.enqueued;
-        let next = queue.file_number + 1;
-        let keep_from = queue.chunked.values().copied().fold(next, u64::min);
-        assert!(
-            keep_from >= self.kept_from.load(Ordering::Relaxed),
-            "a checkpoint needs file {keep_from}, which an earlier one has removed"
-        );
-        let queue = self.lead(queue, true, true);
-        match &queue.failure {
-            Some(failure) => Err(failure.clone()),
-            None => Ok(Cut {
-                through,
-                keep_from,
-                next,
-            }),
+        let cut = state.order.cut();
+        state = self.lead(state, true);
+        loop {
+            if let Some(failure) = state.order.failure() {
+                return Err(failure.clone());
+            }
+            if state.order.acknowledged() >= cut.through {
+                return Ok(cut);
+            }
+            sleep::sleep(state, None);
+            state = self.state.lock();
         }
     }
 
@@ -546,52 +440,53 @@ impl Log {
     /// removed is in nobody's way.
     pub(crate) fn remove_before(&self, number: u64) -> io::Result<()> {
         self.archive_before(number).map_err(io::Error::other)?;
-        self.kept_from.fetch_max(number, Ordering::Relaxed);
+        self.state.lock().order.release_before(number);
         for (found, path) in read::files(&self.folder)? {
             if found < number {
                 std::fs::remove_file(path)?;
                 fault::pass("log.after_remove");
             }
         }
-        self.folder_file.sync_all()
+        sync_folder(&self.folder)
     }
 }
 
 impl Drop for Log {
-    /// A log that is closed ends with its last record. What cannot be cut off is in nobody's
-    /// way; of a log that has failed nothing is known.
+    /// A log that is closed ends with its last record; of one that has failed nothing is known.
     fn drop(&mut self) {
-        if self.queue.get_mut().failure.is_none() {
-            let _ = self.writer.get_mut().cut_room();
+        if self.state.get_mut().order.failure().is_none() {
+            self.media.get_mut().close();
         }
     }
 }
 
-impl Queue {
-    /// The clock may go back; the log's order does not.
-    fn now_micros(&mut self) -> u64 {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        let micros = now.map_or(0, |now| u64::try_from(now.as_micros()).unwrap_or(u64::MAX));
-        self.wall_micros = self.wall_micros.max(micros);
-        self.wall_micros
-    }
+/// What became of a group.
+struct Put {
+    /// The file that is written next.
+    next: u64,
+    is_durable: bool,
+}
+
+/// Microseconds since 1970.
+fn now_micros() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(0, |now| u64::try_from(now.as_micros()).unwrap_or(u64::MAX))
 }
 
 impl CommitLog for Log {
     fn append_chunk(&self, txn: TxnId, redo: Vec<u8>) -> Result<(), LogFailure> {
-        let mut queue = self.enqueue(Kind::Rows, CommitTs(0), txn, &[], redo)?;
-        while queue.bytes > QUEUE_BYTES_MAX {
-            if let Some(failure) = &queue.failure {
+        let mut state = self.enqueue(Kind::Rows, CommitTs(0), txn, &[], redo)?;
+        while state.order.queued_bytes() > QUEUE_BYTES_MAX {
+            if let Some(failure) = state.order.failure() {
                 return Err(failure.clone());
             }
-            if queue.led != Led::No {
-                sleep::sleep(queue, None);
-                queue = self.queue.lock();
+            if state.led != Led::No {
+                sleep::sleep(state, None);
+                state = self.state.lock();
             } else {
                 // Commits in the queue are acknowledged by this. Without one there is nothing
                 // to sync: who loads gigabytes would wait for the disk every few megabytes.
-                let sync = self.syncs(&queue);
-                queue = self.lead(queue, sync, false);
+                state = self.lead(state, false);
             }
         }
         Ok(())
@@ -608,7 +503,7 @@ impl CommitLog for Log {
             return self.enqueue(Kind::Commit, ts, txn, &[], redo).map(drop);
         }
         record::put_parts(parts, &mut redo);
-        self.enqueue_block(Kind::Block, txn, parts, ts, redo)
+        self.enqueue(Kind::Block, ts, txn, parts, redo).map(drop)
     }
 
     fn enqueue_commit_with_catalog(
@@ -621,22 +516,20 @@ impl CommitLog for Log {
     ) -> Result<(), LogFailure> {
         record::put_parts(parts, &mut redo);
         record::put_catalog(&catalog, &mut redo);
-        self.enqueue_block(Kind::Defining, txn, parts, ts, redo)
+        self.enqueue(Kind::Defining, ts, txn, parts, redo).map(drop)
     }
 
     fn wait_durable(&self, ts: CommitTs) -> Result<CommitTs, LogFailure> {
-        let durable = self.durable(ts, true);
-        durable.expect("who may wait does so until it is known")
+        let fate = self.acknowledged(ts, true);
+        fate.expect("who may wait does so until it is known")
     }
 
     fn try_durable(&self, ts: CommitTs) -> Option<Result<CommitTs, LogFailure>> {
-        self.durable(ts, false)
+        self.acknowledged(ts, false)
     }
 
     fn forget(&self, txn: TxnId) {
-        let mut queue = self.queue.lock();
-        queue.chunked.remove(&txn);
-        queue.doomed.remove(&txn);
+        self.state.lock().order.forget(txn);
     }
 
     fn reserve_redo(&self, bytes: usize) -> Result<(), OutOfMemory> {

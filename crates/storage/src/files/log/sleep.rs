@@ -1,7 +1,7 @@
 //! Committers that sleep while another writes, and waking them.
 //!
 //! Each has a seat of its own, and is woken with what it wants to know: it needs no lock for
-//! that. With a condition variable all that were woken would want the queue's mutex, get it
+//! that. With a condition variable all that were woken would want the order's mutex, get it
 //! from one another, and keep the next leader from it until the last of them has run, which
 //! takes the longer the busier the processors are.
 
@@ -14,13 +14,13 @@ use aerostat_txn::LogFailure;
 use aerostat_types::CommitTs;
 use parking_lot::MutexGuard;
 
-use super::Queue;
+use super::State;
 
 /// What a sleeper is woken with.
 #[derive(Clone)]
 pub(super) enum Woken {
-    /// Its commit is durable, as all are through this one.
-    Durable(CommitTs),
+    /// Its commit is acknowledged, as all are through this one.
+    Acknowledged(CommitTs),
     /// The log failed before it was.
     Failed(LogFailure),
     /// Who led has gone: it looks again, and leads if nobody does.
@@ -34,15 +34,16 @@ pub(super) struct Sleeper {
     woken: Arc<OnceLock<Woken>>,
 }
 
-/// Unlocks the queue and sleeps until a leader has gone. Somebody leads now.
-pub(super) fn sleep(mut queue: MutexGuard<'_, Queue>, commit: Option<CommitTs>) -> Woken {
+/// Unlocks the order and sleeps until a leader has gone. Somebody leads now, or the commit is for
+/// others to acknowledge.
+pub(super) fn sleep(mut state: MutexGuard<'_, State>, commit: Option<CommitTs>) -> Woken {
     let woken = Arc::new(OnceLock::new());
-    queue.sleepers.push(Sleeper {
+    state.sleepers.push(Sleeper {
         commit,
         thread: thread::current(),
         woken: Arc::clone(&woken),
     });
-    drop(queue);
+    drop(state);
     loop {
         if let Some(woken) = woken.get() {
             return woken.clone();
@@ -51,14 +52,14 @@ pub(super) fn sleep(mut queue: MutexGuard<'_, Queue>, commit: Option<CommitTs>) 
     }
 }
 
-/// Wakes those that a leader who goes leaves with nothing to wait for, the queue unlocked
+/// Wakes those that a leader who goes leaves with nothing to wait for, the order unlocked
 /// meanwhile.
-pub(super) fn wake(queue: &mut MutexGuard<'_, Queue>) {
-    let roused = queue.roused();
+pub(super) fn wake(state: &mut MutexGuard<'_, State>) {
+    let roused = state.roused();
     if !roused.is_empty() {
-        MutexGuard::unlocked(queue, || {
+        MutexGuard::unlocked(state, || {
             for (sleeper, woken) in roused {
-                // Each is taken from the queue once, and so woken once.
+                // Each is taken from the list once, and so woken once.
                 let _ = sleeper.woken.set(woken);
                 sleeper.thread.unpark();
             }
@@ -66,22 +67,24 @@ pub(super) fn wake(queue: &mut MutexGuard<'_, Queue>) {
     }
 }
 
-impl Queue {
+impl State {
     /// Takes out who need not sleep on. Of those whose commits are queued still the first is
-    /// to lead, unless somebody comes before; the others are woken by whoever does.
+    /// to lead, unless somebody comes before; the others are woken by whoever does. A commit that
+    /// is secured is for others to acknowledge, and whoever waits for it does not lead.
     fn roused(&mut self) -> Vec<(Sleeper, Woken)> {
         let mut roused = Vec::new();
         let mut has_leader = false;
         for sleeper in std::mem::take(&mut self.sleepers) {
-            let woken = match (sleeper.commit, &self.failure) {
-                (None, _) => Woken::LookAgain,
-                (Some(ts), _) if ts <= self.durable => Woken::Durable(self.durable),
-                (Some(_), Some(failure)) => Woken::Failed(failure.clone()),
-                (Some(_), None) if has_leader => {
+            let fate = sleeper.commit.map(|ts| (ts, self.order.fate(ts)));
+            let woken = match fate {
+                None => Woken::LookAgain,
+                Some((_, Some(Ok(through)))) => Woken::Acknowledged(through),
+                Some((_, Some(Err(failure)))) => Woken::Failed(failure),
+                Some((ts, None)) if has_leader || self.order.is_secured(ts) => {
                     self.sleepers.push(sleeper);
                     continue;
                 }
-                (Some(_), None) => {
+                Some((_, None)) => {
                     has_leader = true;
                     Woken::LookAgain
                 }

@@ -296,8 +296,7 @@ fn a_full_disk_refuses_changes_and_leaves_reading() {
     let folder = tempfile::tempdir().unwrap();
     let (store, table) = table(folder.path());
     crate::tests::load(&table, &[(1, 1, None)]);
-    let full = File::options().write(true).open("/dev/full").unwrap();
-    store.durable_side().log.writer.lock().file = full;
+    store.durable_side().log.fill_disk();
     let row = |key| -> RecordBatch { crate::tests::batch(&table, &[(key, 0, None)]) };
     let txn = store.txns().begin();
     table.insert(&txn, &row(2)).unwrap();
@@ -372,8 +371,8 @@ fn commits_of_temporary_rows_alone_do_not_wait_for_the_disk() {
         .create_temporary_table(TableId(8), schema, &Layout::Row, Vec::new())
         .unwrap();
     let ends = || {
-        let writer = store.durable_side().log.writer.lock();
-        (writer.bytes, writer.synced)
+        let ends = store.durable_side().log.ends();
+        (ends.bytes, ends.synced)
     };
     crate::tests::load(&table, &[(1, 1, None)]);
     let (bytes, synced) = ends();
@@ -467,8 +466,7 @@ fn a_failure_reaches_all_who_wait() {
         while store.txns().last_commit() < CommitTs(60) {
             std::thread::yield_now();
         }
-        let full = File::options().write(true).open("/dev/full").unwrap();
-        store.durable_side().log.writer.lock().file = full;
+        store.durable_side().log.fill_disk();
     });
     assert!(store.log_failure().is_some());
     let last = store.txns().last_commit();

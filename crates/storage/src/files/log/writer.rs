@@ -22,7 +22,8 @@ use std::{
 };
 
 use super::{
-    Entry, FILE_BYTES_MAX,
+    FILE_BYTES_MAX,
+    order::Entry,
     read::file_name,
     record::{self, FILE_HEAD_BYTES, FileHead},
 };
@@ -39,17 +40,17 @@ const ROOM_BYTES_MAX: usize = 256 << 10;
 const BUFFER_BYTES_KEPT: usize = 16 << 10;
 
 /// The file at the end.
-pub(crate) struct Writer {
-    pub(crate) file: File,
+pub(super) struct Writer {
+    pub(super) file: File,
     /// Bytes that count: the next record comes here.
-    pub(crate) bytes: usize,
+    pub(super) bytes: usize,
     /// Bytes that the file has: zeros from `bytes` on.
-    pub(crate) room: usize,
+    pub(super) room: usize,
     /// Bytes of which the disk has said that it has them.
     pub(super) synced: usize,
-    /// Bytes whose commits were acknowledged: what is behind them is in doubt once a write or
-    /// a sync has failed.
-    pub(super) published: usize,
+    /// Bytes whose commits are secured: what is behind them is in doubt once a write or a sync
+    /// has failed.
+    pub(super) secured: usize,
     buffer: Vec<u8>,
 }
 
@@ -85,7 +86,7 @@ impl Writer {
             bytes,
             room: bytes,
             synced: bytes,
-            published: bytes,
+            secured: bytes,
             buffer: Vec::new(),
         }
     }

@@ -1,0 +1,437 @@
+//! The order machine of the log: what is queued, written, durable and acknowledged. It is pure: it
+//! has no files, no threads and no clock, and [`super::Log`] tells it what happened to them.
+//!
+//! ```text
+//!  enqueue ─► queue ─next_group─► Group ─┬─ written ─┬─ synced          in the order of LSNs,
+//!                                        └─ failed   └─ failed          one group at a time
+//!
+//!  LSN    1 ············ 7 ············ 9 ············ 12 ············ 15
+//!                  acknowledged     secured         written        enqueued
+//!                                      └──────── in doubt ────────────┘    once the log failed
+//! ```
+//!
+//! * **Written** is what the operating system has, **durable** what the disk has said that it has.
+//! * **Secured** is what this node's log has as well as the [`Rule`] asks of this node. A failure
+//!   puts what is behind that in doubt, and nothing before it.
+//! * **Acknowledged** is what committers are told of: what is secured and, if the rule asks for
+//!   other members, acknowledged by them. It never goes back, whatever becomes of the rule: one that
+//!   asks for more counts for the groups that are taken from then on, one that asks for less at once.
+//! * **Owing.** A commit of temporary relations alone takes a place in the order, and nothing is
+//!   lost with it: a group of such commits is secured once it is written, under every rule.
+
+use std::collections::HashMap;
+
+use aerostat_txn::LogFailure;
+use aerostat_types::{CommitTs, Durability, TxnId};
+
+use super::record::{Head, Kind};
+
+/// How often a log is mended before the tenant must be opened again: each time is remembered
+/// as long as the tenant is open.
+const MENDS_MAX: usize = 1_000;
+
+/// A record that is to be written.
+pub(super) struct Entry {
+    pub(super) head: Head,
+    pub(super) payload: Vec<u8>,
+}
+
+/// Another node that has a copy of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Member(pub(super) u32);
+
+/// When a commit is acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rule {
+    /// The operating system has it.
+    Written,
+    /// The disk has it.
+    Fsync,
+    /// So many other members have acknowledged it, and this node's disk has it (`and_fsync`) or
+    /// its operating system.
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "there are no other members yet")
+    )]
+    Members { count: usize, and_fsync: bool },
+}
+
+impl Rule {
+    /// The rule of a node that is alone.
+    pub(super) fn of(durability: Durability) -> Rule {
+        match durability {
+            Durability::Fsync => Rule::Fsync,
+            Durability::None => Rule::Written,
+        }
+    }
+
+    /// What commits survive on this node.
+    pub(super) fn durability(self) -> Durability {
+        match self.syncs() {
+            true => Durability::Fsync,
+            false => Durability::None,
+        }
+    }
+
+    /// Whether this node's disk is asked.
+    fn syncs(self) -> bool {
+        match self {
+            Rule::Written => false,
+            Rule::Fsync => true,
+            Rule::Members { and_fsync, .. } => and_fsync,
+        }
+    }
+
+    /// Through where this node has what the rule asks of it, if nothing behind `owed` that was
+    /// written owes a sync.
+    fn secured(self, written: CommitTs, durable: CommitTs, owed: CommitTs) -> CommitTs {
+        if self.syncs() && owed > durable {
+            durable
+        } else {
+            written
+        }
+    }
+
+    /// Through where a commit is acknowledged.
+    fn acknowledged(self, secured: CommitTs, acks: &[(Member, CommitTs)]) -> CommitTs {
+        let Rule::Members { count, .. } = self else {
+            return secured;
+        };
+        let have = |ts: CommitTs| acks.iter().filter(|(_, through)| *through >= ts).count();
+        let enough = acks.iter().map(|(_, through)| *through);
+        let enough = enough.filter(|through| have(*through) >= count).max();
+        match count {
+            0 => secured,
+            _ => secured.min(enough.unwrap_or_default()),
+        }
+    }
+}
+
+/// What is written at once.
+pub(super) struct Group {
+    pub(super) entries: Vec<Entry>,
+    /// The newest LSN once it is written.
+    pub(super) through: CommitTs,
+    /// The file that it goes to.
+    pub(super) file_number: u64,
+    /// Whether it is acknowledged only when it is durable.
+    pub(super) syncs: bool,
+    /// Whether the file is complete with it.
+    pub(super) ends_file: bool,
+}
+
+/// Where a log was cut: see [`super::Log::rotate`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cut {
+    /// Everything through this is in files before `next`.
+    pub(crate) through: CommitTs,
+    /// The first file that has commits after `through` or chunks of transactions that
+    /// had not committed.
+    pub(crate) keep_from: u64,
+    /// The file that was begun.
+    pub(crate) next: u64,
+}
+
+/// The places that a failure left in doubt: those after `after` through `through`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Doubt {
+    /// The file that has what is before them.
+    pub(super) file_number: u64,
+    pub(super) after: CommitTs,
+    pub(super) through: CommitTs,
+    pub(super) wall_micros: u64,
+}
+
+/// Places that were in doubt when the log was mended, and the failure that took their commits.
+struct Lost {
+    after: CommitTs,
+    through: CommitTs,
+    failure: LogFailure,
+}
+
+/// The order of a tenant's log.
+pub(super) struct Order {
+    rule: Rule,
+    entries: Vec<Entry>,
+    bytes: usize,
+    /// Whether a commit is queued that a power failure must not take.
+    owes_sync: bool,
+    /// The newest LSN of each kind: see the module.
+    enqueued: CommitTs,
+    written: CommitTs,
+    durable: CommitTs,
+    secured: CommitTs,
+    acknowledged: CommitTs,
+    /// Of what was taken to be written, nothing behind this owes a sync.
+    owed: CommitTs,
+    /// Through where each other member has acknowledged.
+    acks: Vec<(Member, CommitTs)>,
+    failure: Option<LogFailure>,
+    /// Ascending.
+    lost: Vec<Lost>,
+    /// Unfinished transactions, or statements of blocks, of which a failure may have taken
+    /// chunks: they cannot commit.
+    doomed: HashMap<TxnId, LogFailure>,
+    /// Where what is queued from now on goes: to this file, or to the next if this one turns
+    /// out to be full. It is never behind the file that a [`Cut`] began, whether or not that
+    /// is there yet, for checkpoints remove what is before.
+    file_number: u64,
+    /// The files before this one may have been removed.
+    kept_from: u64,
+    /// Unfinished transactions, or statements of blocks, with chunks, and the first file
+    /// that may have one.
+    chunked: HashMap<TxnId, u64>,
+    /// Microseconds since 1970 of the newest record.
+    wall_micros: u64,
+}
+
+impl Order {
+    /// Goes on behind what is durable through `last`, in a file.
+    pub(super) fn after(last: CommitTs, file_number: u64, wall_micros: u64, rule: Rule) -> Order {
+        Order {
+            rule,
+            entries: Vec::new(),
+            bytes: 0,
+            owes_sync: false,
+            enqueued: last,
+            written: last,
+            durable: last,
+            secured: last,
+            acknowledged: last,
+            owed: last,
+            acks: Vec::new(),
+            failure: None,
+            lost: Vec::new(),
+            doomed: HashMap::new(),
+            file_number,
+            kept_from: 0,
+            chunked: HashMap::new(),
+            wall_micros,
+        }
+    }
+
+    pub(super) fn rule(&self) -> Rule {
+        self.rule
+    }
+
+    /// Acknowledges by this rule, as far as it asks for more from the next group on.
+    pub(super) fn set_rule(&mut self, rule: Rule) {
+        self.rule = rule;
+        self.settle();
+    }
+
+    /// Bytes of payloads that are queued.
+    pub(super) fn queued_bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Why nothing is taken, if so.
+    pub(super) fn failure(&self) -> Option<&LogFailure> {
+        self.failure.as_ref()
+    }
+
+    /// Whether what is queued is to be synced when it is written.
+    pub(super) fn syncs(&self) -> bool {
+        self.owes_sync && self.rule.syncs()
+    }
+
+    /// Everything through this is acknowledged, or lost.
+    pub(super) fn acknowledged(&self) -> CommitTs {
+        self.acknowledged
+    }
+
+    /// Whether all that a commit waits for is other members' to say.
+    pub(super) fn is_secured(&self, ts: CommitTs) -> bool {
+        ts <= self.secured
+    }
+
+    /// The clock may go back; the log's order does not.
+    pub(super) fn at_clock(&mut self, now_micros: u64) -> u64 {
+        self.wall_micros = self.wall_micros.max(now_micros);
+        self.wall_micros
+    }
+
+    /// Queues a record; of a block's commit, `parts` are the statements of which there are chunks.
+    ///
+    /// # Errors
+    /// The failure because of which the log takes nothing, or nothing of this transaction.
+    pub(super) fn enqueue(&mut self, mut entry: Entry, parts: &[TxnId]) -> Result<(), LogFailure> {
+        let Head { kind, lsn, txn, .. } = entry.head;
+        self.refusal(txn, parts)?;
+        entry.head.wall_micros = self.at_clock(entry.head.wall_micros);
+        if kind == Kind::Rows {
+            self.chunked.entry(txn).or_insert(self.file_number);
+        } else {
+            assert_eq!(lsn.0, self.enqueued.0 + 1, "LSNs have no gaps");
+            self.enqueued = lsn;
+            let has_chunks = !self.chunked.is_empty() && self.chunked.remove(&txn).is_some();
+            self.owes_sync |= kind != Kind::Commit || has_chunks || !entry.payload.is_empty();
+            for part in parts {
+                self.chunked.remove(part);
+            }
+        }
+        self.bytes += entry.payload.len();
+        self.entries.push(entry);
+        Ok(())
+    }
+
+    /// Why nothing of this transaction, or of a block with these parts, is taken.
+    fn refusal(&self, txn: TxnId, parts: &[TxnId]) -> Result<(), LogFailure> {
+        if let Some(failure) = &self.failure {
+            return Err(failure.clone());
+        }
+        if self.doomed.is_empty() {
+            return Ok(());
+        }
+        let mut concerned = parts.iter().chain([&txn]);
+        match concerned.find_map(|id| self.doomed.get(id)) {
+            Some(failure) => Err(failure.clone()),
+            None => Ok(()),
+        }
+    }
+
+    /// The transaction will not commit.
+    pub(super) fn forget(&mut self, txn: TxnId) {
+        self.chunked.remove(&txn);
+        self.doomed.remove(&txn);
+    }
+
+    /// Takes what is queued, to be written before anything else is taken. With `ends_file` what
+    /// comes later goes to the next file.
+    pub(super) fn next_group(&mut self, ends_file: bool) -> Group {
+        if self.syncs() {
+            self.owed = self.enqueued;
+        }
+        let group = Group {
+            entries: std::mem::take(&mut self.entries),
+            through: self.enqueued,
+            file_number: self.file_number,
+            syncs: ends_file || self.syncs(),
+            ends_file,
+        };
+        (self.bytes, self.owes_sync) = (0, false);
+        self.file_number += u64::from(ends_file);
+        group
+    }
+
+    /// The operating system has everything through this, and what comes next goes to this file.
+    pub(super) fn written(&mut self, through: CommitTs, file_number: u64) {
+        assert!((self.written..=self.enqueued).contains(&through));
+        self.written = through;
+        self.file_number = file_number;
+        self.settle();
+    }
+
+    /// The disk has everything through this.
+    pub(super) fn synced(&mut self, through: CommitTs) {
+        assert!((self.durable..=self.written).contains(&through));
+        self.durable = through;
+        self.settle();
+    }
+
+    /// A member has everything through this.
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "there are no other members yet")
+    )]
+    pub(super) fn acknowledged_by(&mut self, member: Member, through: CommitTs) {
+        match self.acks.iter_mut().find(|(known, _)| *known == member) {
+            Some((_, ack)) => *ack = through.max(*ack),
+            None => self.acks.push((member, through)),
+        }
+        self.settle();
+    }
+
+    /// Applies the rule.
+    fn settle(&mut self) {
+        // Committers were told of the doubt: no rule takes that back.
+        if self.failure.is_none() {
+            let durable = self.durable.max(self.secured);
+            self.secured = self.rule.secured(self.written, durable, self.owed);
+        }
+        let acknowledged = self.rule.acknowledged(self.secured, &self.acks);
+        self.acknowledged = self.acknowledged.max(acknowledged);
+    }
+
+    /// A group could not be written or synced: nothing is taken any more.
+    pub(super) fn failed(&mut self, file_number: u64, failure: LogFailure) {
+        self.entries = Vec::new();
+        // Mending goes on in the file that failed; no chunk of the next one is left.
+        self.file_number = file_number;
+        let unfinished = self.chunked.drain();
+        self.doomed
+            .extend(unfinished.map(|(txn, _)| (txn, failure.clone())));
+        self.failure = Some(failure);
+    }
+
+    /// What became of a commit, if that is known.
+    pub(super) fn fate(&self, ts: CommitTs) -> Option<Result<CommitTs, LogFailure>> {
+        if ts > self.secured {
+            return self.failure.clone().map(Err);
+        }
+        let at = self.lost.partition_point(|lost| lost.through < ts);
+        match self.lost.get(at) {
+            Some(lost) if lost.after < ts => Some(Err(lost.failure.clone())),
+            _ => (ts <= self.acknowledged).then_some(Ok(self.acknowledged)),
+        }
+    }
+
+    /// What a failure left in doubt, if the log can be mended of it.
+    pub(super) fn doubt(&self) -> Option<Doubt> {
+        let is_mendable = self.failure.is_some() && self.lost.len() < MENDS_MAX;
+        is_mendable.then_some(Doubt {
+            file_number: self.file_number,
+            after: self.secured,
+            through: self.enqueued,
+            wall_micros: self.wall_micros,
+        })
+    }
+
+    /// Takes changes again: the disk has commits of nothing in all places that were in doubt.
+    pub(super) fn mended(&mut self, doubt: Doubt) {
+        let Some(failure) = self.failure.take() else {
+            return;
+        };
+        let Doubt { after, through, .. } = doubt;
+        if after < through {
+            self.lost.push(Lost {
+                after,
+                through,
+                failure,
+            });
+        }
+        (self.written, self.durable) = (through, through);
+        (self.bytes, self.owes_sync) = (0, false);
+        self.settle();
+    }
+
+    /// Where the log is cut if the next group ends its file. What is queued goes to that file;
+    /// who has chunks and no commit in the queue yet commits in the next one.
+    pub(super) fn cut(&self) -> Cut {
+        let next = self.file_number + 1;
+        let keep_from = self.chunked.values().copied().fold(next, u64::min);
+        assert!(
+            keep_from >= self.kept_from,
+            "a checkpoint needs file {keep_from}, which an earlier one has removed"
+        );
+        Cut {
+            through: self.enqueued,
+            keep_from,
+            next,
+        }
+    }
+
+    /// The files before this one may go.
+    pub(super) fn release_before(&mut self, file_number: u64) {
+        self.kept_from = self.kept_from.max(file_number);
+    }
+
+    /// How many transactions that have not ended cannot commit.
+    #[cfg(test)]
+    pub(super) fn doomed(&self) -> usize {
+        self.doomed.len()
+    }
+}
+
+#[cfg(test)]
+mod tests;
