@@ -1,7 +1,13 @@
 //! What freezing a table costs. Run with `cargo bench -p aerostat-storage --bench freeze`.
 //! Rows are distributed like the Star Schema Benchmark's lineorder. Prints rows per second
 //! of processor time, which means something on a machine that others use too.
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark")]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a benchmark"
+)]
 
 #[path = "../../segment/benches/lineorder/mod.rs"]
 mod lineorder;

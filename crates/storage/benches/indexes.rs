@@ -1,6 +1,12 @@
 //! What secondary indexes of a table cost and give. Run with
 //! `cargo bench -p aerostat-storage --bench indexes`; prints one line per measurement.
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark")]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a benchmark"
+)]
 
 use std::{hint::black_box, sync::Arc, time::Instant};
 

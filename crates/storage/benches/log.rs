@@ -2,7 +2,13 @@
 //! `TMPDIR` on the disk in question; `-- bulk`, `small` or `commits` runs a part. Prints
 //! one line per measurement, with the processor time of all threads, which means
 //! something on a machine that others use too.
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark")]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a benchmark"
+)]
 
 use std::{
     os::unix::fs::FileExt,

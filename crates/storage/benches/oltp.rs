@@ -2,7 +2,13 @@
 //! `cargo bench -p aerostat-storage --bench oltp`; `-- SECONDS` runs that long instead, for a
 //! profile. Prints the processor time of each, the median of several rounds, which means
 //! something on a machine that others use too. The log is written and never waited for.
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark")]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a benchmark"
+)]
 
 use std::{
     hint::black_box,

@@ -11,6 +11,8 @@
 //!
 //! Rounds take turns, so that what else the machine does meets all alike.
 #![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
     clippy::unwrap_used,
     clippy::panic,
     clippy::print_stdout,

@@ -47,6 +47,14 @@
 //! catalogue, whose contents are the caller's.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
+#![cfg_attr(
+    test,
+    allow(
+        clippy::disallowed_methods,
+        clippy::disallowed_types,
+        reason = "tests use the machine's"
+    )
+)]
 
 mod durable;
 mod error;
@@ -64,7 +72,7 @@ pub use aerostat_segment::{
     AttributeEncoding, CompareOp, DuplicateKey, Encoding, Key, KeyRef, Literal, LookupTable,
     Predicate, ValueRef,
 };
-pub use aerostat_types::Durability;
+pub use aerostat_types::{Clock, Durability, SystemClock};
 
 #[doc(hidden)]
 pub use durable::forge;
@@ -77,8 +85,9 @@ pub use durable::{
 pub use error::{COLUMNS_MAX, StorageError};
 pub use files::{
     damage::RecoverError,
+    disk::{Disk, DiskFile, DiskLock, DiskSpace, Found, Opened, SystemDisk},
     origin::Timeline,
-    private::{DiskSpace, make_folder},
+    private::make_folder,
 };
 pub use meta::{
     DataFolder, MetaError, MetaFile, MetaMemory, MetaStore, Swapped, Version, Versioned,

@@ -11,6 +11,8 @@
 //! `AEROSTAT_CRASH_ROUNDS` sets how many rounds; a failure names the round's seed, which
 //! `AEROSTAT_CRASH_SEED` takes.
 #![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
     clippy::unwrap_used,
     clippy::panic,
     clippy::print_stdout,

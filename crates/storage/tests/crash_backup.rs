@@ -4,6 +4,8 @@
 //! doing, a backup or a restored tenant is there as a whole or not at all, and doing it
 //! again succeeds.
 #![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
     clippy::unwrap_used,
     clippy::panic,
     clippy::print_stdout,

@@ -1,6 +1,12 @@
 //! Damaged files behind forged checksums: the bodies of the fuzz targets, driven by seeds,
 //! so that every run of the tests tries hundreds of the same damages.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "these are tests")]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "these are tests"
+)]
 
 #[path = "../../segment/tests/model/mod.rs"]
 mod model;

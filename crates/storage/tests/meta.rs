@@ -1,5 +1,11 @@
 //! What every store of the node's catalogue keeps to.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "these are tests")]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "these are tests"
+)]
 
 use std::{
     collections::BTreeSet,

@@ -1,6 +1,12 @@
 //! What locks on relations cost. Run with `cargo bench -p aerostat-txn --bench locks`.
 //! Prints one line per measurement: wall-clock time per statement.
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark")]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a benchmark"
+)]
 
 use std::{sync::Arc, thread, time::Instant};
 

@@ -21,7 +21,7 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use aerostat_types::TxnId;
@@ -189,8 +189,7 @@ impl AdvisoryLocks {
         cancel: &CancelToken,
         timeout: Option<Duration>,
     ) -> Result<(), AdvisoryError> {
-        // A timeout beyond the clock's end is none.
-        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let deadline = self.txns.deadline(timeout);
         while let Requested::Waits(signal) = self.request(lock, term, cancel, true)? {
             cancel.attach(&signal);
             let waited = signal.sleep(deadline);

@@ -6,7 +6,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::Instant,
+    time::{Instant, UNIX_EPOCH},
 };
 
 use parking_lot::Mutex;
@@ -50,7 +50,8 @@ impl CancelToken {
     /// # Errors
     /// [`WaitError::Cancelled`] when the token is cancelled before.
     pub fn sleep_until(&self, time: Option<Instant>) -> Result<(), WaitError> {
-        let signal = Arc::new(Signal::default());
+        // Nobody is shown since when.
+        let signal = Arc::new(Signal::new(UNIX_EPOCH));
         self.attach(&signal);
         let slept = signal.sleep(time);
         self.detach(&signal);

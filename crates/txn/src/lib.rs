@@ -38,6 +38,14 @@
 //! [`Participant`], and calls [`TxnManager::wait_for`] holding no latch.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
+#![cfg_attr(
+    test,
+    allow(
+        clippy::disallowed_methods,
+        clippy::disallowed_types,
+        reason = "tests use the machine's"
+    )
+)]
 
 mod advisory;
 mod advisory_key;

@@ -146,8 +146,9 @@ impl RowQueues {
         row: RowTag,
         place: u64,
         holder: Option<(TxnId, TxnId)>,
+        now: SystemTime,
     ) -> Arc<Signal> {
-        let signal = Arc::new(Signal::default());
+        let signal = Arc::new(Signal::new(now));
         match self.ticket(row, place) {
             Some(ticket) if !ticket.has_turn => {
                 ticket.is_asleep = true;

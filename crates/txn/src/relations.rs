@@ -17,7 +17,7 @@ mod tests;
 use std::{
     fmt,
     sync::{Arc, atomic::Ordering},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use aerostat_types::TxnId;
@@ -144,8 +144,7 @@ impl RelationLocks {
         let Some(signal) = waiting else {
             return Ok(());
         };
-        // A timeout beyond the clock's end is none.
-        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let deadline = self.txns.deadline(timeout);
         cancel.attach(&signal);
         let result = signal.sleep(deadline);
         cancel.detach(&signal);

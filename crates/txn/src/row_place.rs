@@ -43,10 +43,10 @@ struct Run {
     slept: Duration,
 }
 
-impl Default for Run {
-    fn default() -> Self {
+impl Run {
+    fn begun(began: Instant) -> Self {
         Self {
-            began: Instant::now(),
+            began,
             slept: Duration::ZERO,
         }
     }
@@ -61,7 +61,7 @@ impl RowPlace {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             rows: Mutex::default(),
             tickets: AtomicUsize::new(0),
-            run: Mutex::default(),
+            run: Mutex::new(Run::begun(txns.clock().now())),
         }))
     }
 
@@ -90,8 +90,10 @@ impl RowPlace {
     pub(crate) fn begin_run(&self, owner: TxnId) {
         let ran = {
             let mut run = self.0.run.lock();
-            let ran = run.began.elapsed().saturating_sub(run.slept);
-            *run = Run::default();
+            let now = self.0.txns.clock().now();
+            let ran = now.saturating_duration_since(run.began);
+            let ran = ran.saturating_sub(run.slept);
+            *run = Run::begun(now);
             ran
         };
         if self.is_empty() {
@@ -122,7 +124,8 @@ impl RowPlace {
 
     /// It has slept since then for this row.
     pub(crate) fn wake(&self, row: RowTag, since: Instant) {
-        self.0.run.lock().slept += since.elapsed();
+        let now = self.0.txns.clock().now();
+        self.0.run.lock().slept += now.saturating_duration_since(since);
         let id = self.0.id;
         self.0
             .txns

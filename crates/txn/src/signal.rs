@@ -39,17 +39,16 @@ struct State {
     waker: Option<Waker>,
 }
 
-impl Default for Signal {
-    fn default() -> Self {
+impl Signal {
+    /// Of a wait that begins now.
+    pub(crate) fn new(since: SystemTime) -> Self {
         Self {
             state: Mutex::default(),
             changed: Condvar::new(),
-            since: SystemTime::now(),
+            since,
         }
     }
-}
 
-impl Signal {
     /// When the wait began.
     pub(crate) fn since(&self) -> SystemTime {
         self.since

@@ -16,9 +16,10 @@ use std::{
         Arc,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
+    time::{Duration, Instant},
 };
 
-use aerostat_types::{CommitTs, TxnId};
+use aerostat_types::{Clock, CommitTs, SystemClock, TxnId};
 use parking_lot::{Mutex, RwLock};
 
 use crate::{
@@ -79,6 +80,7 @@ pub struct TxnManager {
     locks: RowLocks,
     /// `None` when nothing is to survive.
     log: Option<Arc<dyn CommitLog>>,
+    clock: Arc<dyn Clock>,
 }
 
 struct Order {
@@ -96,21 +98,32 @@ struct Order {
 impl TxnManager {
     /// No transactions yet; the last commit is 0. Nothing is durable.
     pub fn new() -> Arc<Self> {
-        Self::starting_at(TxnId(1), CommitTs(0), None)
+        Self::starting_at(TxnId(1), CommitTs(0), None, Arc::new(SystemClock))
     }
 
     /// Goes on after `last_commit`, which is in the log, with transactions from `first`
     /// on, which is above every id in the log.
     pub fn with_log(first: TxnId, last_commit: CommitTs, log: Arc<dyn CommitLog>) -> Arc<Self> {
-        Self::starting_at(first, last_commit, Some(log))
+        Self::with_clock(first, last_commit, log, Arc::new(SystemClock))
+    }
+
+    /// As [`Self::with_log`], with a clock of its own.
+    pub fn with_clock(
+        first: TxnId,
+        last_commit: CommitTs,
+        log: Arc<dyn CommitLog>,
+        clock: Arc<dyn Clock>,
+    ) -> Arc<Self> {
+        Self::starting_at(first, last_commit, Some(log), clock)
     }
 
     fn starting_at(
         first: TxnId,
         last_commit: CommitTs,
         log: Option<Arc<dyn CommitLog>>,
+        clock: Arc<dyn Clock>,
     ) -> Arc<Self> {
-        let waits = WaitGraph::default();
+        let waits = WaitGraph::new(Arc::clone(&clock));
         Arc::new(Self {
             row_tickets: waits.rows.count(),
             next_id: AtomicU64::new(first.0),
@@ -125,7 +138,18 @@ impl TxnManager {
             states: RwLock::default(),
             locks: RowLocks::default(),
             log,
+            clock,
         })
+    }
+
+    /// The clock of everything that waits here.
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.clock
+    }
+
+    /// When a wait ends that begins now. A timeout beyond the clock's end is none.
+    pub(crate) fn deadline(&self, timeout: Option<Duration>) -> Option<Instant> {
+        timeout.and_then(|timeout| self.clock.now().checked_add(timeout))
     }
 
     /// The newest id that anybody has.

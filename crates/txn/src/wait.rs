@@ -26,7 +26,7 @@ use std::{
     time::SystemTime,
 };
 
-use aerostat_types::TxnId;
+use aerostat_types::{Clock, TxnId};
 
 use crate::{
     AdvisoryKey, LockMode, LockTag, RowLock, WaitError,
@@ -36,8 +36,8 @@ use crate::{
 };
 
 /// The wait-for graph, guarded by the transactions' mutex.
-#[derive(Default)]
 pub(crate) struct WaitGraph {
+    clock: Arc<dyn Clock>,
     edges: HashMap<TxnId, Vec<Edge>>,
     pub(crate) locks: LockTable,
     pub(crate) advisory: LockTable<AdvisoryKey>,
@@ -66,6 +66,18 @@ struct Edge {
 type Joined = (Arc<Signal>, Option<TxnId>);
 
 impl WaitGraph {
+    /// Of nobody who waits.
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
+        Self {
+            clock,
+            edges: HashMap::default(),
+            locks: LockTable::default(),
+            advisory: LockTable::default(),
+            rows: RowQueues::default(),
+            sessions: HashMap::default(),
+        }
+    }
+
     /// Adds the edge `waiter → owner`, unless it would close a circle. Both are owners;
     /// `holder` is the owner's transaction or statement to be waited for. A statement
     /// that waits until one of its own block has been undone closes none: nothing else
@@ -79,7 +91,7 @@ impl WaitGraph {
         if owner != waiter && self.reaches(owner, waiter) {
             return Err(WaitError::Deadlock);
         }
-        let signal = Arc::new(Signal::default());
+        let signal = Arc::new(Signal::new(self.clock.wall()));
         self.edges.entry(waiter).or_default().push(Edge {
             holder,
             owner,
@@ -113,7 +125,7 @@ impl WaitGraph {
         {
             return Err(WaitError::Deadlock);
         }
-        let signal = self.rows.sleep(row, place, holder);
+        let signal = self.rows.sleep(row, place, holder, self.clock.wall());
         self.let_pass(waiter);
         Ok(Some((signal, None)))
     }
@@ -132,7 +144,7 @@ impl WaitGraph {
             return Ok(None);
         }
         self.refuse_circle(&blockers, owner)?;
-        let signal = self.locks.enqueue(tag, owner, mode);
+        let signal = self.locks.enqueue(tag, owner, mode, self.clock.wall());
         self.let_pass(owner);
         Ok(Some(signal))
     }
@@ -154,7 +166,7 @@ impl WaitGraph {
             return Ok(Requested::Refused);
         }
         self.refuse_circle(&blockers, session)?;
-        let signal = self.advisory.enqueue(key, session, mode);
+        let signal = self.advisory.enqueue(key, session, mode, self.clock.wall());
         self.let_pass(session);
         Ok(Requested::Waits(signal))
     }

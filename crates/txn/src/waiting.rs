@@ -51,12 +51,12 @@ pub(crate) struct Asleep {
 }
 
 impl Asleep {
-    fn new(waiter: TxnId, signal: Arc<Signal>, holder: Option<TxnId>) -> Self {
+    fn new(waiter: TxnId, signal: Arc<Signal>, holder: Option<TxnId>, since: Instant) -> Self {
         Self {
             signal,
             waiter,
             row: None,
-            since: Instant::now(),
+            since,
             holder,
         }
     }
@@ -143,8 +143,7 @@ impl TxnManager {
         timeout: Option<Duration>,
         cancel: &CancelToken,
     ) -> Result<(), WaitError> {
-        // A timeout beyond the clock's end is none.
-        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let deadline = self.deadline(timeout);
         cancel.attach(&asleep.signal);
         let result = asleep.signal.sleep(deadline);
         cancel.detach(&asleep.signal);
@@ -161,7 +160,12 @@ impl TxnManager {
             }
             let waiter = self.owner(me);
             let signal = graph.add(waiter, holder, self.owner(holder))?;
-            Ok(Some(Asleep::new(waiter, signal, Some(holder))))
+            Ok(Some(Asleep::new(
+                waiter,
+                signal,
+                Some(holder),
+                self.clock().now(),
+            )))
         })
     }
 
@@ -181,6 +185,7 @@ impl TxnManager {
             let holder = unsettled.map(|holder| (holder, self.owner(holder)));
             graph.add_for_row(row, place.id(), waiter, mode, holder)
         })?;
-        Ok(begun.map(|(signal, holder)| Asleep::new(waiter, signal, holder).for_row(place, row)))
+        let asleep = |(signal, holder)| Asleep::new(waiter, signal, holder, self.clock().now());
+        Ok(begun.map(asleep).map(|asleep| asleep.for_row(place, row)))
     }
 }

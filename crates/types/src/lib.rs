@@ -1,6 +1,6 @@
 //! The vocabulary every other crate speaks: typed ids, byte quantities, SQL
 //! types and their physical form, schemas, layouts, and the kinds of error a
-//! user can meet; and time zones.
+//! user can meet; time zones, and clocks.
 //!
 //! Nothing here does I/O, allocates memory for data, or knows how anything is
 //! stored. One concept has one word; `docs/glossary.md` lists them.
@@ -8,6 +8,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
 mod bytes;
+mod clock;
 mod copy;
 mod durability;
 mod encoding;
@@ -24,6 +25,7 @@ pub mod text;
 mod zone;
 
 pub use bytes::{ByteSize, ParseByteSizeError};
+pub use clock::{Clock, SystemClock};
 pub use copy::{CopyFormat, CopyHeader, CopyOptions, ForceQuote};
 pub use durability::Durability;
 pub use encoding::{Charset, Encoding, Named, encoding_names};

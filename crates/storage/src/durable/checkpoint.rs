@@ -19,10 +19,10 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    fs, io,
+    io,
     path::Path,
     sync::Arc,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use aerostat_types::{CommitTs, SegmentNo, TableId, TxnId};
@@ -31,6 +31,7 @@ use crate::{
     StorageError, Table, TableView, TenantStore,
     durable::image::ImageWriter,
     files::{
+        disk::{Disk, Machine, Opened},
         fault,
         last_checkpoint::{Known, LastCheckpoint},
         log::Cut,
@@ -105,7 +106,8 @@ impl TenantStore {
         let Some(durable) = &self.durable else {
             return Ok(None);
         };
-        let started = Instant::now();
+        let Machine { disk, clock } = &durable.machine;
+        let started = clock.now();
         let mut last = durable.checkpoint.lock();
         let log_bytes = durable.log.bytes_written();
         let point = self.point(durable)?;
@@ -116,15 +118,16 @@ impl TenantStore {
         };
         let folder = durable.folder.join("checkpoint");
         let images = self
-            .write_images(&folder, &point, &mut last, &mut done)
+            .write_images(&**disk, &folder, &point, &mut last, &mut done)
             .map_err(StorageError::Checkpoint)?;
         fault::pass("checkpoint.before_manifest");
         let manifest = self.manifest(&point, &images);
-        manifest.write(&folder).map_err(StorageError::Checkpoint)?;
+        let written = manifest.write(&**disk, &folder);
+        written.map_err(StorageError::Checkpoint)?;
         last.images = images;
         last.log_bytes = log_bytes;
         remove_old(durable, &folder, &manifest).map_err(StorageError::Checkpoint)?;
-        done.duration = started.elapsed();
+        done.duration = clock.now().saturating_duration_since(started);
         Ok(Some(done))
     }
 
@@ -155,6 +158,7 @@ impl TenantStore {
 
     fn write_images(
         &self,
+        disk: &dyn Disk,
         folder: &Path,
         point: &Point,
         last: &mut LastCheckpoint,
@@ -175,7 +179,7 @@ impl TenantStore {
                     done.images_kept += 1;
                     continue;
                 }
-                let writer = create_image(last, folder, table.id(), point.at)?;
+                let writer = create_image(last, disk, folder, table.id(), point.at)?;
                 let file = writer.write(view, entry, in_front)?;
                 done.images_written += 1;
                 done.bytes_written += file.bytes;
@@ -192,9 +196,9 @@ impl TenantStore {
             }
         }
         for path in written {
-            fs::File::open(path)?.sync_all()?;
+            disk.open(&path, Opened::Write)?.sync_all()?;
         }
-        fs::File::open(folder)?.sync_all()?;
+        disk.sync_folder(folder)?;
         Ok(images)
     }
 
@@ -229,12 +233,13 @@ impl TenantStore {
 /// A file with a name that no image has, not even of a checkpoint before a restart.
 fn create_image(
     last: &mut LastCheckpoint,
+    disk: &dyn Disk,
     folder: &Path,
     table: TableId,
     at: CommitTs,
 ) -> io::Result<ImageWriter> {
     loop {
-        match ImageWriter::create(folder, last.image_name(table, at)) {
+        match ImageWriter::create(disk, folder, last.image_name(table, at)) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             other => return other,
         }
@@ -250,12 +255,12 @@ fn latched_times(table: &Arc<Table>) -> Vec<((TableId, SegmentNo), u64)> {
 /// Removes images that the manifest does not name, also those a crash has left.
 fn remove_old(durable: &Durable, folder: &Path, manifest: &Manifest) -> io::Result<()> {
     let named: HashSet<&str> = manifest.images().map(|image| &*image.name).collect();
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        let name = entry.file_name();
+    let disk = &durable.machine.disk;
+    for (path, _) in disk.list(folder)? {
+        let name = path.file_name().and_then(|name| name.to_str());
         let is_old = |name: &str| name.ends_with(".img") && !named.contains(name);
-        if name.to_str().is_some_and(is_old) {
-            fs::remove_file(entry.path())?;
+        if name.is_some_and(is_old) {
+            disk.remove_file(&path)?;
             fault::pass("checkpoint.after_remove");
         }
     }

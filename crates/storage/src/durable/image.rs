@@ -17,9 +17,7 @@
 //! bytes, and it takes as little memory as before.
 
 use std::{
-    fs::{self, File, OpenOptions},
     io::{self, BufWriter, Write},
-    os::unix::fs::OpenOptionsExt,
     path::Path,
     sync::Arc,
 };
@@ -37,6 +35,7 @@ use crate::{
     RecoverError, StorageError, Table, TableView,
     files::{
         codec::{self, BadBytes, Reader, RowBuffer},
+        disk::{Disk, Opened, Stream},
         fault,
         manifest::{ImageFile, ImageForm},
     },
@@ -53,7 +52,7 @@ const VARIABLE_BYTES_MAX: u64 = (ROWS_MAX as u64) << 26;
 
 /// An image that is being written.
 pub(crate) struct ImageWriter {
-    out: BufWriter<File>,
+    out: BufWriter<Stream>,
     name: String,
     hasher: crc32fast::Hasher,
     bytes: u64,
@@ -61,12 +60,8 @@ pub(crate) struct ImageWriter {
 
 impl ImageWriter {
     /// A new file: one that is there may be an image that a manifest names.
-    pub(crate) fn create(folder: &Path, name: String) -> io::Result<ImageWriter> {
-        let file = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(folder.join(&name))?;
+    pub(crate) fn create(disk: &dyn Disk, folder: &Path, name: String) -> io::Result<ImageWriter> {
+        let file = Stream::of(disk.open(&folder.join(&name), Opened::New)?);
         Ok(ImageWriter {
             out: BufWriter::with_capacity(1 << 20, file),
             name,
@@ -173,12 +168,13 @@ fn is_of_layout(table: &Table, segment: &Segment) -> bool {
 
 /// Appends the rows of an image to a buffer.
 pub(crate) fn read_rows(
+    disk: &dyn Disk,
     folder: &Path,
     image: &ImageFile,
     rows: &mut RowBuffer,
 ) -> Result<(), RecoverError> {
     let path = folder.join(&image.name);
-    let bytes = fs::read(&path).map_err(RecoverError::io(&path))?;
+    let bytes = disk.read(&path).map_err(RecoverError::io(&path))?;
     let mut reader = Reader(&bytes);
     let before = rows.rows();
     let read = |reader: &mut Reader<'_>, rows: &mut RowBuffer| -> Result<(), BadBytes> {
@@ -211,13 +207,14 @@ pub(crate) fn read_rows(
 
 /// The frozen segment of an image. No directory has it yet.
 pub(crate) fn attach(
+    disk: &dyn Disk,
     folder: &Path,
     image: &ImageFile,
     table: &Table,
     at: CommitTs,
 ) -> Result<Arc<Entry>, RecoverError> {
     let path = folder.join(&image.name);
-    let bytes = fs::read(&path).map_err(RecoverError::io(&path))?;
+    let bytes = disk.read(&path).map_err(RecoverError::io(&path))?;
     let damaged = |what| RecoverError::damaged(&path, 0, what);
     if bytes.len() as u64 != image.bytes || crc32fast::hash(&bytes) != image.crc32 {
         return Err(damaged(BadBytes("the checksum does not match")));

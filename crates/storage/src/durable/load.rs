@@ -23,6 +23,7 @@ use crate::{
     durable::image,
     files::{
         codec::{BadBytes, RowBuffer},
+        disk::Disk,
         last_checkpoint::Unchanged,
         manifest::{ImageFile, ImageForm, Manifest},
         side_by_side::side_by_side,
@@ -50,6 +51,7 @@ struct Filling<'a> {
 /// are not given are left out. Says how many bytes were read, and what need not be written
 /// again.
 pub(crate) fn load_all(
+    disk: &dyn Disk,
     folder: &Path,
     manifest: &Manifest,
     table: &dyn Fn(TableId) -> Option<Arc<Table>>,
@@ -72,11 +74,11 @@ pub(crate) fn load_all(
         .collect();
     let load = |(filling, at): (&Filling<'_>, usize)| -> Result<(), RecoverError> {
         let unit = filling.units[at];
-        let loaded = load_unit(folder, &filling.table, unit, manifest.at)?;
+        let loaded = load_unit(disk, folder, &filling.table, unit, manifest.at)?;
         filling.loaded.lock()[at] = Some(loaded);
         Ok(())
     };
-    side_by_side(units, load)?;
+    side_by_side(disk.readers(), units, load)?;
     let mut unchanged = Vec::new();
     let mut bytes = 0;
     for Filling {
@@ -101,6 +103,7 @@ pub(crate) fn load_all(
 }
 
 fn load_unit(
+    disk: &dyn Disk,
     folder: &Path,
     table: &Arc<Table>,
     unit: &[ImageFile],
@@ -112,10 +115,10 @@ fn load_unit(
     };
     let mut rows = RowBuffer::new(table.types());
     for front in fronts {
-        image::read_rows(folder, front, &mut rows)?;
+        image::read_rows(disk, folder, front, &mut rows)?;
     }
     let base = match base {
-        Some(file) => Some((file, image::attach(folder, file, table, at)?)),
+        Some(file) => Some((file, image::attach(disk, folder, file, table, at)?)),
         None => None,
     };
     let count = rows.rows();

@@ -16,15 +16,14 @@
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
-    fs::{File, TryLockError},
     path::{Path, PathBuf},
     sync::Arc,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use aerostat_memory::Budget;
 use aerostat_txn::TxnManager;
-use aerostat_types::{CommitTs, TableId, TenantId, TxnId};
+use aerostat_types::{Clock, CommitTs, TableId, TenantId, TxnId};
 use parking_lot::Mutex;
 
 use crate::{
@@ -36,6 +35,7 @@ use crate::{
     },
     files::{
         codec::BadBytes,
+        disk::{Disk, DiskLock, Machine, parent},
         last_checkpoint::LastCheckpoint,
         log::{
             FILE_BYTES_MAX, Log, LogEnd,
@@ -45,7 +45,6 @@ use crate::{
         },
         manifest::{Manifest, TableDescription},
         origin::{Origin, Timeline},
-        private::make_folder,
         side_by_side::side_by_side,
     },
     store::{
@@ -55,7 +54,7 @@ use crate::{
 };
 
 /// How a tenant is opened.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct OpenOptions {
     /// What its commits survive.
     pub durability: Durability,
@@ -63,9 +62,27 @@ pub struct OpenOptions {
     /// lost some ([`crate::repair`]); it is damage else. What has lost something is another
     /// history, whose timeline begins with the next checkpoint.
     pub lenient: bool,
+    /// Where its files are: by default on the disks of this machine.
+    pub disk: Arc<dyn Disk>,
+    /// What tells it the time: by default the clocks of this machine.
+    pub clock: Arc<dyn Clock>,
     pub(crate) sizes: Option<ArenaSizes>,
     /// How large log files become; `None`: as large as is good.
     pub(crate) log_file_bytes: Option<usize>,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        let Machine { disk, clock } = Machine::default();
+        Self {
+            durability: Durability::default(),
+            lenient: false,
+            disk,
+            clock,
+            sizes: None,
+            log_file_bytes: None,
+        }
+    }
 }
 
 /// What was found.
@@ -130,23 +147,39 @@ impl TenantStore {
         folder: &Path,
         options: &OpenOptions,
     ) -> Result<(Arc<TenantStore>, Recovered), RecoverError> {
-        let started = Instant::now();
-        let lock = locked(folder)?;
+        let started = options.clock.now();
+        let machine = Machine {
+            disk: Arc::clone(&options.disk),
+            clock: Arc::clone(&options.clock),
+        };
+        let disk = &*machine.disk;
+        let lock = locked(disk, folder)?;
         let (log_folder, images) = (folder.join("log"), folder.join("checkpoint"));
         for path in [&log_folder, &images] {
-            make_folder(path).map_err(RecoverError::io(path))?;
+            disk.make_folder(path).map_err(RecoverError::io(path))?;
         }
-        lock.sync_all().map_err(RecoverError::io(folder))?;
-        let manifest = Manifest::read(&images, id)?;
-        let outline = Outline::read(&log_folder, id, manifest.as_ref())?;
-        let log = outline.open_log(&log_folder, id, options, Arc::clone(&budget))?;
-        let txns = TxnManager::with_log(
+        // Its own name, too: nobody else may have made that durable.
+        for path in [folder, parent(folder)] {
+            disk.sync_folder(path).map_err(RecoverError::io(path))?;
+        }
+        let manifest = Manifest::read(disk, &images, id)?;
+        let outline = Outline::read(disk, &log_folder, id, manifest.as_ref())?;
+        let log = outline.open_log(
+            &log_folder,
+            id,
+            options,
+            machine.clone(),
+            Arc::clone(&budget),
+        )?;
+        let txns = TxnManager::with_clock(
             TxnId(outline.txn_max + 1),
             outline.last,
             Arc::clone(&log) as _,
+            Arc::clone(&options.clock),
         );
         let durable = Durable {
             log,
+            machine,
             folder: folder.to_owned(),
             registry: Mutex::new(Registry::default()),
             checkpoint: Mutex::new(LastCheckpoint::default()),
@@ -156,7 +189,7 @@ impl TenantStore {
         let store = TenantStore::with_log(id, budget, sizes, txns, durable);
         let mut recovered = Recovered::default();
         store.restore(&images, manifest, outline, options.lenient, &mut recovered)?;
-        recovered.duration = started.elapsed();
+        recovered.duration = options.clock.now().saturating_duration_since(started);
         Ok((store, recovered))
     }
 
@@ -190,17 +223,21 @@ impl TenantStore {
             recovered.tables.insert(id, table);
         }
         let mut catalog = None;
+        let disk = &*self.durable_side().machine.disk;
         if let Some(manifest) = manifest {
             let table = |id| recovered.tables.get(&id).cloned();
-            let (bytes, unchanged) = load::load_all(images, &manifest, &table)?;
+            let (bytes, unchanged) = load::load_all(disk, images, &manifest, &table)?;
             *self.durable_side().checkpoint.lock() = LastCheckpoint::loaded(unchanged);
             recovered.bytes += bytes;
             recovered.checkpoint_at = manifest.at;
             catalog = manifest.has_catalog.then_some(manifest.catalog);
         }
-        outline.replay(self.id(), recovered.checkpoint_at, &tables)?;
+        outline.replay(disk, self.id(), recovered.checkpoint_at, &tables)?;
         let tables: Vec<_> = tables.into_values().collect();
-        side_by_side(tables, |replay| replay.into_inner().finish()).map_err(|error| {
+        side_by_side(disk.readers(), tables, |replay| {
+            replay.into_inner().finish()
+        })
+        .map_err(|error| {
             failed(error, |what| {
                 let (path, end) = (outline.last_path(), outline.end);
                 RecoverError::damaged(&path, end.map_or(0, |end| end.1), what)
@@ -223,16 +260,13 @@ impl TenantStore {
 }
 
 /// Makes the folder if it is missing, and locks it.
-fn locked(folder: &Path) -> Result<File, RecoverError> {
-    make_folder(folder).map_err(RecoverError::io(folder))?;
-    let lock = File::open(folder).map_err(RecoverError::io(folder))?;
-    match lock.try_lock() {
-        Ok(()) => Ok(lock),
-        Err(TryLockError::WouldBlock) => Err(RecoverError::Locked {
-            path: folder.to_owned(),
-        }),
-        Err(TryLockError::Error(error)) => Err(RecoverError::io(folder)(error)),
-    }
+fn locked(disk: &dyn Disk, folder: &Path) -> Result<DiskLock, RecoverError> {
+    let made = disk.make_folder_for_good(folder);
+    let locked = made.and_then(|()| disk.lock(folder));
+    let locked = locked.map_err(RecoverError::io(folder))?;
+    locked.ok_or_else(|| RecoverError::Locked {
+        path: folder.to_owned(),
+    })
 }
 
 fn failed(error: ReplayError, damaged: impl FnOnce(BadBytes) -> RecoverError) -> RecoverError {
@@ -244,13 +278,14 @@ fn failed(error: ReplayError, damaged: impl FnOnce(BadBytes) -> RecoverError) ->
 
 impl Outline {
     fn read(
+        disk: &dyn Disk,
         folder: &Path,
         tenant: TenantId,
         manifest: Option<&Manifest>,
     ) -> Result<Outline, RecoverError> {
         let from = manifest.map_or(1, |manifest| manifest.log_from);
         let at = manifest.map_or(CommitTs(0), |manifest| manifest.at);
-        let mut files = read::files(folder).map_err(RecoverError::io(folder))?;
+        let mut files = read::files(disk, folder).map_err(RecoverError::io(folder))?;
         files.retain(|(number, _)| *number >= from);
         let mut outline = Outline {
             at,
@@ -283,7 +318,7 @@ impl Outline {
                 number: *number,
                 is_last: position + 1 == files.len(),
             };
-            let file = LogFile::read(path, expected)?;
+            let file = LogFile::read(disk, path, expected)?;
             outline.end = Some((*number, file.end));
             outline.truncated_bytes += file.torn_bytes();
             outline.timeline = file
@@ -293,7 +328,7 @@ impl Outline {
             outline.read_file(&file, &mut sequence)?;
         }
         if lacks_surplus {
-            outline.examine_surplus(folder, tenant, &files[0])?;
+            outline.examine_surplus(disk, folder, tenant, &files[0])?;
         }
         outline.last = sequence.last();
         outline.files = files;
@@ -310,6 +345,7 @@ impl Outline {
     /// The file before this one, which the manifest asks for, is not there.
     fn examine_surplus(
         &self,
+        disk: &dyn Disk,
         folder: &Path,
         tenant: TenantId,
         (number, path): &(u64, PathBuf),
@@ -320,7 +356,7 @@ impl Outline {
             number: *number,
             is_last: true,
         };
-        let next = LogFile::read(path, expected)?;
+        let next = LogFile::read(disk, path, expected)?;
         surplus::examine(&next, &self.chunked, self.at)
             .map_err(|what| RecoverError::damaged(folder, 0, what))?;
         tracing::warn!(
@@ -417,6 +453,7 @@ impl Outline {
         folder: &Path,
         tenant: TenantId,
         options: &OpenOptions,
+        machine: Machine,
         budget: Arc<Budget>,
     ) -> Result<Arc<Log>, RecoverError> {
         let end = LogEnd {
@@ -429,9 +466,9 @@ impl Outline {
             timeline: self
                 .timeline
                 .filter(|_| !options.lenient)
-                .unwrap_or_else(Timeline::begin),
+                .unwrap_or_else(|| Timeline::begin(&*machine.clock)),
         };
-        let log = Log::open(origin, folder, &end, options.durability, budget)
+        let log = Log::open(origin, folder, &end, options.durability, machine, budget)
             .map_err(RecoverError::io(folder))?;
         let file_bytes_max = options.log_file_bytes.unwrap_or(FILE_BYTES_MAX);
         Ok(Arc::new(log.with_files_of(file_bytes_max)))
@@ -448,6 +485,7 @@ impl Outline {
     /// operations of a file are dealt out by table.
     fn replay(
         &self,
+        disk: &dyn Disk,
         tenant: TenantId,
         at: CommitTs,
         tables: &BTreeMap<TableId, Mutex<Replay>>,
@@ -460,7 +498,7 @@ impl Outline {
                 number: *number,
                 is_last: true,
             };
-            let file = LogFile::read(path, expected)?;
+            let file = LogFile::read(disk, path, expected)?;
             let mut dealt: BTreeMap<TableId, Vec<(usize, CommitTs, Operation<'_>)>> =
                 BTreeMap::new();
             for (offset, record) in file.records() {
@@ -489,7 +527,7 @@ impl Outline {
                 }
                 Ok(())
             };
-            side_by_side(dealt.into_iter().collect(), apply)?;
+            side_by_side(disk.readers(), dealt.into_iter().collect(), apply)?;
         }
         Ok(())
     }

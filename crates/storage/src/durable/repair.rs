@@ -18,23 +18,23 @@
 //! * Without a manifest all is lost but what the log has, if that reaches to the beginning.
 
 use std::{
-    fmt, fs, io,
+    fmt, io,
     path::{Path, PathBuf},
 };
 
 use aerostat_types::{TableId, TenantId};
-use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use crate::{
     RecoverError,
     files::{
+        archive::copy,
+        disk::{Disk, Opened, Stream, SystemDisk, parent},
         log::{
             file_name,
             read::{self, number_of},
             record::{self, Kind},
         },
         manifest::Manifest,
-        private::make_folder,
     },
 };
 
@@ -105,24 +105,23 @@ impl fmt::Display for Loss {
 /// # Errors
 /// A file cannot be read, or the copy not be written.
 pub fn copy_folder(from: &Path, to: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(to) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
+    let disk: &dyn Disk = &SystemDisk;
+    disk.remove_folder_if_there(to)?;
     for part in ["log", "checkpoint"] {
-        make_folder(&to.join(part))?;
-        let entries = match fs::read_dir(from.join(part)) {
+        disk.make_folder(&to.join(part))?;
+        let entries = match disk.list(&from.join(part)) {
             Ok(entries) => entries,
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => return Err(error),
         };
-        for entry in entries {
-            let path = entry?.path();
+        for (path, _) in entries {
             let target = to.join(part).join(path.file_name().unwrap_or_default());
             if path.extension().is_some_and(|extension| extension == "img") {
-                fs::hard_link(&path, &target)?;
+                disk.link(&path, &target)?;
             } else {
-                fs::copy(&path, &target)?;
+                let mut content = Stream::of(disk.open(&path, Opened::Read)?);
+                let mut copied = Stream::of(disk.open(&target, Opened::New)?);
+                copy(&mut content, &mut copied)?;
             }
         }
     }
@@ -171,9 +170,9 @@ fn cut_at_gap(
     tenant: TenantId,
     checkpoint: &Path,
 ) -> Result<Option<Loss>, RecoverError> {
-    let manifest = Manifest::read(checkpoint, tenant)?;
+    let manifest = Manifest::read(&SystemDisk, checkpoint, tenant)?;
     let from = manifest.map_or(1, |manifest| manifest.log_from);
-    let files = read::files(log).map_err(RecoverError::io(log))?;
+    let files = read::files(&SystemDisk, log).map_err(RecoverError::io(log))?;
     let there = |number: &u64| files.iter().any(|(found, _)| found == number);
     let missing = (from..).find(|number| !there(number)).unwrap_or(from);
     cut_log(log, missing, 0).map(Some)
@@ -183,22 +182,23 @@ fn cut_at_gap(
 fn cut_log(log: &Path, number: u64, offset: u64) -> Result<Loss, RecoverError> {
     let path = log.join(file_name(number));
     let (mut bytes, mut files_after, mut commits) = (0, 0, 0);
-    for (found, path) in read::files(log).map_err(RecoverError::io(log))? {
+    for (found, path) in read::files(&SystemDisk, log).map_err(RecoverError::io(log))? {
         if found < number {
             continue;
         }
-        let content = fs::read(&path).map_err(RecoverError::io(&path))?;
+        let content = SystemDisk.read(&path).map_err(RecoverError::io(&path))?;
         let from = if found == number { offset as usize } else { 0 };
         let behind = content.get(from..).unwrap_or_default();
         bytes += behind.len() as u64;
         commits += commits_in(behind);
         if found > number {
             files_after += 1;
-            fs::remove_file(&path).map_err(RecoverError::io(&path))?;
+            SystemDisk
+                .remove_file(&path)
+                .map_err(RecoverError::io(&path))?;
         }
     }
-    let mut options = fs::OpenOptions::new();
-    let file = options.write(true).create(true).truncate(false).open(&path);
+    let file = SystemDisk.open(&path, Opened::WriteOrNew);
     let cut = file.and_then(|file| {
         file.set_len(offset)?;
         file.sync_all()
@@ -230,10 +230,12 @@ fn commits_in(bytes: &[u8]) -> u64 {
 
 /// Removes a manifest that cannot be read, if the log tells all without it.
 fn drop_manifest(log: &Path, path: &Path) -> Result<Option<Loss>, RecoverError> {
-    if !log.join(file_name(1)).exists() {
+    if SystemDisk.look(&log.join(file_name(1))).is_err() {
         return Ok(None);
     }
-    fs::remove_file(path).map_err(RecoverError::io(path))?;
+    SystemDisk
+        .remove_file(path)
+        .map_err(RecoverError::io(path))?;
     Ok(Some(Loss::Checkpoint))
 }
 
@@ -243,7 +245,7 @@ fn leave_out(
     tenant: TenantId,
     name: &str,
 ) -> Result<Option<Loss>, RecoverError> {
-    let Some(mut manifest) = Manifest::read(checkpoint, tenant)? else {
+    let Some(mut manifest) = Manifest::read(&SystemDisk, checkpoint, tenant)? else {
         return Ok(None);
     };
     let mut loss = None;
@@ -266,7 +268,7 @@ fn leave_out(
     if loss.is_some() {
         let path = checkpoint.join(Manifest::NAME);
         manifest
-            .write(checkpoint)
+            .write(&SystemDisk, checkpoint)
             .map_err(RecoverError::io(&path))?;
     }
     Ok(loss)
@@ -277,11 +279,9 @@ fn leave_out(
 /// # Errors
 /// One is not there, or the file system cannot do it.
 pub fn exchange_folders(a: &Path, b: &Path) -> io::Result<()> {
-    renameat_with(CWD, a, CWD, b, RenameFlags::EXCHANGE)?;
+    SystemDisk.exchange(a, b)?;
     for path in [a, b] {
-        if let Some(parent) = path.parent() {
-            fs::File::open(parent)?.sync_all()?;
-        }
+        SystemDisk.sync_folder(parent(path))?;
     }
     Ok(())
 }
@@ -292,16 +292,19 @@ pub fn exchange_folders(a: &Path, b: &Path) -> io::Result<()> {
 /// # Errors
 /// It cannot be read.
 pub fn is_vacant(folder: &Path) -> io::Result<bool> {
-    if folder.join("checkpoint").join(Manifest::NAME).exists() {
+    if SystemDisk
+        .look(&folder.join("checkpoint").join(Manifest::NAME))
+        .is_ok()
+    {
         return Ok(false);
     }
-    let files = match read::files(&folder.join("log")) {
+    let files = match read::files(&SystemDisk, &folder.join("log")) {
         Ok(files) => files,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
         Err(error) => return Err(error),
     };
     for (_, path) in files {
-        if fs::metadata(&path)?.len() > record::FILE_HEAD_BYTES as u64 {
+        if SystemDisk.look(&path)?.bytes > record::FILE_HEAD_BYTES as u64 {
             return Ok(false);
         }
     }
@@ -315,6 +318,6 @@ pub fn unused_name(folder: &Path, stem: &str) -> PathBuf {
         number => folder.join(format!("{stem}-{number}")),
     };
     let mut names = (0..).map(numbered);
-    let unused = names.find(|path| fs::symlink_metadata(path).is_err());
+    let unused = names.find(|path| SystemDisk.look(path).is_err());
     unused.expect("there are more numbers than files")
 }

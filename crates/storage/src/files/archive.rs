@@ -4,10 +4,9 @@
 //! [`BackupSink`] and not each other. What makes a backup of files is `backup`'s to know.
 
 use std::{
-    fs::{self, File, OpenOptions},
     io::{self, Read, Write},
-    os::unix::fs::OpenOptionsExt,
     path::{Component, Path, PathBuf},
+    sync::Arc,
     time::SystemTime,
 };
 
@@ -17,7 +16,10 @@ use thiserror::Error;
 
 use crate::{
     RecoverError, StorageError,
-    files::{fault, private::make_folder},
+    files::{
+        disk::{Disk, Opened, Stream, SystemDisk, parent},
+        fault,
+    },
 };
 
 /// The file that makes a backup of the others.
@@ -82,6 +84,7 @@ const PARTIAL: &str = ".partial";
 /// A folder that takes files.
 #[derive(Debug)]
 pub struct FolderSink {
+    disk: Arc<dyn Disk>,
     /// Where files go.
     root: PathBuf,
     /// What the root is to be called in the end.
@@ -94,11 +97,13 @@ impl FolderSink {
     /// A folder for one backup, as [`FolderSink::for_backup`] says. `base` is an earlier
     /// backup with its files.
     pub(crate) fn begin(
+        disk: Arc<dyn Disk>,
         target: &Path,
         base: Option<(PathBuf, Vec<BackupFile>)>,
     ) -> Result<FolderSink, BackupError> {
         Ok(FolderSink {
-            root: begin_folder(target)?,
+            root: begin_folder(&*disk, target)?,
+            disk,
             target: Some(target.to_owned()),
             base,
         })
@@ -109,8 +114,18 @@ impl FolderSink {
     /// # Errors
     /// [`BackupError::Io`].
     pub fn for_archive(root: &Path) -> Result<FolderSink, BackupError> {
-        make_folder(root).map_err(BackupError::io(root))?;
+        FolderSink::for_archive_on(Arc::new(SystemDisk), root)
+    }
+
+    /// As [`FolderSink::for_archive`], on a disk.
+    pub(crate) fn for_archive_on(
+        disk: Arc<dyn Disk>,
+        root: &Path,
+    ) -> Result<FolderSink, BackupError> {
+        disk.make_folder_for_good(root)
+            .map_err(BackupError::io(root))?;
         Ok(FolderSink {
+            disk,
             root: root.to_owned(),
             target: None,
             base: None,
@@ -121,9 +136,12 @@ impl FolderSink {
     fn place(&self, name: &str) -> io::Result<PathBuf> {
         let path = within(&self.root, name)?;
         let folder = path.parent().unwrap_or(&self.root);
-        if !folder.is_dir() {
-            make_folder(folder)?;
-            sync_folder(&self.root)?;
+        if folder != self.root {
+            self.disk.make_folder(folder)?;
+            // Also one that was made before: nobody knows whether its name became durable.
+            for named in folder.ancestors().take_while(|named| *named != self.root) {
+                self.disk.sync_folder(parent(named))?;
+            }
         }
         Ok(path)
     }
@@ -133,20 +151,15 @@ impl BackupSink for FolderSink {
     fn put(&self, name: &str, content: &mut dyn Read, bytes: u64) -> io::Result<()> {
         let path = self.place(name)?;
         let partial = with_suffix(&path);
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&partial)?;
+        let mut file = Stream::of(self.disk.open(&partial, Opened::Empty)?);
         let copied = copy(&mut content.take(bytes), &mut file)?;
         if copied < bytes {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        file.sync_all()?;
+        file.file().sync_all()?;
         fault::pass("backup.before_rename");
-        fs::rename(&partial, &path)?;
-        sync_folder(path.parent().unwrap_or(&self.root))
+        self.disk.rename(&partial, &path)?;
+        self.disk.sync_folder(parent(&path))
     }
 
     fn has(&self, file: &BackupFile) -> io::Result<bool> {
@@ -157,14 +170,14 @@ impl BackupSink for FolderSink {
             return Ok(false);
         }
         let path = self.place(&file.name)?;
-        fs::hard_link(within(base, &file.name)?, &path)?;
-        sync_folder(path.parent().unwrap_or(&self.root))?;
+        self.disk.link(&within(base, &file.name)?, &path)?;
+        self.disk.sync_folder(parent(&path))?;
         Ok(true)
     }
 
     fn finish(&self) -> io::Result<()> {
         match &self.target {
-            Some(target) => end_folder(&self.root, target),
+            Some(target) => end_folder(&*self.disk, &self.root, target),
             None => Ok(()),
         }
     }
@@ -174,7 +187,7 @@ impl Drop for FolderSink {
     /// A backup that came to no end is nothing. After a finished one the root is no more.
     fn drop(&mut self) {
         if self.target.is_some() {
-            let _ = fs::remove_dir_all(&self.root);
+            let _ = self.disk.remove_folder(&self.root);
         }
     }
 }
@@ -182,13 +195,20 @@ impl Drop for FolderSink {
 /// A folder with files.
 #[derive(Clone, Debug)]
 pub struct FolderSource {
+    disk: Arc<dyn Disk>,
     root: PathBuf,
 }
 
 impl FolderSource {
     /// The files in a folder and in folders within.
     pub fn new(root: &Path) -> FolderSource {
+        FolderSource::on(Arc::new(SystemDisk), root)
+    }
+
+    /// As [`FolderSource::new`], on a disk.
+    pub(crate) fn on(disk: Arc<dyn Disk>, root: &Path) -> FolderSource {
         FolderSource {
+            disk,
             root: root.to_owned(),
         }
     }
@@ -199,16 +219,14 @@ impl BackupSource for FolderSource {
         let mut names = Vec::new();
         let mut folders = vec![(self.root.clone(), String::new())];
         while let Some((folder, prefix)) = folders.pop() {
-            for entry in fs::read_dir(folder)? {
-                let entry = entry?;
-                let file_name = entry.file_name();
+            for (path, is_folder) in self.disk.list(&folder)? {
                 // Names of ours are text.
-                let Some(name) = file_name.to_str() else {
+                let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
                     continue;
                 };
                 let name = format!("{prefix}{name}");
-                if entry.file_type()?.is_dir() {
-                    folders.push((entry.path(), format!("{name}/")));
+                if is_folder {
+                    folders.push((path, format!("{name}/")));
                 } else {
                     names.push(name);
                 }
@@ -218,7 +236,8 @@ impl BackupSource for FolderSource {
     }
 
     fn open(&self, name: &str) -> io::Result<Box<dyn Read + '_>> {
-        Ok(Box::new(File::open(within(&self.root, name)?)?))
+        let path = within(&self.root, name)?;
+        Ok(Box::new(Stream::of(self.disk.open(&path, Opened::Read)?)))
     }
 }
 
@@ -382,13 +401,15 @@ pub(crate) fn copy(from: &mut dyn Read, to: &mut dyn Write) -> io::Result<u64> {
 
 /// Puts a file as long as it is now under a name.
 pub(crate) fn put_file(
+    disk: &dyn Disk,
     sink: &dyn BackupSink,
     name: &str,
     path: &Path,
 ) -> Result<BackupFile, BackupError> {
-    let file = File::open(path).map_err(BackupError::io(path))?;
-    let bytes = file.metadata().map_err(BackupError::io(path))?.len();
-    let mut content = Hashing::new(file);
+    let file = disk.open(path, Opened::Read);
+    let file = file.map_err(BackupError::io(path))?;
+    let bytes = file.bytes().map_err(BackupError::io(path))?;
+    let mut content = Hashing::new(Stream::of(file));
     sink.put(name, &mut content, bytes).map_err(named(name))?;
     Ok(content.file(name))
 }
@@ -416,9 +437,9 @@ fn with_suffix(path: &Path) -> PathBuf {
 }
 
 /// An empty folder beside `target`, which must be missing or empty, to be put in its place.
-pub(crate) fn begin_folder(target: &Path) -> Result<PathBuf, BackupError> {
-    let is_empty = match fs::read_dir(target) {
-        Ok(mut entries) => entries.next().is_none(),
+pub(crate) fn begin_folder(disk: &dyn Disk, target: &Path) -> Result<PathBuf, BackupError> {
+    let is_empty = match disk.list(target) {
+        Ok(entries) => entries.is_empty(),
         Err(error) if error.kind() == io::ErrorKind::NotFound => true,
         Err(error) => return Err(BackupError::io(target)(error)),
     };
@@ -429,29 +450,18 @@ pub(crate) fn begin_folder(target: &Path) -> Result<PathBuf, BackupError> {
     }
     let partial = with_suffix(target);
     // What a crash has left.
-    match fs::remove_dir_all(&partial) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            return Err(BackupError::io(&partial)(error));
-        }
-        _ => {}
-    }
-    make_folder(&partial).map_err(BackupError::io(&partial))?;
+    disk.remove_folder_if_there(&partial)
+        .and_then(|()| disk.make_folder(&partial))
+        .map_err(BackupError::io(&partial))?;
     Ok(partial)
 }
 
 /// Puts a folder in its place, for good.
-pub(crate) fn end_folder(partial: &Path, target: &Path) -> io::Result<()> {
-    sync_folder(partial)?;
+pub(crate) fn end_folder(disk: &dyn Disk, partial: &Path, target: &Path) -> io::Result<()> {
+    disk.sync_folder(partial)?;
     fault::pass("backup.before_end");
     // Takes the place of an empty folder too.
-    fs::rename(partial, target)?;
+    disk.rename(partial, target)?;
     fault::pass("backup.after_end");
-    let parent = target
-        .parent()
-        .filter(|parent| !parent.as_os_str().is_empty());
-    sync_folder(parent.unwrap_or(Path::new(".")))
-}
-
-pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
-    File::open(path)?.sync_all()
+    disk.sync_folder(parent(target))
 }

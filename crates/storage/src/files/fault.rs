@@ -60,6 +60,7 @@ pub(crate) fn pass(place: &str) {
     if let Some(slowness) = slowness() {
         // Mostly quick, at times much slower: the fourth power of what is even.
         let even = RandomState::new().hash_one(place) as f64 / u64::MAX as f64;
+        #[expect(clippy::disallowed_methods, reason = "as slow a disk as this one")]
         thread::sleep(slowness.mul_f64(even.powi(4)));
     }
     if strikes(place) {

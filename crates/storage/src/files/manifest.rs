@@ -7,13 +7,7 @@
 //!
 //! There is one manifest, replaced as a whole: written beside, synced, renamed.
 
-use std::{
-    collections::HashSet,
-    fs::{self, File, OpenOptions},
-    io::{self, Write},
-    os::unix::fs::OpenOptionsExt,
-    path::Path,
-};
+use std::{collections::HashSet, io, path::Path};
 
 use aerostat_segment::ROWS_MAX;
 use aerostat_types::{
@@ -25,6 +19,7 @@ use crate::{
     RecoverError, Timeline,
     files::{
         codec::{BadBytes, Reader},
+        disk::Disk,
         fault,
         log::record::USED_END,
     },
@@ -170,9 +165,13 @@ impl Manifest {
     }
 
     /// The folder's manifest, if it has one.
-    pub(crate) fn read(folder: &Path, tenant: TenantId) -> Result<Option<Manifest>, RecoverError> {
+    pub(crate) fn read(
+        disk: &dyn Disk,
+        folder: &Path,
+        tenant: TenantId,
+    ) -> Result<Option<Manifest>, RecoverError> {
         let path = folder.join(Self::NAME);
-        let bytes = match fs::read(&path) {
+        let bytes = match disk.read(&path) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(RecoverError::io(&path)(error)),
@@ -241,21 +240,15 @@ impl Manifest {
     }
 
     /// Replaces the folder's manifest. When this returns, the new one survives a crash.
-    pub(crate) fn write(&self, folder: &Path) -> io::Result<()> {
+    pub(crate) fn write(&self, disk: &dyn Disk, folder: &Path) -> io::Result<()> {
         let bytes = Manifest::to_bytes(&serde_json::to_vec(self)?, &self.catalog)?;
         let path = folder.join(REPLACEMENT);
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&path)?;
-        file.write_all(&bytes)?;
+        let file = disk.create_file(&path, &bytes)?;
         fault::pass("checkpoint.manifest");
         file.sync_all()?;
         fault::pass("checkpoint.before_rename");
-        fs::rename(&path, folder.join(Self::NAME))?;
+        disk.rename(&path, &folder.join(Self::NAME))?;
         fault::pass("checkpoint.after_rename");
-        File::open(folder)?.sync_all()
+        disk.sync_folder(folder)
     }
 }

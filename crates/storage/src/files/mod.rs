@@ -8,6 +8,7 @@
 //!        codec     rows as bytes
 //!        origin    whose history a file belongs to
 //!        private   folders that only the owner reads
+//!        disk      what all of this asks of a disk
 //!        damage    why files cannot be used           fault   where a test has the process die
 //! ```
 //!
@@ -17,6 +18,7 @@
 pub(crate) mod archive;
 pub(crate) mod codec;
 pub(crate) mod damage;
+pub(crate) mod disk;
 pub(crate) mod fault;
 pub(crate) mod last_checkpoint;
 pub(crate) mod log;

@@ -4,10 +4,10 @@ use std::{
     collections::hash_map::RandomState,
     fmt,
     hash::{BuildHasher, Hasher},
-    time::{SystemTime, UNIX_EPOCH},
+    time::UNIX_EPOCH,
 };
 
-use aerostat_types::TenantId;
+use aerostat_types::{Clock, TenantId};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 
 /// A history of commits. A new database begins one, and so does a restored one: from
@@ -26,9 +26,9 @@ pub(crate) struct Origin {
 impl Timeline {
     /// One that there has not been: 64 random bits, of the hasher that the standard library
     /// seeds from the operating system, and the time.
-    pub(crate) fn begin() -> Timeline {
+    pub(crate) fn begin(clock: &dyn Clock) -> Timeline {
         let mut hasher = RandomState::new().build_hasher();
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let now = clock.wall().duration_since(UNIX_EPOCH);
         hasher.write_u128(now.map_or(0, |now| now.as_nanos()));
         hasher.write_u32(std::process::id());
         Timeline(hasher.finish())

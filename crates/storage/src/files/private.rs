@@ -5,15 +5,9 @@
 //! may read is closed to them if it is a data folder or empty; any other folder, such as one
 //! that is shared with other programs, is left alone, and the log warns.
 
-use std::{
-    fs::{self, DirBuilder, Permissions},
-    io,
-    os::unix::fs::{DirBuilderExt, PermissionsExt},
-    path::Path,
-};
+use std::{io, path::Path};
 
-/// What nobody but the owner may do with a folder that is made here.
-const FOLDER_MODE: u32 = 0o700;
+use super::disk::{Disk, DiskSpace, SystemDisk};
 
 /// What a data folder must not allow: writing by the group, and anything by others.
 const OPEN_TO_OTHERS: u32 = 0o027;
@@ -24,29 +18,28 @@ const STICKY: u32 = 0o1000;
 /// Makes a folder and those above it, if they are missing.
 ///
 /// # Errors
-/// As [`fs::create_dir_all`].
+/// As those of [`std::fs::create_dir_all`].
 pub fn make_folder(path: &Path) -> io::Result<()> {
-    let mut builder = DirBuilder::new();
-    builder.recursive(true).mode(FOLDER_MODE).create(path)
+    SystemDisk.make_folder(path)
 }
 
 /// Takes a folder's permissions from others, if it is ours by having a `mark` in it, or is
 /// empty; else warns.
 pub(crate) fn close_to_others(folder: &Path, mark: &Path) {
-    let Ok(metadata) = fs::metadata(folder) else {
+    let Ok(mode) = SystemDisk.mode(folder) else {
         return;
     };
-    let mode = metadata.permissions().mode();
     if mode & OPEN_TO_OTHERS == 0 {
         return;
     }
     let shown = folder.display();
-    let mode = format!("{:04o}", mode & 0o7777);
-    if metadata.permissions().mode() & STICKY != 0 || !(mark.exists() || is_new(folder)) {
+    let is_shared = mode & STICKY != 0;
+    let mode = format!("{mode:04o}");
+    if is_shared || !(SystemDisk.look(mark).is_ok() || is_new(folder)) {
         tracing::warn!(folder = %shown, mode, "others may read the data folder; use one of its own");
         return;
     }
-    match fs::set_permissions(folder, Permissions::from_mode(FOLDER_MODE)) {
+    match SystemDisk.close_folder(folder) {
         Ok(()) => tracing::warn!(
             folder = %shown, mode,
             "others could read the data folder; from now on only its owner may"
@@ -60,16 +53,9 @@ pub(crate) fn close_to_others(folder: &Path, mark: &Path) {
 
 /// Whether the folder has nothing yet but the lock that was just made.
 fn is_new(folder: &Path) -> bool {
-    fs::read_dir(folder).is_ok_and(|entries| entries.count() <= 1)
-}
-
-/// The size of a file system, and what of it is free to this process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DiskSpace {
-    /// All of it.
-    pub bytes: u64,
-    /// What can be written still.
-    pub bytes_free: u64,
+    SystemDisk
+        .list(folder)
+        .is_ok_and(|entries| entries.len() <= 1)
 }
 
 impl DiskSpace {
@@ -78,16 +64,17 @@ impl DiskSpace {
     /// # Errors
     /// When it cannot be found out.
     pub fn of(path: &Path) -> io::Result<DiskSpace> {
-        let found = rustix::fs::statvfs(path)?;
-        Ok(DiskSpace {
-            bytes: found.f_blocks.saturating_mul(found.f_frsize),
-            bytes_free: found.f_bavail.saturating_mul(found.f_frsize),
-        })
+        SystemDisk.space(path)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        fs::{self, Permissions},
+        os::unix::fs::PermissionsExt,
+    };
+
     use super::*;
 
     fn mode(path: &Path) -> u32 {

@@ -2,14 +2,14 @@
 
 use parking_lot::Mutex;
 
-/// Does something to each item, on as many threads as there are processors. Gives the
-/// first error.
+/// Does something to each item, on so many threads at most: on the caller's alone in the order of
+/// the items. Gives the first error.
 pub(crate) fn side_by_side<T: Send, E: Send>(
+    threads: usize,
     items: Vec<T>,
     run: impl Fn(T) -> Result<(), E> + Sync,
 ) -> Result<(), E> {
-    let threads = std::thread::available_parallelism().map_or(1, |threads| threads.get());
-    if items.len() <= 1 || threads == 1 {
+    if items.len() <= 1 || threads <= 1 {
         return items.into_iter().try_for_each(run);
     }
     let threads = threads.min(items.len());

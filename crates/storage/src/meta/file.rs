@@ -14,22 +14,16 @@
 //! There are two of these files. The copy is replaced first, so that it is never older than
 //! what anybody was told, and stands in for the document if that is damaged or missing.
 
-use std::{
-    fs::{self, File},
-    io::{self, Write},
-    path::PathBuf,
-    time::Duration,
-};
+use std::{io, path::PathBuf, time::Duration};
 
 use parking_lot::{Condvar, Mutex};
 use serde::de::IgnoredAny;
 
-use super::{
-    DataFolder, MetaError, MetaStore, Swapped, Version, Versioned,
-    folder::{at, private_file},
-    newer,
+use super::{DataFolder, MetaError, MetaStore, Swapped, Version, Versioned, folder::at, newer};
+use crate::files::{
+    disk::{Disk, Opened, SystemDisk},
+    private,
 };
-use crate::files::private;
 
 const DOCUMENT: &str = "catalog.json";
 const COPY: &str = "catalog.copy.json";
@@ -96,7 +90,7 @@ impl MetaFile {
 
     fn read(&self, name: &str) -> Result<Option<Read>, MetaError> {
         let path = self.folder.join(name);
-        let bytes = match fs::read(&path) {
+        let bytes = match SystemDisk.read(&path) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(at(&path)(error)),
@@ -122,21 +116,16 @@ impl MetaFile {
     fn replace_file(&self, name: &str, bytes: &[u8]) -> Result<(), MetaError> {
         let path = self.folder.join(REPLACEMENT);
         // What a crash left behind is no replacement, and may have other permissions.
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(at(&path)(error)),
-            _ => {}
-        }
-        let mut file = private_file()
-            .create_new(true)
-            .open(&path)
-            .map_err(at(&path))?;
-        file.write_all(bytes)
-            .and_then(|()| file.sync_all())
-            .map_err(at(&path))?;
-        fs::rename(&path, self.folder.join(name)).map_err(at(&path))?;
-        File::open(&self.folder)
-            .and_then(|folder| folder.sync_all())
-            .map_err(at(&self.folder))
+        let disk: &dyn Disk = &SystemDisk;
+        let replace = || {
+            disk.remove_if_there(&path)?;
+            let file = disk.open(&path, Opened::New)?;
+            file.write_all_at(bytes, 0)?;
+            file.sync_all()?;
+            disk.rename(&path, &self.folder.join(name))
+        };
+        replace().map_err(at(&path))?;
+        disk.sync_folder(&self.folder).map_err(at(&self.folder))
     }
 }
 
@@ -284,7 +273,7 @@ fn without_version(document: &[u8]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use std::{os::unix::fs::PermissionsExt, path::Path};
+    use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
     use super::*;
 

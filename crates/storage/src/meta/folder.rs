@@ -1,14 +1,12 @@
 //! A node's data folder, which one process has at a time.
 
 use std::{
-    fs::{File, OpenOptions, TryLockError},
     io,
-    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
 };
 
 use super::MetaError;
-use crate::files::private;
+use crate::files::disk::{Disk, DiskLock, Opened, SystemDisk};
 
 const LOCK: &str = "lock";
 
@@ -17,7 +15,7 @@ const LOCK: &str = "lock";
 #[derive(Debug)]
 pub struct DataFolder {
     path: PathBuf,
-    _lock: File,
+    _lock: DiskLock,
 }
 
 impl DataFolder {
@@ -27,21 +25,18 @@ impl DataFolder {
     /// # Errors
     /// [`MetaError::Locked`] if another process has it, else [`MetaError::Io`].
     pub fn open(path: &Path) -> Result<Self, MetaError> {
-        private::make_folder(path).map_err(at(path))?;
+        SystemDisk.make_folder(path).map_err(at(path))?;
         let lock_path = path.join(LOCK);
-        let lock = private_file()
-            .truncate(false)
-            .open(&lock_path)
-            .map_err(at(&lock_path))?;
-        match lock.try_lock() {
-            Ok(()) => Ok(Self {
+        let made = SystemDisk.open(&lock_path, Opened::WriteOrNew);
+        let locked = made.and_then(|_| SystemDisk.lock(&lock_path));
+        match locked.map_err(at(&lock_path))? {
+            Some(lock) => Ok(Self {
                 path: path.to_owned(),
                 _lock: lock,
             }),
-            Err(TryLockError::WouldBlock) => Err(MetaError::Locked {
+            None => Err(MetaError::Locked {
                 path: path.to_owned(),
             }),
-            Err(TryLockError::Error(error)) => Err(at(&lock_path)(error)),
         }
     }
 
@@ -49,13 +44,6 @@ impl DataFolder {
     pub fn path(&self) -> &Path {
         &self.path
     }
-}
-
-/// For a file that only the owner may read or write.
-pub(super) fn private_file() -> OpenOptions {
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).mode(0o600);
-    options
 }
 
 pub(super) fn at(path: &Path) -> impl FnOnce(io::Error) -> MetaError {

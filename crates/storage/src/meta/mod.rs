@@ -17,12 +17,9 @@ mod file;
 mod folder;
 mod memory;
 
-use std::{
-    fmt, io,
-    path::PathBuf,
-    time::{Duration, Instant},
-};
+use std::{fmt, io, path::PathBuf, time::Duration};
 
+use aerostat_types::{Clock, SystemClock};
 use parking_lot::{Condvar, MutexGuard};
 use thiserror::Error;
 
@@ -101,7 +98,7 @@ fn newer(
     timeout: Duration,
 ) -> Option<Versioned> {
     // Of a time that no clock reaches there is no end.
-    let until = Instant::now().checked_add(timeout);
+    let until = SystemClock.now().checked_add(timeout);
     loop {
         if let Some(found) = &**kept
             && Some(found.version) > known

@@ -26,13 +26,7 @@
 //!   outside, so that its size is known, and copied. What that takes meanwhile is reserved
 //!   before the first row is read (`working`).
 
-use std::{
-    cmp::Reverse,
-    iter::Sum,
-    ops::Range,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{cmp::Reverse, iter::Sum, ops::Range, sync::Arc, time::Duration};
 
 use aerostat_memory::ArenaSource;
 use aerostat_segment::{
@@ -318,7 +312,8 @@ impl Table {
             return Ok(None);
         };
         let latches: Vec<Latch<'_>> = unit.entries.iter().map(|entry| entry.latch()).collect();
-        let since = Instant::now();
+        let clock = self.store().txns().clock();
+        let since = clock.now();
         if !tails.finish(self, unit, chosen, made)? {
             return Ok(None);
         }
@@ -341,7 +336,7 @@ impl Table {
         self.publish(&structure, new);
         retire(unit, positions, made, tails.ranges());
         drop(latches);
-        let latched = since.elapsed();
+        let latched = clock.now().saturating_duration_since(since);
         let deltas = tails.ranges().iter().filter_map(|tail| tail.entry.as_ref());
         let used = made.iter().map(|one| &one.entry).chain(deltas);
         let bytes = used.map(|entry| entry.segment.footprint_bytes()).sum();

@@ -6,7 +6,7 @@
 //! refuses NULL again, so shapes differ in one direction alone, and whoever still has the
 //! table under an older definition can do no harm.
 
-use std::{thread, time::Duration};
+use std::time::Duration;
 
 use aerostat_txn::CancelToken;
 
@@ -59,7 +59,7 @@ impl Table {
                 });
             }
             // Writers were in the way of all that is left.
-            thread::sleep(PAUSE);
+            self.store().txns().clock().sleep(PAUSE);
             let again = self.reshape(cancel)?;
             fruitless = if again.segments_replaced > 0 {
                 0

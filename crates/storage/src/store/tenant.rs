@@ -12,7 +12,6 @@
 
 use std::{
     collections::BTreeMap,
-    fs::File,
     path::PathBuf,
     sync::{Arc, Weak},
 };
@@ -24,7 +23,11 @@ use parking_lot::Mutex;
 
 use crate::{
     Durability, Table,
-    files::{last_checkpoint::LastCheckpoint, log::Log},
+    files::{
+        disk::{DiskLock, Machine},
+        last_checkpoint::LastCheckpoint,
+        log::Log,
+    },
     store::arena::ArenaSizes,
 };
 
@@ -41,12 +44,13 @@ pub struct TenantStore {
 /// The durable side of a tenant.
 pub(crate) struct Durable {
     pub(crate) log: Arc<Log>,
+    pub(crate) machine: Machine,
     pub(crate) folder: PathBuf,
     pub(crate) registry: Mutex<Registry>,
     /// Locked during a checkpoint.
     pub(crate) checkpoint: Mutex<LastCheckpoint>,
     /// Locked as long as the tenant is open: no two processes, nor two stores of one, share it.
-    pub(crate) _lock: File,
+    pub(crate) _lock: DiskLock,
 }
 
 /// Tables and catalogue as of the last entry in the log.

@@ -183,7 +183,7 @@ fn room_follows_what_is_written() {
             }
             let (bytes, room) = ends(&store);
             assert!(bytes <= room && room - bytes <= 260 << 10, "seed {seed}");
-            let files = log::read::files(&folder.path().join("log")).unwrap();
+            let files = log::read::files(&SystemDisk, &folder.path().join("log")).unwrap();
             for (number, path) in &files {
                 let file = fs::read(path).unwrap();
                 let records: usize = forge::split_log(&file).iter().map(Vec::len).sum();

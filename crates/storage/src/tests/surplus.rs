@@ -24,7 +24,7 @@ fn open(folder: &Path) -> (Arc<TenantStore>, Recovered) {
 }
 
 fn numbers(folder: &Path) -> Vec<u64> {
-    let files = read::files(&folder.join("log")).unwrap();
+    let files = read::files(&SystemDisk, &folder.join("log")).unwrap();
     files.into_iter().map(|(number, _)| number).collect()
 }
 
@@ -83,9 +83,11 @@ fn a_first_chunk_that_comes_while_a_file_begins_is_noted_with_that_file() {
 /// Has the manifest ask for another file, as one of an older version.
 fn ask_from(folder: &Path, number: u64) {
     let images = folder.join("checkpoint");
-    let mut manifest = Manifest::read(&images, TenantId(1)).unwrap().unwrap();
+    let mut manifest = Manifest::read(&SystemDisk, &images, TenantId(1))
+        .unwrap()
+        .unwrap();
     (manifest.log_from, manifest.last_txn) = (number, None);
-    manifest.write(&images).unwrap();
+    manifest.write(&SystemDisk, &images).unwrap();
 }
 
 fn is_damaged(folder: &Path) -> bool {

@@ -83,10 +83,16 @@ impl<K: Copy + Eq + Hash> LockTable<K> {
         self.objects.entry(tag).or_default().hold(owner, mode);
     }
 
-    /// Makes a request wait.
-    pub(crate) fn enqueue(&mut self, tag: K, owner: TxnId, mode: LockMode) -> Arc<Signal> {
+    /// Makes a request wait from now on.
+    pub(crate) fn enqueue(
+        &mut self,
+        tag: K,
+        owner: TxnId,
+        mode: LockMode,
+        now: SystemTime,
+    ) -> Arc<Signal> {
         let object = self.objects.entry(tag).or_default();
-        let signal = Arc::new(Signal::default());
+        let signal = Arc::new(Signal::new(now));
         let waiter = Waiter {
             owner,
             mode,

@@ -1,6 +1,6 @@
 //! Holders and queues against what must always be true of them.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::UNIX_EPOCH};
 
 use aerostat_types::TxnId;
 use rand::{Rng, SeedableRng, rngs::StdRng, seq::IndexedRandom};
@@ -28,7 +28,7 @@ fn a_table_serves_everybody_whom_nobody_is_in_the_way_of() {
                         table.hold(T, owner, mode);
                         held.push((owner, mode));
                     } else {
-                        queue.push((owner, mode, table.enqueue(T, owner, mode)));
+                        queue.push((owner, mode, table.enqueue(T, owner, mode, UNIX_EPOCH)));
                     }
                 }
                 2 if !held.is_empty() => {

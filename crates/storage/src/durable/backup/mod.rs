@@ -42,6 +42,8 @@ pub use crate::files::archive::{
 };
 pub use document::BackupInfo;
 pub use places::{Folders, Places};
+
+pub(crate) use restore::restore_on;
 pub use restore::{Restore, Restored, Until, restore};
 
 /// The part of a backup that its checkpoint is.
@@ -65,7 +67,8 @@ impl TenantStore {
         // Held so that no file goes while it is copied.
         let _last = durable.checkpoint.lock();
         let folder = durable.folder.join("checkpoint");
-        let manifest = Manifest::read(&folder, self.id())
+        let disk = &*durable.machine.disk;
+        let manifest = Manifest::read(disk, &folder, self.id())
             .map_err(BackupError::Log)?
             .ok_or(BackupError::NotABackup)?;
         let mut files = Vec::new();
@@ -76,7 +79,7 @@ impl TenantStore {
                 crc32: image.crc32,
             };
             if !sink.has(&file).map_err(named(&*file.name))? {
-                let put = put_file(sink, &file.name, &folder.join(&image.name))?;
+                let put = put_file(disk, sink, &file.name, &folder.join(&image.name))?;
                 if put != file {
                     return Err(BackupError::damaged(&file.name, "not what was written"));
                 }
@@ -85,7 +88,7 @@ impl TenantStore {
             files.push(file);
         }
         let name = format!("{CHECKPOINT}/{}", Manifest::NAME);
-        files.push(put_file(sink, &name, &folder.join(Manifest::NAME))?);
+        files.push(put_file(disk, sink, &name, &folder.join(Manifest::NAME))?);
         let info = BackupInfo::of(database, &manifest, files);
         let document = info.to_bytes();
         fault::pass("backup.before_document");

@@ -3,7 +3,10 @@
 use std::{path::Path, sync::Arc};
 
 use super::BackupInfo;
-use crate::files::archive::{BackupError, BackupSink, BackupSource, FolderSink, FolderSource};
+use crate::files::{
+    archive::{BackupError, BackupSink, BackupSource, FolderSink, FolderSource},
+    disk::{Disk, SystemDisk},
+};
 
 /// Finds the places that statements and settings name.
 pub trait Places: Send + Sync {
@@ -46,14 +49,24 @@ impl FolderSink {
     /// # Errors
     /// [`BackupError::NotEmpty`], [`BackupError::Io`], those of a base that is no backup.
     pub fn for_backup(target: &Path, base: Option<&Path>) -> Result<FolderSink, BackupError> {
+        FolderSink::for_backup_on(Arc::new(SystemDisk), target, base)
+    }
+
+    /// As [`FolderSink::for_backup`], on a disk.
+    pub(crate) fn for_backup_on(
+        disk: Arc<dyn Disk>,
+        target: &Path,
+        base: Option<&Path>,
+    ) -> Result<FolderSink, BackupError> {
         let base = match base {
             Some(path) => {
-                let info = BackupInfo::read(&FolderSource::new(path))?;
+                let source = FolderSource::on(Arc::clone(&disk), path);
+                let info = BackupInfo::read(&source)?;
                 Some((path.to_owned(), info.files))
             }
             None => None,
         };
-        FolderSink::begin(target, base)
+        FolderSink::begin(disk, target, base)
     }
 }
 

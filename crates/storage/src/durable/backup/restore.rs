@@ -2,9 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    fs,
     io::Write,
-    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     time::{SystemTime, UNIX_EPOCH},
 };
@@ -17,8 +15,8 @@ use crate::{
     files::{
         archive::{
             BackupError, BackupSource, Hashing, begin_folder, copy, end_folder, named, read_whole,
-            sync_folder,
         },
+        disk::{Machine, Opened, Stream},
         fault,
         log::{
             read::{self, Expected, LogFile, Sequence},
@@ -26,7 +24,6 @@ use crate::{
         },
         manifest::{Manifest, is_image_name},
         origin::Origin,
-        private::make_folder,
     },
 };
 
@@ -96,6 +93,16 @@ pub fn restore(
     tenant: TenantId,
     folder: &Path,
 ) -> Result<Restored, BackupError> {
+    restore_on(&Machine::default(), what, tenant, folder)
+}
+
+/// As [`restore`], on a machine.
+pub(crate) fn restore_on(
+    machine: &Machine,
+    what: &Restore<'_>,
+    tenant: TenantId,
+    folder: &Path,
+) -> Result<Restored, BackupError> {
     let info = BackupInfo::read(what.backup)?;
     if what.until.is_some_and(|until| until.is_before(&info)) {
         return Err(BackupError::BeforeBackup {
@@ -104,17 +111,18 @@ pub fn restore(
         });
     }
     let mut new = NewFolder {
-        path: begin_folder(folder)?,
+        path: begin_folder(&*machine.disk, folder)?,
+        machine: machine.clone(),
         origin: Origin {
             tenant,
-            timeline: Timeline::begin(),
+            timeline: Timeline::begin(&*machine.clock),
         },
         bytes: 0,
     };
     let manifest = info.manifest(what.backup)?;
     new.copy_checkpoint(what.backup, &info, manifest)?;
     let at = new.copy_log(what, &info)?;
-    end_folder(&new.path, folder).map_err(BackupError::io(folder))?;
+    end_folder(&*machine.disk, &new.path, folder).map_err(BackupError::io(folder))?;
     Ok(Restored {
         backup: info,
         at,
@@ -124,6 +132,7 @@ pub fn restore(
 
 /// A folder on its way.
 struct NewFolder {
+    machine: Machine,
     path: PathBuf,
     origin: Origin,
     bytes: u64,
@@ -132,7 +141,7 @@ struct NewFolder {
 impl Drop for NewFolder {
     /// After a success it has another name.
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.path);
+        let _ = self.machine.disk.remove_folder(&self.path);
     }
 }
 
@@ -144,7 +153,10 @@ impl NewFolder {
         manifest: Manifest,
     ) -> Result<(), BackupError> {
         let folder = self.path.join(CHECKPOINT);
-        make_folder(&folder).map_err(BackupError::io(&folder))?;
+        self.machine
+            .disk
+            .make_folder(&folder)
+            .map_err(BackupError::io(&folder))?;
         let manifest_name = format!("{CHECKPOINT}/{}", Manifest::NAME);
         for file in info.files.iter().filter(|file| file.name != manifest_name) {
             let name = file.name.strip_prefix(CHECKPOINT).unwrap_or_default();
@@ -152,10 +164,10 @@ impl NewFolder {
             let name = name.ok_or(BackupError::damaged(&file.name, "no image has this name"))?;
             let mut content = Hashing::new(backup.open(&file.name).map_err(named(&*file.name))?);
             let path = folder.join(name);
-            let mut out = create(&path)?;
+            let mut out = self.create(&path)?;
             copy(&mut content, &mut out).map_err(named(&*file.name))?;
             content.check(file)?;
-            out.sync_all().map_err(BackupError::io(&path))?;
+            out.file().sync_all().map_err(BackupError::io(&path))?;
             fault::pass("restore.image");
         }
         let own = Manifest {
@@ -163,7 +175,8 @@ impl NewFolder {
             timeline: self.origin.timeline,
             ..manifest
         };
-        own.write(&folder).map_err(BackupError::io(&folder))?;
+        own.write(&*self.machine.disk, &folder)
+            .map_err(BackupError::io(&folder))?;
         self.bytes += info.bytes;
         Ok(())
     }
@@ -171,7 +184,10 @@ impl NewFolder {
     /// Copies the log that counts under headers of its own, and returns the last commit.
     fn copy_log(&mut self, what: &Restore<'_>, info: &BackupInfo) -> Result<CommitTs, BackupError> {
         let folder = self.path.join("log");
-        make_folder(&folder).map_err(BackupError::io(&folder))?;
+        self.machine
+            .disk
+            .make_folder(&folder)
+            .map_err(BackupError::io(&folder))?;
         let files = available(what.logs, info)?;
         let mut sequence = Sequence::after(info.at);
         let mut is_cut = false;
@@ -206,7 +222,10 @@ impl NewFolder {
                 break;
             }
         }
-        sync_folder(&folder).map_err(BackupError::io(&folder))?;
+        self.machine
+            .disk
+            .sync_folder(&folder)
+            .map_err(BackupError::io(&folder))?;
         let last = sequence.last();
         let is_reached = match what.until {
             None => true,
@@ -233,14 +252,19 @@ impl NewFolder {
             after,
         };
         let path = folder.join(read::file_name(number));
-        let mut file = create(&path)?;
+        let mut file = self.create(&path)?;
         file.write_all(&head.to_bytes())
             .and_then(|()| file.write_all(records))
-            .and_then(|()| file.sync_all())
+            .and_then(|()| file.file().sync_all())
             .map_err(BackupError::io(&path))?;
         self.bytes += records.len() as u64;
         fault::pass("restore.log");
         Ok(())
+    }
+
+    fn create(&self, path: &Path) -> Result<Stream, BackupError> {
+        let made = self.machine.disk.open(path, Opened::New);
+        made.map(Stream::of).map_err(BackupError::io(path))
     }
 }
 
@@ -280,10 +304,4 @@ fn available<'a>(
         }),
         None => Ok(found.into_iter().collect()),
     }
-}
-
-fn create(path: &Path) -> Result<fs::File, BackupError> {
-    let mut options = fs::OpenOptions::new();
-    options.write(true).create_new(true).mode(0o600);
-    options.open(path).map_err(BackupError::io(path))
 }

@@ -9,9 +9,9 @@
 //! not asked for anything but [`Media::mend`], which need not succeed.
 
 use std::{
-    fs::File,
     io,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use super::{
@@ -20,7 +20,9 @@ use super::{
     record::{FILE_HEAD_BYTES, FileHead},
     writer::Writer,
 };
-use crate::files::origin::Origin;
+#[cfg(test)]
+use crate::files::disk::{Opened, SystemDisk};
+use crate::files::{disk::Disk, origin::Origin};
 
 /// Keeps a log's records, in files that are numbered.
 pub(super) trait Media: Send {
@@ -87,9 +89,8 @@ pub(crate) struct Ends {
 
 /// The files of a folder.
 pub(super) struct Files {
+    pub(super) disk: Arc<dyn Disk>,
     pub(super) folder: PathBuf,
-    /// The folder itself, for syncs after its entries changed.
-    pub(super) folder_file: File,
     pub(super) writer: Writer,
 }
 
@@ -99,16 +100,20 @@ impl Files {
     ///
     /// # Errors
     /// As the disk has them.
-    pub(super) fn open(folder: &Path, head: FileHead, bytes: usize) -> io::Result<Files> {
-        let folder_file = File::open(folder)?;
+    pub(super) fn open(
+        disk: Arc<dyn Disk>,
+        folder: &Path,
+        head: FileHead,
+        bytes: usize,
+    ) -> io::Result<Files> {
         let writer = if bytes >= FILE_HEAD_BYTES {
-            Writer::open(&folder.join(file_name(head.number)), bytes)?
+            Writer::open(&*disk, &folder.join(file_name(head.number)), bytes)?
         } else {
-            Writer::create(folder, &folder_file, head)?
+            Writer::create(&*disk, folder, head)?
         };
         Ok(Files {
+            disk,
             folder: folder.to_owned(),
-            folder_file,
             writer,
         })
     }
@@ -136,7 +141,7 @@ impl Media for Files {
     }
 
     fn create(&mut self, head: FileHead) -> io::Result<()> {
-        self.writer = Writer::create(&self.folder, &self.folder_file, head)?;
+        self.writer = Writer::create(&*self.disk, &self.folder, head)?;
         Ok(())
     }
 
@@ -160,7 +165,7 @@ impl Media for Files {
 
     #[cfg(test)]
     fn fill(&mut self) {
-        let full = File::options().write(true).open("/dev/full");
+        let full = SystemDisk.open(Path::new("/dev/full"), Opened::Write);
         self.writer.file = full.expect("the system has /dev/full");
     }
 }

@@ -20,9 +20,7 @@
 //!   when the log failed can commit.
 
 use std::{
-    fs::{self, File, OpenOptions},
-    io::{self, Read, Write},
-    os::unix::fs::OpenOptionsExt,
+    io,
     path::{Path, PathBuf},
 };
 
@@ -32,14 +30,16 @@ use aerostat_types::{CommitTs, TxnId};
 use super::{
     Led, Log,
     media::Files,
-    now_micros,
     order::Doubt,
     read::file_name,
     record::{self, FILE_HEAD_BYTES, FileHead, Head, Kind},
     sleep,
     writer::Writer,
 };
-use crate::files::{origin::Origin, private::DiskSpace};
+use crate::files::{
+    disk::{Disk, DiskFile, Opened},
+    origin::Origin,
+};
 
 /// A log that has so many bytes free beyond its own file can go on: as many as a checkpoint
 /// and the next files want at least.
@@ -52,7 +52,7 @@ impl Log {
     /// # Errors
     /// While the disk refuses, or when acknowledged records cannot be read back.
     pub(crate) fn mend(&self, give_up: &dyn Fn(CommitTs, CommitTs)) -> Result<(), LogFailure> {
-        let now_micros = now_micros();
+        let now_micros = self.machine.clock.wall_micros();
         let mut state = self.state.lock();
         let Some(failure) = state.order.failure().cloned() else {
             return Ok(());
@@ -87,17 +87,18 @@ impl Files {
     pub(super) fn write_anew(&mut self, origin: Origin, doubt: Doubt) -> io::Result<()> {
         let secured = self.writer.secured;
         let path = self.folder.join(file_name(doubt.file_number));
-        let free = DiskSpace::of(&self.folder)?.bytes_free;
+        let free = self.disk.space(&self.folder)?.bytes_free;
         if free < secured as u64 + BYTES_FREE_MIN {
             return Err(io::ErrorKind::StorageFull.into());
         }
-        let mut bytes = read_start(&path, secured)?;
+        let mut bytes = read_start(&*self.disk, &path, secured)?;
         check(&bytes, origin, doubt)?;
         put_empty(doubt, &mut bytes);
         // The beginning of the next file, if that is what failed: behind it this one would
         // have to be complete.
-        remove(&self.folder.join(file_name(doubt.file_number + 1)))?;
-        self.folder_file.sync_all()?;
+        let next = self.folder.join(file_name(doubt.file_number + 1));
+        self.disk.remove_if_there(&next)?;
+        self.disk.sync_folder(&self.folder)?;
         let file = self.replace(&path, &bytes)?;
         self.writer = Writer::of(file, bytes.len());
         tracing::debug!(
@@ -109,22 +110,19 @@ impl Files {
     }
 
     /// Puts a file of these bytes in the place of another, for good.
-    fn replace(&self, path: &Path, bytes: &[u8]) -> io::Result<File> {
+    fn replace(&self, path: &Path, bytes: &[u8]) -> io::Result<Box<dyn DiskFile>> {
         let beside = beside(path);
-        let made = || -> io::Result<File> {
-            let mut options = OpenOptions::new();
-            options.write(true).create(true).truncate(true).mode(0o600);
-            let mut file = options.open(&beside)?;
-            file.write_all(bytes)?;
+        let made = || -> io::Result<Box<dyn DiskFile>> {
+            let file = self.disk.create_file(&beside, bytes)?;
             file.sync_all()?;
-            fs::rename(&beside, path)?;
+            self.disk.rename(&beside, path)?;
             Ok(file)
         };
         let file = made().inspect_err(|_| {
             // It is in the way of what the disk has no room for.
-            let _ = remove(&beside);
+            let _ = self.disk.remove_if_there(&beside);
         })?;
-        self.folder_file.sync_all()?;
+        self.disk.sync_folder(&self.folder)?;
         Ok(file)
     }
 }
@@ -165,13 +163,15 @@ fn put_empty(doubt: Doubt, bytes: &mut Vec<u8>) {
 }
 
 /// So many bytes from a file's beginning.
-fn read_start(path: &Path, count: usize) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(count);
-    File::open(path)?
-        .take(count as u64)
-        .read_to_end(&mut bytes)?;
-    if bytes.len() < count {
-        return Err(io::ErrorKind::UnexpectedEof.into());
+fn read_start(disk: &dyn Disk, path: &Path, count: usize) -> io::Result<Vec<u8>> {
+    let file = disk.open(path, Opened::Read)?;
+    let mut bytes = vec![0; count];
+    let mut read = 0;
+    while read < count {
+        match file.read_at(&mut bytes[read..], read as u64)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            more => read += more,
+        }
     }
     Ok(bytes)
 }
@@ -181,11 +181,4 @@ fn beside(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".new");
     PathBuf::from(name)
-}
-
-fn remove(path: &Path) -> io::Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
 }

@@ -50,7 +50,6 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    time::{SystemTime, UNIX_EPOCH},
 };
 
 use aerostat_memory::{Budget, OutOfMemory};
@@ -68,7 +67,8 @@ use self::{
 };
 pub(crate) use self::{order::Cut, read::file_name};
 use crate::files::{
-    archive::{BackupError, BackupSink, put_file, sync_folder},
+    archive::{BackupError, BackupSink, put_file},
+    disk::Machine,
     fault,
     origin::Origin,
 };
@@ -111,6 +111,7 @@ pub(crate) struct Log {
     origin: Origin,
     /// Pays for redo that is not in the queue yet.
     budget: Arc<Budget>,
+    machine: Machine,
     folder: PathBuf,
     state: Mutex<State>,
     /// Locked by the leader only.
@@ -145,6 +146,7 @@ impl Log {
         folder: &Path,
         end: &LogEnd,
         durability: Durability,
+        machine: Machine,
         budget: Arc<Budget>,
     ) -> io::Result<Log> {
         let (number, bytes) = end.file.unwrap_or((1, 0));
@@ -153,7 +155,7 @@ impl Log {
             number,
             after: end.last,
         };
-        let files = Files::open(folder, head, bytes)?;
+        let files = Files::open(Arc::clone(&machine.disk), folder, head, bytes)?;
         let rule = Rule::of(durability);
         let state = State {
             order: Order::after(end.last, number, end.wall_micros, rule),
@@ -163,6 +165,7 @@ impl Log {
         Ok(Log {
             origin,
             budget,
+            machine,
             folder: folder.to_owned(),
             state: Mutex::new(state),
             media: Mutex::new(Box::new(files)),
@@ -185,7 +188,7 @@ impl Log {
 
     /// Microseconds since 1970, not before those of any record that is queued.
     pub(crate) fn now_micros(&self) -> u64 {
-        let now_micros = now_micros();
+        let now_micros = self.machine.clock.wall_micros();
         self.state.lock().order.at_clock(now_micros)
     }
 
@@ -261,7 +264,7 @@ impl Log {
             kind,
             lsn,
             txn,
-            wall_micros: now_micros(),
+            wall_micros: self.machine.clock.wall_micros(),
         };
         let mut state = self.state.lock();
         state.order.enqueue(Entry { head, payload }, parts)?;
@@ -415,11 +418,12 @@ impl Log {
         let Some(archive) = self.archive.lock().clone() else {
             return Ok(());
         };
-        let files = read::files(&self.folder).map_err(BackupError::io(&self.folder))?;
+        let files = read::files(&*self.machine.disk, &self.folder)
+            .map_err(BackupError::io(&self.folder))?;
         for (found, path) in files {
             if (archive.through + 1..number).contains(&found) {
                 let name = format!("{}/{}", self.origin.timeline, file_name(found));
-                put_file(&*archive.sink, &name, &path)?;
+                put_file(&*self.machine.disk, &*archive.sink, &name, &path)?;
                 self.note_archived(&archive.sink, found);
                 fault::pass("log.archived");
             }
@@ -441,13 +445,13 @@ impl Log {
     pub(crate) fn remove_before(&self, number: u64) -> io::Result<()> {
         self.archive_before(number).map_err(io::Error::other)?;
         self.state.lock().order.release_before(number);
-        for (found, path) in read::files(&self.folder)? {
+        for (found, path) in read::files(&*self.machine.disk, &self.folder)? {
             if found < number {
-                std::fs::remove_file(path)?;
+                self.machine.disk.remove_file(&path)?;
                 fault::pass("log.after_remove");
             }
         }
-        sync_folder(&self.folder)
+        self.machine.disk.sync_folder(&self.folder)
     }
 }
 
@@ -465,12 +469,6 @@ struct Put {
     /// The file that is written next.
     next: u64,
     is_durable: bool,
-}
-
-/// Microseconds since 1970.
-fn now_micros() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    now.map_or(0, |now| u64::try_from(now.as_micros()).unwrap_or(u64::MAX))
 }
 
 impl CommitLog for Log {

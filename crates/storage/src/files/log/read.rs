@@ -1,7 +1,7 @@
 //! Reading a log's files, and telling a torn tail from damage.
 
 use std::{
-    fs, io,
+    io,
     path::{Path, PathBuf},
 };
 
@@ -10,14 +10,13 @@ use aerostat_types::{CommitTs, TenantId};
 use super::record::{self, FILE_HEAD_BYTES, FileHead, Record};
 use crate::{
     RecoverError,
-    files::{codec::BadBytes, origin::Timeline},
+    files::{codec::BadBytes, disk::Disk, origin::Timeline},
 };
 
 /// The files of a folder with their numbers, ascending.
-pub(crate) fn files(folder: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
+pub(crate) fn files(disk: &dyn Disk, folder: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     let mut found = Vec::new();
-    for entry in fs::read_dir(folder)? {
-        let path = entry?.path();
+    for (path, _) in disk.list(folder)? {
         let name = path.file_name().and_then(|name| name.to_str());
         let number = name.and_then(number_of);
         found.extend(number.map(|number| (number, path)));
@@ -64,8 +63,12 @@ impl LogFile {
     ///
     /// # Errors
     /// [`RecoverError::Io`], [`RecoverError::Damaged`].
-    pub(crate) fn read(path: &Path, expected: Expected) -> Result<LogFile, RecoverError> {
-        let bytes = fs::read(path).map_err(RecoverError::io(path))?;
+    pub(crate) fn read(
+        disk: &dyn Disk,
+        path: &Path,
+        expected: Expected,
+    ) -> Result<LogFile, RecoverError> {
+        let bytes = disk.read(path).map_err(RecoverError::io(path))?;
         LogFile::of(path.to_owned(), bytes, expected)
     }
 

@@ -355,7 +355,12 @@ fn many_committers_share_groups_and_files_rotate() {
         (100, CommitTs(101))
     );
     drop((store, table));
-    assert!(read::files(&folder.path().join("log")).unwrap().len() >= 12);
+    assert!(
+        read::files(&crate::SystemDisk, &folder.path().join("log"))
+            .unwrap()
+            .len()
+            >= 12
+    );
     let budget = Governor::new("1GB".parse().unwrap()).budget("test", None);
     let (_store, recovered) =
         TenantStore::open(TenantId(1), budget, folder.path(), &OpenOptions::default()).unwrap();

@@ -14,12 +14,7 @@
 //!   file that is complete ends with its last record: its room is cut off, durably, before
 //!   the next file is begun. So is that of a log that is closed.
 
-use std::{
-    fs::{File, OpenOptions},
-    io::{self, Write},
-    os::unix::fs::{FileExt, OpenOptionsExt},
-    path::Path,
-};
+use std::{io, path::Path};
 
 use super::{
     FILE_BYTES_MAX,
@@ -27,7 +22,10 @@ use super::{
     read::file_name,
     record::{self, FILE_HEAD_BYTES, FileHead},
 };
-use crate::files::fault;
+use crate::files::{
+    disk::{Disk, DiskFile, Opened},
+    fault,
+};
 
 /// The least room that is made, and the unit of it: a page of the system's cache.
 const ROOM_BYTES_MIN: usize = 4 << 10;
@@ -41,7 +39,7 @@ const BUFFER_BYTES_KEPT: usize = 16 << 10;
 
 /// The file at the end.
 pub(super) struct Writer {
-    pub(super) file: File,
+    pub(super) file: Box<dyn DiskFile>,
     /// Bytes that count: the next record comes here.
     pub(super) bytes: usize,
     /// Bytes that the file has: zeros from `bytes` on.
@@ -56,31 +54,26 @@ pub(super) struct Writer {
 
 impl Writer {
     /// Goes on in a file behind so many bytes. The rest is cut off.
-    pub(super) fn open(path: &Path, bytes: usize) -> io::Result<Writer> {
-        let file = OpenOptions::new().write(true).open(path)?;
+    pub(super) fn open(disk: &dyn Disk, path: &Path, bytes: usize) -> io::Result<Writer> {
+        let file = disk.open(path, Opened::Write)?;
         file.set_len(bytes as u64)?;
         file.sync_all()?;
         Ok(Writer::of(file, bytes))
     }
 
     /// Begins a file, which is durable before anything is in it.
-    pub(super) fn create(folder: &Path, folder_file: &File, head: FileHead) -> io::Result<Writer> {
+    pub(super) fn create(disk: &dyn Disk, folder: &Path, head: FileHead) -> io::Result<Writer> {
         // A crash may have left a beginning of it.
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(folder.join(file_name(head.number)))?;
-        file.write_all(&head.to_bytes())?;
+        let path = folder.join(file_name(head.number));
+        let file = disk.create_file(&path, &head.to_bytes())?;
         file.sync_all()?;
         fault::pass("log.new_file");
-        folder_file.sync_all()?;
+        disk.sync_folder(folder)?;
         Ok(Writer::of(file, FILE_HEAD_BYTES))
     }
 
     /// Of a file that is durable with so many bytes.
-    pub(super) fn of(file: File, bytes: usize) -> Writer {
+    pub(super) fn of(file: Box<dyn DiskFile>, bytes: usize) -> Writer {
         Writer {
             file,
             bytes,
