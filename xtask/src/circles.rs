@@ -24,7 +24,7 @@ const CIRCLES: &[(&str, usize, usize)] = &[
     ("embedded", 4, 0),
     ("gateway", 2, 6),
     ("lab", 4, 0),
-    ("query", 2, 38),
+    ("query", 2, 28),
     ("storage", 0, 2),
     ("types", 2, 0),
     ("workload", 4, 0),

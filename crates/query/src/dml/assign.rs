@@ -14,7 +14,7 @@ use datafusion::{
     },
 };
 
-use super::bind::{
+use super::values::{
     assign, default_value, is_always_generated, is_default, not_default, unsupported,
 };
 use crate::{

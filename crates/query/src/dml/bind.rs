@@ -1,14 +1,11 @@
-//! Binding UPDATE and DELETE, and what all DML shares: defaults, RETURNING, CHECK.
+//! Binding UPDATE and DELETE, and what all DML shares: RETURNING and CHECK.
 
-use aerostat_semantics::{functions, type_literals};
-use aerostat_sql::{grants::Privilege, sequence_text::sequences_in};
-use aerostat_txn::LockMode;
+use aerostat_sql::grants::Privilege;
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::{
     common::{DFSchema, Result, TableReference},
-    logical_expr::{Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, lit},
+    logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder},
     prelude::Column,
-    scalar::ScalarValue,
     sql::{
         planner::PlannerContext,
         sqlparser::{
@@ -24,7 +21,12 @@ use datafusion::{
     },
 };
 
-use super::{BoundDml, DmlKind, assign::assigned_values, insert::qualified, rights};
+use super::{
+    BoundDml, DmlKind,
+    assign::assigned_values,
+    rights,
+    values::{parse_expression, qualified, refuse, unsupported},
+};
 use crate::{
     error::external,
     pairs::ORDINAL_COLUMN,
@@ -434,92 +436,6 @@ fn target_of(
     .map_err(external)
 }
 
-/// Whether a value in a list is the keyword DEFAULT.
-pub(super) fn is_default(value: &ast::Expr) -> bool {
-    matches!(value, ast::Expr::Identifier(ident) if ident.quote_style.is_none() && ident.value.eq_ignore_ascii_case("default"))
-}
-
-/// The value a column takes when none is given.
-pub(super) fn default_value(
-    context: &StatementContext,
-    target: &Target,
-    at: usize,
-) -> Result<Expr> {
-    let column = &target.entry.table.schema().columns[at];
-    match target.entry.default_text(at) {
-        Some(text) => {
-            for sequence in sequences_in(&text) {
-                let locked = context.gate.require(sequence, LockMode::RowExclusive);
-                locked.map_err(external)?;
-            }
-            let expression = context.planner().sql_to_expr(
-                parse_expression(&text)?,
-                &DFSchema::empty(),
-                &mut PlannerContext::new(),
-            )?;
-            assign(context, expression, &DFSchema::empty(), target, at)
-        }
-        None => Ok(lit(ScalarValue::Null).cast_to(&column.ty.arrow(), &DFSchema::empty())?),
-    }
-}
-
-/// Whether a column takes no values but its own.
-pub(super) fn is_always_generated(target: &Target, at: usize) -> bool {
-    let identity = target.entry.identity(at);
-    identity.is_some_and(|identity| identity.is_always)
-}
-
-/// The error for giving such a column another value.
-pub(super) fn not_default(
-    target: &Target,
-    at: usize,
-    inserts: bool,
-) -> datafusion::error::DataFusionError {
-    let column = &target.entry.table.schema().columns[at].name;
-    let message = match inserts {
-        true => format!("cannot insert a non-DEFAULT value into column \"{column}\""),
-        false => format!("column \"{column}\" can only be updated to DEFAULT"),
-    };
-    let error = SqlError::new(ErrorKind::GeneratedAlways, message).with_detail(format!(
-        "Column \"{column}\" is an identity column defined as GENERATED ALWAYS."
-    ));
-    external(match inserts {
-        true => error.with_hint("Use OVERRIDING SYSTEM VALUE to override."),
-        false => error,
-    })
-}
-
-/// An expression as the column's type, by PostgreSQL's assignment casts.
-pub(super) fn assign(
-    context: &StatementContext,
-    expression: Expr,
-    schema: &DFSchema,
-    target: &Target,
-    at: usize,
-) -> Result<Expr> {
-    let column = &target.entry.table.schema().columns[at];
-    let (_, field) = expression.to_field(schema)?;
-    let config = context.state.config_options();
-    functions::assign(expression, &field, column.ty, &column.name, config)
-}
-
-/// The AST of an expression kept as text in the catalogue.
-pub(crate) fn parse_expression(text: &str) -> Result<ast::Expr> {
-    let mut expression = Parser::new(&PostgreSqlDialect {})
-        .try_with_sql(text)
-        .and_then(|mut parser| parser.parse_expr())
-        .map_err(|error| external(SqlError::new(ErrorKind::SyntaxError, error.to_string())))?;
-    type_literals(&mut expression).map_err(external)?;
-    Ok(expression)
-}
-
-pub(super) fn unsupported(what: &str) -> datafusion::error::DataFusionError {
-    external(SqlError::new(
-        ErrorKind::FeatureNotSupported,
-        format!("{what} is not supported"),
-    ))
-}
-
 /// ORDER BY and LIMIT, which other systems take after a change and PostgreSQL does not.
 fn refuse_clauses(order_by: bool, limit: bool) -> Result<()> {
     let word = match (order_by, limit) {
@@ -531,12 +447,4 @@ fn refuse_clauses(order_by: bool, limit: bool) -> Result<()> {
         ErrorKind::SyntaxError,
         format!("syntax error at or near \"{word}\""),
     )))
-}
-
-pub(super) fn refuse(condition: bool, what: &str) -> Result<()> {
-    if condition {
-        Err(unsupported(what))
-    } else {
-        Ok(())
-    }
 }

@@ -19,11 +19,12 @@ use datafusion::{
 
 use super::{
     BoundDml, DmlKind,
-    bind::{
-        assign, default_value, finish, is_always_generated, is_default, keep_with, not_default,
-        refuse, unsupported,
-    },
+    bind::{finish, keep_with},
     on_conflict::bind_on_conflict,
+    values::{
+        assign, default_value, is_always_generated, is_default, not_default, qualified, refuse,
+        unsupported,
+    },
 };
 use crate::{
     error::external,
@@ -296,7 +297,7 @@ fn expand_defaults(target: &Target, listed: &[usize], body: &mut SetExpr) {
         let items = row.iter().enumerate().map(|(at, cell)| {
             let default = || {
                 let text = listed.get(at).and_then(|&at| target.entry.default_text(at));
-                text.and_then(|text| super::bind::parse_expression(&text).ok())
+                text.and_then(|text| super::values::parse_expression(&text).ok())
                     .unwrap_or(ast::Expr::value(ast::Value::Null))
             };
             let value = if is_default(cell) {
@@ -505,16 +506,6 @@ fn project_columns(
         })
         .collect::<Result<_>>()?;
     LogicalPlanBuilder::from(plan).project(outputs)?.build()
-}
-
-/// A value as a column of the table, whose type it bears: of a `char(n)` its Arrow type would
-/// not tell.
-pub(super) fn qualified(target: &Target, at: usize, value: Expr) -> Expr {
-    let column = &target.entry.table.schema().columns[at];
-    let named = column.ty.field("", true).metadata().clone();
-    let named = (!named.is_empty()).then(|| named.into());
-    let (alias, name) = (target.reference(), column.name.as_str());
-    value.alias_qualified_with_metadata(Some(alias), name, named)
 }
 
 /// More values than columns never fit; fewer do only without a column list.

@@ -42,9 +42,10 @@ use datafusion::{
 use super::{
     BoundDml, DmlKind,
     assign::assigned_values,
-    bind::{check_name, check_truths, plan_from, unsupported},
-    insert::{qualified, row_values},
+    bind::{check_name, check_truths, plan_from},
+    insert::row_values,
     rights,
+    values::{qualified, unsupported},
 };
 use crate::{
     error::external,

@@ -18,7 +18,8 @@ use datafusion::{
 
 use super::{
     BoundDml, DmlKind,
-    sink::{Sink, check, table_rows},
+    rows::{check, table_rows},
+    sink::Sink,
 };
 use crate::error::external;
 

@@ -25,8 +25,10 @@ mod on_conflict;
 mod pieces;
 mod referential;
 pub(crate) mod rights;
+pub(crate) mod rows;
 pub(crate) mod sink;
 mod upsert;
+mod values;
 
 use std::{ops::Range, sync::Arc};
 
@@ -36,7 +38,7 @@ use datafusion::{
     logical_expr::LogicalPlan,
 };
 
-pub(crate) use bind::{bind_delete, bind_update, parse_expression};
+pub(crate) use bind::{bind_delete, bind_update};
 pub(crate) use insert::{
     bind_copy, bind_create_table_as, bind_insert, bind_rewrite, listed_columns,
 };
@@ -45,6 +47,7 @@ pub(crate) use on_conflict::OnConflict;
 pub(crate) use referential::{
     check_put_off, lock_concerned, lock_concerned_by_insert, lock_put_off,
 };
+pub(crate) use values::parse_expression;
 
 use crate::{
     api::ColumnDescription,

@@ -27,10 +27,7 @@ use datafusion::{
 };
 
 use super::{
-    BoundDml, DmlKind,
-    assign::assigned_values,
-    bind::{finish_with, unsupported},
-    rights,
+    BoundDml, DmlKind, assign::assigned_values, bind::finish_with, rights, values::unsupported,
 };
 use crate::{
     error::external,

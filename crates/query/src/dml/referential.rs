@@ -46,7 +46,7 @@ use datafusion::{
 use super::{
     insert::{bind_table_rows, default_row},
     rights::described_key,
-    sink::{blocking, check, plan, table_rows},
+    rows::{blocking, check, plan, table_rows},
 };
 use crate::{
     deferred::{About, PutOff},

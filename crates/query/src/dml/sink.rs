@@ -12,13 +12,11 @@ use aerostat_catalog::failure::from_storage;
 use aerostat_semantics::growth::go_on;
 use aerostat_storage::{RowId, StorageError, TableView};
 use aerostat_txn::Transaction;
-use aerostat_types::{ErrorKind, SqlError};
 use datafusion::{
     arrow::{
-        array::{Array, AsArray, BooleanArray, RecordBatch},
+        array::{AsArray, BooleanArray, RecordBatch},
         compute::{concat_batches, filter_record_batch},
-        datatypes::{Schema, UInt64Type},
-        util::display::{ArrayFormatter, FormatOptions},
+        datatypes::UInt64Type,
     },
     common::{DataFusionError, Result},
     execution::SessionState,
@@ -31,13 +29,9 @@ use super::{
     BoundDml, DmlKind,
     pieces::pieces,
     referential::{Part, Referential},
+    rows::{blocking, check, table_rows},
 };
-use crate::{
-    error::external,
-    physical::{optimize, plan_physical, task_context},
-    plan::{StatementContext, Target},
-    scan::locked::waiting,
-};
+use crate::{error::external, physical::task_context, plan::StatementContext};
 
 /// What a DML statement did.
 pub(crate) struct Written {
@@ -49,11 +43,6 @@ pub(crate) struct Written {
     pub(crate) returned: Vec<RecordBatch>,
     /// What these are charged as.
     pub(crate) charge: MemoryReservation,
-}
-
-/// Plans the query of a bound statement without DO UPDATE.
-pub(crate) async fn plan(state: &SessionState, bound: &BoundDml) -> Result<Arc<dyn ExecutionPlan>> {
-    plan_physical(state, &optimize(state, bound.source.clone())?).await
 }
 
 /// Runs a bound statement under a transaction, which the caller commits or rolls back. The
@@ -398,132 +387,6 @@ impl<'a> Sink<'a> {
         push(self, rows);
         Ok(())
     }
-}
-
-/// The table's columns of a batch, under the table's own schema.
-pub(super) fn table_rows(bound: &BoundDml, batch: &RecordBatch) -> Result<RecordBatch> {
-    let table = &bound.target.entry.table;
-    let columns = bound
-        .columns
-        .clone()
-        .zip(table.arrow_schema().fields())
-        .map(|(at, field)| {
-            let column = batch.column(at);
-            if column.data_type() == field.data_type() {
-                Ok(Arc::clone(column))
-            } else {
-                Ok(arrow::compute::cast(column, field.data_type())?)
-            }
-        })
-        .collect::<Result<Vec<_>>>()?;
-    let fields: Vec<_> = table
-        .arrow_schema()
-        .fields()
-        .iter()
-        .map(|f| f.as_ref().clone().with_nullable(true))
-        .collect();
-    Ok(RecordBatch::try_new(
-        Arc::new(Schema::new(fields)),
-        columns,
-    )?)
-}
-
-/// Refuses the first row that has a NULL where none may be, or that a CHECK refuses. Of
-/// several CHECKs the first by name, as in PostgreSQL.
-pub(super) fn check(bound: &BoundDml, batch: &RecordBatch) -> Result<()> {
-    if bound.kind == DmlKind::Delete {
-        return Ok(());
-    }
-    let schema = bound.target.entry.table.schema();
-    let nulls = bound.columns.clone().zip(&schema.columns).enumerate();
-    let nulls = nulls
-        .filter(|(_, (_, column))| !column.nullable)
-        .filter_map(|(column, (at, _))| {
-            let values = batch.column(at);
-            let is_null = |row: &usize| values.is_null(*row);
-            let row = (values.null_count() > 0).then(|| (0..values.len()).find(is_null))??;
-            Some((row, Broken::NotNull(column)))
-        });
-    let checks = bound.checks.clone().zip(&schema.checks);
-    let checks = checks.filter_map(|(at, check)| {
-        let truths = batch.column(at).as_boolean();
-        let row = (0..truths.len()).find(|&row| truths.is_valid(row) && !truths.value(row))?;
-        Some((row, Broken::Check(&check.name)))
-    });
-    match nulls.chain(checks).min() {
-        Some((row, broken)) => Err(external(broken.error(bound, batch, row))),
-        None => Ok(()),
-    }
-}
-
-/// What a row breaks, in the order in which PostgreSQL looks.
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
-enum Broken<'a> {
-    /// The position of a column.
-    NotNull(usize),
-    /// The name of a constraint.
-    Check(&'a str),
-}
-
-impl Broken<'_> {
-    fn error(&self, bound: &BoundDml, batch: &RecordBatch, row: usize) -> SqlError {
-        let entry = &bound.target.entry;
-        let table = &entry.name;
-        let (mut error, column) = match self {
-            Broken::NotNull(column) => {
-                let column = &entry.table.schema().columns[*column].name;
-                let message = format!(
-                    "null value in column \"{column}\" of relation \"{table}\" violates not-null constraint"
-                );
-                let error = SqlError::new(ErrorKind::NotNullViolation, message);
-                (error, Some(column.clone()))
-            }
-            Broken::Check(name) => {
-                let message = format!(
-                    "new row for relation \"{table}\" violates check constraint \"{name}\""
-                );
-                let error = SqlError::new(ErrorKind::CheckViolation, message);
-                (error.with_constraint(*name), None)
-            }
-        };
-        error.object = Some(Box::new((
-            bound.target.schema.clone(),
-            table.clone(),
-            column,
-        )));
-        let shown = shown(bound, batch, row);
-        error.with_detail(format!("Failing row contains ({shown})."))
-    }
-}
-
-fn shown(bound: &BoundDml, batch: &RecordBatch, row: usize) -> String {
-    let options = FormatOptions::new().with_null("null");
-    let value = |at: usize| {
-        ArrayFormatter::try_new(batch.column(at), &options)
-            .map_or_else(|_| "?".into(), |f| f.value(row).to_string())
-    };
-    bound
-        .columns
-        .clone()
-        .map(value)
-        .collect::<Vec<_>>()
-        .join(", ")
-}
-
-/// Runs a write to a table, which may wait for another transaction, off the query threads.
-pub(super) async fn blocking<T: Send + 'static>(
-    target: &Target,
-    write: impl FnOnce() -> Result<T, StorageError> + Send + 'static,
-) -> Result<T> {
-    waiting(write, |mut error| {
-        if let Some(object) = &mut error.object {
-            // Storage knows a table by the name it was made with.
-            object.0.clone_from(&target.schema);
-            object.1.clone_from(&target.entry.name);
-        }
-        error
-    })
-    .await
 }
 
 /// Whether a statement failed only because rows changed under it, so that running it again helps.

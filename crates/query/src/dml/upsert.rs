@@ -27,7 +27,8 @@ use super::{
     on_conflict::{ConflictUpdate, OnConflict},
     pieces::pieces,
     referential::Part,
-    sink::{Sink, blocking, check, table_rows},
+    rows::{blocking, check, table_rows},
+    sink::Sink,
 };
 use crate::{
     error::external,

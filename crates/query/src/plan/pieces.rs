@@ -17,6 +17,7 @@
 //! row by the join itself, which is made to give few rows at once.
 
 mod keys;
+mod long;
 mod sorted;
 
 use std::{
@@ -232,7 +233,7 @@ impl ExecutionPlan for PiecesExec {
     ) -> Result<SendableRecordBatchStream> {
         let step = match &self.work {
             Work::Batches(rows) => {
-                return self.input.execute(partition, keys::making(&context, *rows));
+                return self.input.execute(partition, long::making(&context, *rows));
             }
             Work::Sorted => return sorted::execute(&self.input, partition, context),
             Work::Rows(rows) => Step::Rows(*rows),

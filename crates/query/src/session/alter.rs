@@ -151,7 +151,7 @@ async fn copy(
     let fail = |error| ddl::of_rewrite(from_datafusion(error, source), &pending);
     let target = Target::unpublished(&entry, pending.schema_name());
     let bound = dml::bind_rewrite(context, target, rows).map_err(fail)?;
-    let physical = dml::sink::plan(&context.state, &bound)
+    let physical = dml::rows::plan(&context.state, &bound)
         .await
         .map_err(fail)?;
     let written = run::write(context, &bound, physical, &transaction).await;

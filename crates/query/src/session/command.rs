@@ -467,7 +467,7 @@ impl Session {
             };
             let target = Target::unpublished(pending.entry(), pending.schema());
             let bound = dml::bind_create_table_as(&context, target, plan).map_err(fail)?;
-            let physical = dml::sink::plan(&context.state, &bound)
+            let physical = dml::rows::plan(&context.state, &bound)
                 .await
                 .map_err(fail)?;
             let written = run::write(&context, &bound, physical, &transaction).await;

@@ -187,7 +187,7 @@ impl Session {
         let database = self.connection.database();
         let task = self.engine.spawn(database, cancellation, async move {
             let work = async {
-                let plan = dml::sink::plan(&context.state, &bound)
+                let plan = dml::rows::plan(&context.state, &bound)
                     .await
                     .map_err(|e| from_datafusion(e, &source))?;
                 let written = run::write(&context, &bound, plan, &transaction).await;

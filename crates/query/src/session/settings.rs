@@ -6,6 +6,7 @@
 
 mod ignored;
 mod known;
+mod setting;
 
 use std::{
     collections::BTreeMap,
@@ -18,10 +19,11 @@ use std::{
 
 use aerostat_types::{Charset, Encoding, ErrorKind, Named, SqlError};
 
-#[cfg(test)]
-pub(crate) use known::Effect;
 use known::{CUSTOM, find, parse_duration};
-pub(crate) use known::{KnownSetting, REPORTED, known_settings, shown_name};
+pub(crate) use known::{REPORTED, known_settings, shown_name};
+#[cfg(test)]
+pub(crate) use setting::Effect;
+pub(crate) use setting::KnownSetting;
 
 use crate::api::NoticeSeverity;
 

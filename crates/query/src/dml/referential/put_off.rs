@@ -19,9 +19,10 @@ use datafusion::{
     common::Result,
 };
 
-use super::{super::sink::blocking, Check, New, Referential, complete_only, converted};
+use super::{Check, New, Referential, complete_only, converted};
 use crate::{
     deferred::{About, PutOff},
+    dml::rows::blocking,
     error::external,
     plan::StatementContext,
 };

@@ -6,10 +6,9 @@ use aerostat_semantics::growth::{Growth, bytes_of, go_on};
 use datafusion::{
     arrow::{
         array::{Array, AsArray, RecordBatch},
-        datatypes::{DataType, Schema},
+        datatypes::DataType,
     },
     common::{Result, tree_node::Transformed},
-    execution::TaskContext,
     physical_expr::{PhysicalExpr, utils::collect_columns},
     physical_plan::{
         ExecutionPlan,
@@ -22,11 +21,12 @@ use datafusion::{
     },
 };
 
-use super::{PiecesExec, Work, sorted};
+use super::{
+    PiecesExec, Work,
+    long::{BYTES_MAX, bytes_in, columns_of, is_copied, is_long},
+    sorted,
+};
 use crate::plan::cooperate::{is_join, multiplies_rows};
-
-/// Bytes that the rows of a batch stand for, if it has several: what takes a few milliseconds.
-pub(super) const BYTES_MAX: usize = 4 << 20;
 
 /// How often rows may share a text before what they stand for is asked for.
 const SHARED_TIMES: usize = 4;
@@ -89,26 +89,6 @@ fn copying(join: Arc<dyn ExecutionPlan>, batch_rows: usize) -> Result<Arc<dyn Ex
     Ok(PiecesExec::over(&join, Work::Batches(COPIED_ROWS)))
 }
 
-pub(super) fn columns_of(schema: &Schema, has: fn(&DataType) -> bool) -> Vec<usize> {
-    let fields = schema.fields().iter().enumerate();
-    let found = fields.filter(|(_, field)| has(field.data_type()));
-    found.map(|(at, _)| at).collect()
-}
-
-/// Whether values have any length.
-pub(super) fn is_long(ty: &DataType) -> bool {
-    matches!(ty, DataType::Utf8View | DataType::BinaryView) || is_copied(ty)
-}
-
-/// Whether rows with the same value have a copy each.
-fn is_copied(ty: &DataType) -> bool {
-    ty.is_nested()
-        || matches!(
-            ty,
-            DataType::Utf8 | DataType::LargeUtf8 | DataType::Binary | DataType::LargeBinary
-        )
-}
-
 /// What a node sorts, groups, divides or adds up, and by which of its columns of any length.
 fn keys_of(node: &dyn ExecutionPlan) -> Option<(&Arc<dyn ExecutionPlan>, Vec<usize>)> {
     let (keys, input): (Vec<_>, _) = if let Some(sort) = node.downcast_ref::<SortExec>() {
@@ -151,20 +131,6 @@ fn long_columns(keys: &[Arc<dyn PhysicalExpr>], input: &Arc<dyn ExecutionPlan>) 
     long.sort_unstable();
     long.dedup();
     long
-}
-
-/// The same, where operators make so many rows at once.
-pub(super) fn making(context: &TaskContext, rows: usize) -> Arc<TaskContext> {
-    Arc::new(TaskContext::new(
-        context.task_id(),
-        context.session_id(),
-        context.session_config().clone().with_batch_size(rows),
-        context.scalar_functions().clone(),
-        context.higher_order_functions().clone(),
-        context.aggregate_functions().clone(),
-        context.window_functions().clone(),
-        context.runtime_env(),
-    ))
 }
 
 /// The first rows that have few bytes in some columns, and how many these are. What somebody writes of
@@ -264,13 +230,6 @@ impl Held {
             }
         }
     }
-}
-
-pub(super) fn bytes_in(batch: &RecordBatch, columns: &[usize]) -> usize {
-    let columns = columns.iter();
-    columns
-        .map(|at| bytes_of(batch.column(*at).as_ref()))
-        .fold(0, usize::saturating_add)
 }
 
 fn bytes_of_row(column: &dyn Array, row: usize) -> usize {

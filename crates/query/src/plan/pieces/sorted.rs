@@ -23,7 +23,7 @@ use datafusion::{
 use futures::{StreamExt, TryStreamExt, stream};
 use parking_lot::Mutex;
 
-use super::keys::{BYTES_MAX, bytes_in, columns_of, is_long, making};
+use super::long::{BYTES_MAX, bytes_in, columns_of, is_long, making};
 
 /// How many batches are looked at.
 const LOOKED_AT: usize = 8;

@@ -1,7 +1,7 @@
 //! The settings that are taken because clients and scripts set them, and change nothing here.
 //! docs/sql.md says why for each.
 
-use super::known::{Check, Effect, KnownSetting, ON_OFF};
+use super::setting::{Check, Effect, KnownSetting, ON_OFF};
 
 const fn ignored(
     name: &'static str,

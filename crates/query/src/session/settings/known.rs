@@ -4,56 +4,10 @@ use std::{sync::LazyLock, time::Duration};
 
 use aerostat_types::{Encoding, ErrorKind, Layout, Named, SqlError, Zone, quote_ident};
 
-use super::ignored::IGNORED;
-
-/// A setting that Aerostat knows.
-pub(crate) struct KnownSetting {
-    pub(crate) name: &'static str,
-    pub(crate) default: &'static str,
-    pub(crate) description: &'static str,
-    pub(crate) effect: Effect,
-    pub(super) check: Check,
-}
-
-/// What comes of setting a setting. docs/sql.md lists every setting by this.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Effect {
-    /// The session or its statements do something else.
-    Acts,
-    /// Only the value that is true here is taken.
-    Fixed,
-    /// It tells something, and is not set.
-    Tells,
-    /// Taken because clients set it, and without effect.
-    Ignored,
-}
-
-pub(super) enum Check {
-    /// Any text.
-    Text,
-    /// A name that others are shown: printable ASCII, of the length of an identifier.
-    Label,
-    /// One of these, compared without case; the first spelling is kept.
-    OneOf(&'static [&'static str]),
-    /// A whole number in this range.
-    Integer(i64, i64),
-    /// Milliseconds, or a number with a unit.
-    Duration,
-    /// Kilobytes, or a number with a unit.
-    Kilobytes,
-    /// Pages of 8 kB, or a number with a unit.
-    Blocks,
-    /// A number that is not negative.
-    Real,
-    /// An encoding that is converted.
-    Encoding,
-    /// A name of the time zone database, or an offset.
-    TimeZone,
-    /// What CREATE TABLE takes as layout, or `pairs`.
-    Layout,
-    /// Told, never set.
-    Constant,
-}
+use super::{
+    ignored::IGNORED,
+    setting::{Check, Effect, KnownSetting, ON_OFF},
+};
 
 const fn known(
     name: &'static str,
@@ -73,8 +27,6 @@ const fn known(
 
 /// PostgreSQL's `NAMEDATALEN`, without the terminator.
 const LABEL_BYTES_MAX: usize = 63;
-
-pub(super) const ON_OFF: Check = Check::OneOf(&["on", "off"]);
 
 /// The spellings of the one locale that numbers and dates are written in.
 const LOCALES: Check = Check::OneOf(&["C", "POSIX", "C.UTF-8"]);
