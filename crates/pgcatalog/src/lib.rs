@@ -94,9 +94,3 @@ pub fn entry_number(view: &CatalogView, type_oid: u32, name: &str) -> i64 {
         .and_then(|kind| functions::resolve(view, kind, name).ok())
         .unwrap_or(0)
 }
-
-/// Whether the statement reads system relations or calls functions of this module,
-/// so that its plan belongs to one view of the catalogue.
-pub fn concerns(statement: &Statement) -> bool {
-    rewrite::concerns(statement)
-}

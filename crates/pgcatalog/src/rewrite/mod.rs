@@ -28,10 +28,10 @@ use std::ops::ControlFlow;
 use aerostat_sql::walk;
 use aerostat_types::SqlError;
 use datafusion::sql::sqlparser::ast::{
-    Expr, ObjectName, Query, Select, SetExpr, Statement, TableFactor, Visitor, VisitorMut,
+    Expr, Query, Select, SetExpr, Statement, TableFactor, Visitor, VisitorMut,
 };
 
-use crate::{CatalogView, functions};
+use crate::CatalogView;
 
 /// Rewrites a statement in place.
 pub(crate) fn statement(statement: &mut Statement, view: &CatalogView) -> Result<(), SqlError> {
@@ -96,40 +96,6 @@ fn flow(result: Result<(), SqlError>) -> ControlFlow<Box<SqlError>> {
     match result {
         Ok(()) => ControlFlow::Continue(()),
         Err(error) => ControlFlow::Break(Box::new(error)),
-    }
-}
-
-/// Whether a statement reads a system relation or calls a function of this module.
-pub(crate) fn concerns(statement: &Statement) -> bool {
-    walk::look(statement, &mut Search).is_break()
-}
-
-struct Search;
-
-impl Visitor for Search {
-    type Break = ();
-
-    fn pre_visit_relation(&mut self, relation: &ObjectName) -> ControlFlow<()> {
-        if scope::system_relation(relation).is_some() {
-            ControlFlow::Break(())
-        } else {
-            ControlFlow::Continue(())
-        }
-    }
-
-    fn pre_visit_expr(&mut self, expression: &Expr) -> ControlFlow<()> {
-        let concerned = match expression {
-            Expr::Function(function) => {
-                build::bare_name(&function.name).is_some_and(|name| functions::is_function(&name))
-            }
-            Expr::Cast { data_type, .. } => spelling::reg_type(data_type).is_some(),
-            _ => false,
-        };
-        if concerned {
-            ControlFlow::Break(())
-        } else {
-            ControlFlow::Continue(())
-        }
     }
 }
 

@@ -395,15 +395,6 @@ fn statements_that_do_not_concern_the_catalogue_stay_as_they_are() {
         let mut after = before.clone();
         super::rewrite(&mut after, &view).unwrap();
         assert_eq!(after.to_string(), before.to_string());
-        assert!(!super::concerns(&before), "{sql}");
-    }
-    for sql in [
-        "SELECT * FROM pg_class",
-        "SELECT version()",
-        "SELECT 'x'::regclass",
-        "SELECT (SELECT 1 FROM information_schema.tables)",
-    ] {
-        assert!(super::concerns(&Asker::statement(sql)), "{sql}");
     }
 }
 
