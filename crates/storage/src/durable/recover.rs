@@ -115,6 +115,8 @@ struct Outline {
     files: Vec<(u64, PathBuf)>,
     /// The last file that counts and how much of it does.
     end: Option<(u64, usize)>,
+    /// What of that is known to be on disk.
+    synced: usize,
     last: CommitTs,
     /// Whose log it is; a new one has none yet.
     timeline: Option<Timeline>,
@@ -158,8 +160,9 @@ impl TenantStore {
         for path in [&log_folder, &images] {
             disk.make_folder(path).map_err(RecoverError::io(path))?;
         }
-        // Its own name, too: nobody else may have made that durable.
-        for path in [folder, parent(folder)] {
+        // The names of what is found here may not be durable: the folder is new, or a process before
+        // this one has ended because the disk refused to sync them.
+        for path in [&log_folder, &images, folder, parent(folder)] {
             disk.sync_folder(path).map_err(RecoverError::io(path))?;
         }
         let manifest = Manifest::read(disk, &images, id)?;
@@ -320,6 +323,7 @@ impl Outline {
             };
             let file = LogFile::read(disk, path, expected)?;
             outline.end = Some((*number, file.end));
+            outline.synced = file.synced();
             outline.truncated_bytes += file.torn_bytes();
             outline.timeline = file
                 .head
@@ -458,6 +462,7 @@ impl Outline {
     ) -> Result<Arc<Log>, RecoverError> {
         let end = LogEnd {
             file: self.end,
+            synced: self.synced,
             last: self.last,
             wall_micros: self.wall_micros,
         };

@@ -68,6 +68,23 @@ pub(crate) fn pass(place: &str) {
     }
 }
 
+/// Whether a test of this crate has built in this fault, to see that its simulation finds it.
+pub(crate) fn is_planted(fault: &str) -> bool {
+    #[cfg(test)]
+    return PLANTED.get() == Some(fault);
+    #[cfg(not(test))]
+    {
+        let _ = fault;
+        false
+    }
+}
+
+#[cfg(test)]
+thread_local! {
+    /// The fault that is built in for this thread.
+    pub(crate) static PLANTED: std::cell::Cell<Option<&'static str>> = const { std::cell::Cell::new(None) };
+}
+
 /// Looking in on passages.
 #[cfg(test)]
 pub(crate) mod visit {

@@ -242,6 +242,11 @@ impl Manifest {
     /// Replaces the folder's manifest. When this returns, the new one survives a crash.
     pub(crate) fn write(&self, disk: &dyn Disk, folder: &Path) -> io::Result<()> {
         let bytes = Manifest::to_bytes(&serde_json::to_vec(self)?, &self.catalog)?;
+        if fault::is_planted("checkpoint.torn_manifest") {
+            disk.create_file(&folder.join(Self::NAME), &bytes)?
+                .sync_all()?;
+            return disk.sync_folder(folder);
+        }
         let path = folder.join(REPLACEMENT);
         let file = disk.create_file(&path, &bytes)?;
         fault::pass("checkpoint.manifest");

@@ -1,22 +1,31 @@
-//! Log, checkpoints, archives, backups and recovery, on schedules that a seed chooses.
+//! Log, checkpoints, archives, backups and recovery of many tenants, on schedules that a seed
+//! chooses, on a disk that loses what was not synced.
 //!
 //! ```text
-//!  step   a session begins, writes, rolls back, takes its place in the order, finishes;
-//!         checkpoint, backup, freezing, tables that come and go, the log archived
-//!    └─ at each fault point it passes: other sessions step, as far as the locks of that
-//!       place allow; or the files are copied, as a process that ends there leaves them
-//!  life   steps, then an end: a copy from within a step, a stop, a disk that takes nothing
-//!  next   opened from what the end left, held against the commits; a backup is restored
+//!  step   of one tenant after the other: a session begins, writes, rolls back, takes its place in
+//!         the order, finishes; checkpoint, backup, freezing, tables that come and go, the log
+//!         archived or mended
+//!    ├─ at each fault point: other sessions step, as far as the locks of that place allow
+//!    └─ at each call of the disk: it fails; or so does the power, of all tenants at once
+//!  life   steps, then an end: the power failed, a stop, a disk that takes nothing
+//!  next   opened from what the end left, perhaps in several attempts, on a disk that fails; then
+//!         held against the commits, and a backup is restored
 //! ```
 //!
-//! One thread plays everybody, so a seed is a schedule: of the places where the queue's lock
-//! has been let go each has others come in between. `AEROSTAT_SIMULATION_ROUNDS` and
-//! `AEROSTAT_SIMULATION_SEED` play more, or one again.
+//! One thread plays everybody, with a clock and a disk of the simulation ([`clock`], [`disk`]), so a
+//! seed is a schedule. What is checked: nothing that was acknowledged, or seen by anybody, is lost,
+//! however the power fails; what was not is there as a whole or not at all; nothing fails without a
+//! reason. `AEROSTAT_SIMULATION_ROUNDS` and `AEROSTAT_SIMULATION_SEED` play more, or one again.
+
+mod clock;
+mod disk;
+mod planted;
+mod refused;
+mod world;
 
 use std::{
     cell::RefCell,
     collections::{BTreeMap, BTreeSet},
-    fs,
     path::{Path, PathBuf},
     rc::Rc,
 };
@@ -25,20 +34,26 @@ use aerostat_txn::{Block, CommitError, Committing, Isolation, Transaction};
 use aerostat_types::CommitTs;
 use rand::{Rng, SeedableRng, rngs::StdRng};
 
+use self::{
+    clock::SimClock,
+    disk::{Handle, SimDisk},
+    world::World,
+};
 use super::{
-    recovery::{create, listed, read_names},
+    recovery::{create, listed},
     *,
 };
 use crate::{
-    durable::backup::{BackupSource, FolderSink, FolderSource, Restore, Until, restore, verify},
-    files::fault::visit,
+    durable::backup::{BackupSource, FolderSink, FolderSource, Restore, Until, restore_on, verify},
+    files::{disk::Machine, fault::visit},
 };
 
 const KEYED: u32 = 10;
 const BAG: u32 = 11;
+const TENANTS: usize = 3;
 const SESSIONS: usize = 5;
 const LIVES: usize = 4;
-const STEPS_MAX: usize = 50;
+const STEPS_MAX: usize = 100;
 
 /// More than a transaction keeps to itself: its redo goes to the log before the commit.
 const CHUNK_BYTES: usize = 520 << 10;
@@ -110,26 +125,50 @@ impl Place {
 struct Known {
     /// Acknowledged.
     history: History,
-    /// Asked for and not answered.
+    /// Asked for and not answered, or answered with doubt.
     open: History,
+    /// Those of them that are in doubt.
+    doubted: BTreeSet<CommitTs>,
+    /// Whether the log may have been mended, without saying so: then none of them has happened.
+    may_be_mended: bool,
     /// The catalogue that was acknowledged, and the newest that was asked for.
     catalogs: (u32, u32),
+    /// What snapshots saw.
+    seen: CommitTs,
 }
 
-/// One life of the tenant.
+impl Known {
+    /// The history if all that was asked for up to here has happened.
+    fn with_open(&self, last: CommitTs) -> History {
+        let mut history = self.history.clone();
+        history.extend(self.open.clone().into_iter().filter(|(at, _)| *at <= last));
+        history
+    }
+
+    /// The history if nothing that was in doubt has happened.
+    fn without_doubted(&self, last: CommitTs) -> History {
+        let mut history = self.with_open(last);
+        history.retain(|at, _| !self.doubted.contains(at));
+        history
+    }
+}
+
+/// One life of a tenant.
 struct Life {
+    /// The folder of all that is the tenant's.
+    name: String,
     random: StdRng,
-    root: Rc<tempfile::TempDir>,
+    disk: Arc<SimDisk>,
+    machine: Machine,
     store: Arc<TenantStore>,
     tables: [Arc<Table>; 2],
     /// Comes and goes, and has rows of sessions that may end after it.
     passing: Option<Arc<Table>>,
     scratch: Arc<Table>,
     sessions: Vec<Session>,
-    known: Known,
+    /// Borrowed for no call of the store: the power may fail in it.
+    known: Rc<RefCell<Known>>,
     numbers: Numbers,
-    is_broken: bool,
-    crashed: Option<(tempfile::TempDir, Known)>,
 }
 
 /// What is never used twice.
@@ -143,18 +182,25 @@ struct Numbers {
 
 type Shared = Rc<RefCell<Life>>;
 
-fn options() -> OpenOptions {
+fn options(machine: &Machine) -> OpenOptions {
     OpenOptions {
         sizes: Some(ArenaSizes::of(&[64 << 10, 4 << 20])),
         log_file_bytes: Some(FILE_BYTES),
+        disk: Arc::clone(&machine.disk),
+        clock: Arc::clone(&machine.clock),
         ..OpenOptions::default()
     }
 }
 
-fn opened(id: u32, folder: &Path) -> (Arc<TenantStore>, Recovered) {
+type Attempt = Result<(Arc<TenantStore>, Recovered), RecoverError>;
+
+fn try_opened(id: u32, folder: &Path, machine: &Machine) -> Attempt {
     let budget = Governor::new("4GB".parse().unwrap()).budget("test", None);
-    let opened = TenantStore::open(TenantId(id), budget, folder, &options());
-    opened.unwrap_or_else(|error| panic!("{error}: {error:?}"))
+    TenantStore::open(TenantId(id), budget, folder, &options(machine))
+}
+
+fn opened(id: u32, folder: &Path, machine: &Machine) -> (Arc<TenantStore>, Recovered) {
+    try_opened(id, folder, machine).unwrap_or_else(|error| panic!("{error}: {error:?}"))
 }
 
 fn contents(table: &Arc<Table>) -> Rows {
@@ -168,113 +214,101 @@ fn contents(table: &Arc<Table>) -> Rows {
     rows
 }
 
-fn copy_tree(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for path in read_names(from) {
-        let target = to.join(path.file_name().unwrap());
-        if path.is_dir() {
-            copy_tree(&path, &target);
-        } else {
-            fs::copy(&path, &target).unwrap();
-        }
-    }
-}
-
 /// Backups that are complete.
-fn backups(root: &Path) -> Vec<PathBuf> {
+fn backups(machine: &Machine, root: &Path) -> Vec<PathBuf> {
     let is_whole = |path: &PathBuf| {
         let name = path.file_name().unwrap().to_str().unwrap();
         name.starts_with("backup") && !name.ends_with(".partial")
     };
-    read_names(root).into_iter().filter(is_whole).collect()
+    let listed = machine.disk.list(root).unwrap();
+    let paths = listed.into_iter().map(|(path, _)| path);
+    paths.filter(is_whole).collect()
+}
+
+fn root(name: &str) -> PathBuf {
+    Path::new("/").join(name)
 }
 
 impl Life {
     /// Opens what an end left, and holds it against what is known.
     fn begin(
-        root: Rc<tempfile::TempDir>,
+        name: String,
+        disk: &Arc<SimDisk>,
+        machine: &Machine,
         mut known: Known,
         numbers: Numbers,
         mut random: StdRng,
     ) -> Life {
-        let (store, recovered) = opened(1, &root.path().join("tenant"));
+        let root = root(&name);
+        let (store, recovered) = opened(1, &root.join("tenant"), machine);
         let last = store.txns().last_commit();
-        let newest = known.history.last_key_value();
-        assert!(
-            newest.is_none_or(|(at, _)| *at <= last),
-            "{newest:?} is lost, there is {last}",
-            newest = newest.map(|(at, _)| at)
-        );
-        let open = std::mem::take(&mut known.open);
-        known
-            .history
-            .extend(open.into_iter().filter(|(at, _)| *at <= last));
+        let newest = known.history.last_key_value().map(|(at, _)| *at);
+        let newest = newest.max(Some(known.seen)).unwrap_or_default();
+        assert!(newest <= last, "{newest} is lost, there is {last}");
         let catalog = recovered.catalog.as_deref();
         let catalog = catalog.map_or(0, |bytes| u32::from_le_bytes(bytes.try_into().unwrap()));
         assert!((known.catalogs.0..=known.catalogs.1).contains(&catalog));
-        known.catalogs = (catalog, catalog);
         let keep: BTreeSet<TableId> = [KEYED, BAG].map(TableId).into();
         let tables = [KEYED, BAG].map(|id| match recovered.tables.get(&TableId(id)) {
             Some(table) => Arc::clone(table),
             None => create(&store, id, id == KEYED),
         });
         store.retain_tables(&keep).unwrap();
-        let expected = rows_at(&known.history, last);
+        let (with, without) = (known.with_open(last), known.without_doubted(last));
+        let is_mended = known.may_be_mended && contents(&tables[0]) == rows_at(&without, last);
+        let history = if is_mended { without } else { with };
+        let expected = rows_at(&history, last);
         for table in &tables {
             assert_eq!(contents(table), expected, "table {}", table.id());
         }
-        let archive = FolderSink::for_archive(&root.path().join("archive")).unwrap();
-        store.archive_log_to(Some(Arc::new(archive)));
+        known = Known {
+            history,
+            catalogs: (catalog, catalog),
+            seen: last,
+            ..Known::default()
+        };
+        let archive = FolderSink::for_archive_on(Arc::clone(&machine.disk), &root.join("archive"));
+        store.archive_log_to(Some(Arc::new(archive.unwrap())));
         let layout = Layout::parse("(k,s),(n)").unwrap();
         let scratch = store
             .create_temporary_table(TableId(9), schema(true), &layout, Vec::new())
             .unwrap();
         // A backup may have been made in the middle of this life's beginning: none yet.
-        if let Some(backup) = pick(&backups(root.path()), &mut random) {
-            restored(root.path(), &backup, &known.history, &mut random);
+        if let Some(backup) = pick(&backups(machine, &root), &mut random) {
+            restored(machine, &root, &backup, &known.history, &mut random);
         }
         Life {
+            name,
             random,
-            root,
+            disk: Arc::clone(disk),
+            machine: machine.clone(),
             store,
             tables,
             passing: None,
             scratch,
             sessions: (0..SESSIONS).map(|_| Session::Idle).collect(),
-            known,
+            known: Rc::new(RefCell::new(known)),
             numbers,
-            is_broken: false,
-            crashed: None,
         }
+    }
+
+    /// Whether the disk has refused something: then what the tenant does may fail.
+    fn is_excused(&self) -> bool {
+        self.disk.has_failed(&self.name)
     }
 
     /// Somebody passes a place.
     fn passed(&mut self, name: &str) {
-        if self.crashed.is_none() {
-            self.come_between(Place::of(name));
+        let place = Place::of(name);
+        if place != Place::Locked && self.disk.crashed().is_none() {
+            for _ in 0..self.random.random_range(0..3) {
+                self.step(place);
+            }
         }
         if name == "checkpoint.cut" {
             // It waits for those that have committed.
             self.finish_all();
         }
-    }
-
-    fn come_between(&mut self, place: Place) {
-        if self.random.random_bool(0.02) {
-            return self.crash();
-        }
-        if place != Place::Locked {
-            for _ in 0..self.random.random_range(0..3) {
-                self.step(place);
-            }
-        }
-    }
-
-    /// What is in the files now is what the next life begins with.
-    fn crash(&mut self) {
-        let root = memory_folder();
-        copy_tree(self.root.path(), root.path());
-        self.crashed = Some((root, self.known.clone()));
     }
 
     fn finish_all(&mut self) {
@@ -323,11 +357,12 @@ impl Life {
         };
         match enqueued {
             Ok(committing) => {
-                self.known.open.insert(committing.place(), delta.clone());
+                let mut known = self.known.borrow_mut();
+                known.open.insert(committing.place(), delta.clone());
                 Session::Ending(committing, delta)
             }
             Err(error) => {
-                assert!(self.is_broken, "{error:?}");
+                assert!(self.is_excused(), "{error:?}");
                 Session::Idle
             }
         }
@@ -348,12 +383,20 @@ impl Life {
         match answer {
             Ok(ts) => {
                 assert_eq!(ts, place);
-                self.known.open.remove(&place);
-                self.known.history.insert(place, delta);
+                let mut known = self.known.borrow_mut();
+                known.open.remove(&place);
+                known.history.insert(place, delta);
             }
             Err(error) => {
                 let in_doubt = matches!(error, CommitError::InDoubt(_));
-                assert!(self.is_broken && in_doubt, "{error:?}");
+                assert!(self.is_excused() && in_doubt, "{error:?}");
+                // A log that was mended has given it up.
+                let is_lost = self.store.log_failure().is_none();
+                let mut known = self.known.borrow_mut();
+                match is_lost {
+                    true => drop(known.open.remove(&place)),
+                    false => drop(known.doubted.insert(place)),
+                }
             }
         }
     }
@@ -410,7 +453,7 @@ impl Life {
     }
 
     fn failed(&self, error: &StorageError) -> Session {
-        assert!(self.is_broken, "{error:?}");
+        assert!(self.is_excused(), "{error:?}");
         Session::Idle
     }
 
@@ -449,11 +492,11 @@ fn pick(paths: &[PathBuf], random: &mut StdRng) -> Option<PathBuf> {
 }
 
 /// Restores a backup, with the log up to some commit or without, and looks at it.
-fn restored(root: &Path, backup: &Path, history: &History, random: &mut StdRng) {
-    let folder = memory_folder();
-    let source = FolderSource::new(backup);
-    let info = verify(&source).unwrap();
-    let logs = [root.join("archive"), root.join("tenant/log")].map(|path| FolderSource::new(&path));
+fn restored(machine: &Machine, root: &Path, backup: &Path, history: &History, random: &mut StdRng) {
+    let source = |path: &Path| FolderSource::on(Arc::clone(&machine.disk), path);
+    let backup = source(backup);
+    let info = verify(&backup).unwrap();
+    let logs = [root.join("archive"), root.join("tenant/log")].map(|path| source(&path));
     let logs: Vec<&dyn BackupSource> = match random.random_bool(0.8) {
         true => logs.iter().map(|log| log as _).collect(),
         false => Vec::new(),
@@ -462,13 +505,13 @@ fn restored(root: &Path, backup: &Path, history: &History, random: &mut StdRng) 
     let until = (!logs.is_empty() && !later.is_empty() && random.random_bool(0.5))
         .then(|| Until::Commit(later[random.random_range(0..later.len())]));
     let what = Restore {
-        backup: &source,
+        backup: &backup,
         logs: &logs,
         until,
     };
-    let to = folder.path().join("restored");
-    let done = restore(&what, TenantId(2), &to).unwrap();
-    let (_store, recovered) = opened(2, &to);
+    let to = root.join("restored");
+    let done = restore_on(machine, &what, TenantId(2), &to).unwrap();
+    let (store, recovered) = opened(2, &to, machine);
     let expected = rows_at(history, done.at);
     for id in [KEYED, BAG] {
         let rows = recovered.tables.get(&TableId(id)).map(contents);
@@ -478,23 +521,26 @@ fn restored(root: &Path, backup: &Path, history: &History, random: &mut StdRng) 
             "restored {until:?} of table {id}"
         );
     }
+    drop((store, recovered));
+    machine.disk.remove_folder(&to).unwrap();
+    machine.disk.sync_folder(root).unwrap();
 }
 
 /// A step of somebody, with nobody in the middle of one.
 fn play(life: &Shared) {
     let (choice, store) = {
         let mut life = life.borrow_mut();
-        (life.random.random_range(0..30), Arc::clone(&life.store))
+        (life.random.random_range(0..32), Arc::clone(&life.store))
     };
     match choice {
         0..4 => {
             let done = store.checkpoint();
-            assert!(done.is_ok() || life.borrow().is_broken, "{done:?}");
+            assert!(done.is_ok() || life.borrow().is_excused(), "{done:?}");
         }
         4 => back_up(life, &store),
         5 => {
             let done = store.archive_log();
-            assert!(done.is_ok() || life.borrow().is_broken, "{done:?}");
+            assert!(done.is_ok() || life.borrow().is_excused(), "{done:?}");
         }
         6 => catalog(life, &store),
         7 => passing(life, &store),
@@ -507,6 +553,7 @@ fn play(life: &Shared) {
             }
         }
         9..16 => finish(life),
+        16..18 => mend(&mut life.borrow_mut()),
         _ => life.borrow_mut().step(Place::Led),
     }
 }
@@ -529,30 +576,43 @@ fn finish(life: &Shared) {
     life.sessions[at] = Session::Idle;
 }
 
+/// Brings a log back that has failed.
+fn mend(life: &mut Life) {
+    if life.store.log_failure().is_none() {
+        return;
+    }
+    // Everybody is told of the doubt before.
+    life.finish_all();
+    life.known.borrow_mut().may_be_mended = true;
+    if life.store.mend_log().is_ok() {
+        let mut known = life.known.borrow_mut();
+        let known = &mut *known;
+        for place in std::mem::take(&mut known.doubted) {
+            known.open.remove(&place);
+        }
+        known.may_be_mended = false;
+    }
+}
+
 fn back_up(life: &Shared, store: &TenantStore) {
-    let target = {
+    let (target, disk) = {
         let mut life = life.borrow_mut();
         life.numbers.backup += 1;
         let name = format!("backup {:04}", life.numbers.backup);
-        life.root.path().join(name)
+        (root(&life.name).join(name), Arc::clone(&life.machine.disk))
     };
-    let sink = FolderSink::for_backup(&target, None).unwrap();
-    let done = store.backup("shop", &sink);
-    drop(sink);
-    assert!(done.is_ok() || life.borrow().is_broken, "{done:?}");
+    let done = FolderSink::for_backup_on(disk, &target, None);
+    let done = done.and_then(|sink| store.backup("shop", &sink));
+    assert!(done.is_ok() || life.borrow().is_excused(), "{done:?}");
 }
 
 fn catalog(life: &Shared, store: &TenantStore) {
-    let number = {
-        let catalogs = &mut life.borrow_mut().known.catalogs;
-        catalogs.1 += 1;
-        catalogs.1
-    };
-    let done = store.commit_catalog(number.to_le_bytes().to_vec());
-    let mut life = life.borrow_mut();
-    match done {
-        Ok(_) => life.known.catalogs.0 = number,
-        Err(error) => assert!(life.is_broken, "{error:?}"),
+    let known = Rc::clone(&life.borrow().known);
+    known.borrow_mut().catalogs.1 += 1;
+    let number = known.borrow().catalogs.1;
+    match store.commit_catalog(number.to_le_bytes().to_vec()) {
+        Ok(_) => known.borrow_mut().catalogs.0 = number,
+        Err(error) => assert!(life.borrow().is_excused(), "{error:?}"),
     }
 }
 
@@ -574,51 +634,7 @@ fn passing(life: &Shared, store: &Arc<TenantStore>) {
     let mut life = life.borrow_mut();
     match done {
         Ok(table) => life.passing = table,
-        Err(error) => assert!(life.is_broken, "{error:?}"),
-    }
-}
-
-/// Plays a life to its end, and gives what the next one begins with.
-fn live(life: Life) -> (Rc<tempfile::TempDir>, Known, Numbers, StdRng) {
-    let shared = Rc::new(RefCell::new(life));
-    let visited = Rc::clone(&shared);
-    visit::set(Some(Box::new(move |place| {
-        // Who plays holds nothing while it calls the store, but for steps of sessions.
-        if let Ok(mut life) = visited.try_borrow_mut() {
-            life.passed(place);
-        }
-    })));
-    let steps = shared.borrow_mut().random.random_range(5..STEPS_MAX);
-    for _ in 0..steps {
-        if shared.borrow().crashed.is_none() {
-            play(&shared);
-        }
-    }
-    let breaks = shared.borrow_mut().random.random_bool(0.15);
-    if breaks && shared.borrow().crashed.is_none() {
-        let store = Arc::clone(&shared.borrow().store);
-        store.durable_side().log.fill_disk();
-        shared.borrow_mut().is_broken = true;
-        (0..10).for_each(|_| play(&shared));
-    }
-    visit::set(None);
-    let life = Rc::into_inner(shared).unwrap().into_inner();
-    end(life)
-}
-
-fn end(mut life: Life) -> (Rc<tempfile::TempDir>, Known, Numbers, StdRng) {
-    life.finish_all();
-    let Life {
-        random,
-        root,
-        known,
-        numbers,
-        crashed,
-        ..
-    } = life;
-    match crashed {
-        Some((root, known)) => (Rc::new(root), known, numbers, random),
-        None => (root, known, numbers, random),
+        Err(error) => assert!(life.is_excused(), "{error:?}"),
     }
 }
 
@@ -636,30 +652,26 @@ impl Drop for Seed {
     }
 }
 
+/// Plays a seed, and gives how many commits the tenants have at the end.
+fn play_seed(seed: u64) -> usize {
+    let _seed = Seed(seed);
+    let mut world = World::new(seed);
+    for _ in 0..LIVES {
+        world.live();
+    }
+    let last = world.begin();
+    let commits = |life: &Shared| life.borrow().known.borrow().history.len();
+    last.iter().map(commits).sum()
+}
+
 #[test]
 fn whatever_comes_between_every_folder_opens_with_what_was_acknowledged() {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse().unwrap());
     let first: u64 = number("AEROSTAT_SIMULATION_SEED").unwrap_or(104);
-    let rounds = number("AEROSTAT_SIMULATION_ROUNDS").unwrap_or(16);
-    let mut commits = 0;
-    for seed in first..first + rounds {
-        let _seed = Seed(seed);
-        let random = StdRng::seed_from_u64(seed);
-        let numbers = Numbers {
-            key: 0,
-            txn: 0,
-            table: BAG,
-            backup: 0,
-        };
-        let root = Rc::new(memory_folder());
-        let mut next = (root, Known::default(), numbers, random);
-        for _ in 0..LIVES {
-            let (root, known, numbers, random) = next;
-            next = live(Life::begin(root, known, numbers, random));
-        }
-        let (root, known, numbers, random) = next;
-        let last = Life::begin(root, known, numbers, random);
-        commits += last.known.history.len() as u64;
-    }
-    assert!(commits > 3 * rounds, "{commits} commits in {rounds} rounds");
+    let rounds = number("AEROSTAT_SIMULATION_ROUNDS").unwrap_or(10);
+    let commits: usize = (first..first + rounds).map(play_seed).sum();
+    assert!(
+        commits as u64 > 3 * rounds,
+        "{commits} commits in {rounds} rounds"
+    );
 }

@@ -42,7 +42,7 @@ pub use crate::files::archive::{
 };
 pub use document::BackupInfo;
 pub use places::{Folders, Places};
-
+#[cfg(test)]
 pub(crate) use restore::restore_on;
 pub use restore::{Restore, Restored, Until, restore};
 

@@ -95,8 +95,8 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// Goes on in a file behind so many bytes, and cuts off the rest; a file without a header is
-    /// begun anew.
+    /// Goes on in a file behind so many bytes, `synced` of which are on disk, and cuts off the rest; a
+    /// file without a header is begun anew.
     ///
     /// # Errors
     /// As the disk has them.
@@ -105,9 +105,13 @@ impl Files {
         folder: &Path,
         head: FileHead,
         bytes: usize,
+        synced: usize,
     ) -> io::Result<Files> {
         let writer = if bytes >= FILE_HEAD_BYTES {
-            Writer::open(&*disk, &folder.join(file_name(head.number)), bytes)?
+            {
+                let path = folder.join(file_name(head.number));
+                Writer::open(&*disk, &path, bytes, synced)?
+            }
         } else {
             Writer::create(&*disk, folder, head)?
         };

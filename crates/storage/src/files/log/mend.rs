@@ -34,12 +34,9 @@ use super::{
     read::file_name,
     record::{self, FILE_HEAD_BYTES, FileHead, Head, Kind},
     sleep,
-    writer::Writer,
+    writer::{Writer, read_exactly},
 };
-use crate::files::{
-    disk::{Disk, DiskFile, Opened},
-    origin::Origin,
-};
+use crate::files::{disk::DiskFile, origin::Origin};
 
 /// A log that has so many bytes free beyond its own file can go on: as many as a checkpoint
 /// and the next files want at least.
@@ -91,7 +88,7 @@ impl Files {
         if free < secured as u64 + BYTES_FREE_MIN {
             return Err(io::ErrorKind::StorageFull.into());
         }
-        let mut bytes = read_start(&*self.disk, &path, secured)?;
+        let mut bytes = read_exactly(&*self.disk, &path, 0..secured)?;
         check(&bytes, origin, doubt)?;
         put_empty(doubt, &mut bytes);
         // The beginning of the next file, if that is what failed: behind it this one would
@@ -160,20 +157,6 @@ fn put_empty(doubt: Doubt, bytes: &mut Vec<u8>) {
         };
         record::put(&head, 0, &[], bytes);
     }
-}
-
-/// So many bytes from a file's beginning.
-fn read_start(disk: &dyn Disk, path: &Path, count: usize) -> io::Result<Vec<u8>> {
-    let file = disk.open(path, Opened::Read)?;
-    let mut bytes = vec![0; count];
-    let mut read = 0;
-    while read < count {
-        match file.read_at(&mut bytes[read..], read as u64)? {
-            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-            more => read += more,
-        }
-    }
-    Ok(bytes)
 }
 
 /// A name that no file of the log has.

@@ -126,6 +126,13 @@ impl LogFile {
         self.bytes.get(FILE_HEAD_BYTES..end).unwrap_or_default()
     }
 
+    /// Bytes from the beginning that are known to have been on disk: behind them the system may have
+    /// what the disk refused to a process before this one.
+    pub(crate) fn synced(&self) -> usize {
+        let marks = self.records().map(|(_, record)| record.synced as usize);
+        marks.max().unwrap_or(0).min(self.end)
+    }
+
     /// Bytes behind the end, without the room that was made for more.
     pub(crate) fn torn_bytes(&self) -> u64 {
         let behind = &self.bytes[self.end..];

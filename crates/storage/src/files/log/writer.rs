@@ -14,7 +14,7 @@
 //!   file that is complete ends with its last record: its room is cut off, durably, before
 //!   the next file is begun. So is that of a log that is closed.
 
-use std::{io, path::Path};
+use std::{io, ops::Range, path::Path};
 
 use super::{
     FILE_BYTES_MAX,
@@ -52,10 +52,39 @@ pub(super) struct Writer {
     buffer: Vec<u8>,
 }
 
+/// These bytes of a file.
+pub(super) fn read_exactly(
+    disk: &dyn Disk,
+    path: &Path,
+    range: Range<usize>,
+) -> io::Result<Vec<u8>> {
+    let file = disk.open(path, Opened::Read)?;
+    let mut bytes = vec![0; range.len()];
+    let mut read = 0;
+    while read < bytes.len() {
+        match file.read_at(&mut bytes[read..], (range.start + read) as u64)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            more => read += more,
+        }
+    }
+    Ok(bytes)
+}
+
 impl Writer {
     /// Goes on in a file behind so many bytes. The rest is cut off.
-    pub(super) fn open(disk: &dyn Disk, path: &Path, bytes: usize) -> io::Result<Writer> {
+    ///
+    /// What is behind the `synced` ones is written again. A process before may have ended because the
+    /// disk refused to sync it: then the system has it and takes it for written, no later sync
+    /// writes it, and it is gone when the power fails.
+    pub(super) fn open(
+        disk: &dyn Disk,
+        path: &Path,
+        bytes: usize,
+        synced: usize,
+    ) -> io::Result<Writer> {
+        let again = read_exactly(disk, path, synced..bytes)?;
         let file = disk.open(path, Opened::Write)?;
+        file.write_all_at(&again, synced as u64)?;
         file.set_len(bytes as u64)?;
         file.sync_all()?;
         Ok(Writer::of(file, bytes))
@@ -125,7 +154,9 @@ impl Writer {
 
     /// Makes what was written durable.
     pub(super) fn sync(&mut self) -> io::Result<()> {
-        self.file.sync_data()?;
+        if !fault::is_planted("log.skipped_sync") {
+            self.file.sync_data()?;
+        }
         fault::pass("log.after_sync");
         self.synced = self.bytes;
         Ok(())
