@@ -279,8 +279,8 @@ mod tests {
                 "UPDATE a SET y = (SELECT \"-\".b.y AS \"y\" FROM c WHERE c.y = \"-\".a.y) FROM b",
             ),
             (
-                "INSERT INTO a SELECT 1 ON CONFLICT (x) DO UPDATE SET y = (SELECT max(b.a) FROM b WHERE b.x = a.x)",
-                "INSERT INTO a SELECT 1 ON CONFLICT(x) DO UPDATE SET y = (SELECT max(b.a) FROM b WHERE b.x = \"-\".a.x)",
+                "INSERT INTO a VALUES (1) ON CONFLICT (x) DO UPDATE SET y = (SELECT max(b.a) FROM b WHERE b.x = a.x)",
+                "INSERT INTO a VALUES (1) ON CONFLICT(x) DO UPDATE SET y = (SELECT max(b.a) FROM b WHERE b.x = \"-\".a.x)",
             ),
         ] {
             let mut statements = Parser::parse_sql(&PostgreSqlDialect {}, sql).unwrap();
