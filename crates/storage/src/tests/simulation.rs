@@ -31,7 +31,7 @@ use std::{
 };
 
 use aerostat_txn::{Block, CommitError, Committing, Isolation, Transaction};
-use aerostat_types::CommitTs;
+use aerostat_types::{CommitTs, IndexKind, TableIndex};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 
 use self::{
@@ -214,6 +214,39 @@ fn contents(table: &Arc<Table>) -> Rows {
     rows
 }
 
+/// With an index on the numbers.
+fn indexed(table: Arc<Table>) -> Arc<Table> {
+    let index = TableIndex {
+        name: format!("numbers of {}", table.id()),
+        kind: IndexKind::Hash,
+        columns: vec![1],
+        unique: false,
+        nulls_not_distinct: false,
+    };
+    let txn = table.store().txns().begin();
+    table.create_index(&txn, index).unwrap();
+    table
+}
+
+/// Whether keys and indexes lead to the rows that there are.
+fn look_up(table: &Arc<Table>, rows: &Rows, random: &mut StdRng) {
+    let view = table.view(table.store().txns().snapshot());
+    let found = |attribute, value: i64| -> Vec<i32> {
+        let equal = compare(attribute, CompareOp::Eq, value.into());
+        scan(&view, vec![equal]).into_keys().collect()
+    };
+    for _ in 0..rows.len().min(4) {
+        let at = random.random_range(0..rows.len());
+        let (key, (number, _)) = rows.iter().nth(at).unwrap();
+        assert_eq!(found(0, i64::from(*key)), [*key]);
+        let same = rows.iter().filter(|(_, row)| row.0 == *number);
+        let same: Vec<i32> = same.map(|(key, _)| *key).collect();
+        assert_eq!(found(1, *number), same, "rows with number {number}");
+    }
+    let newest = rows.values().map(|row| row.0).max().unwrap_or_default();
+    assert!(found(1, newest + 1).is_empty());
+}
+
 /// Backups that are complete.
 fn backups(machine: &Machine, root: &Path) -> Vec<PathBuf> {
     let is_whole = |path: &PathBuf| {
@@ -251,7 +284,7 @@ impl Life {
         let keep: BTreeSet<TableId> = [KEYED, BAG].map(TableId).into();
         let tables = [KEYED, BAG].map(|id| match recovered.tables.get(&TableId(id)) {
             Some(table) => Arc::clone(table),
-            None => create(&store, id, id == KEYED),
+            None => indexed(create(&store, id, id == KEYED)),
         });
         store.retain_tables(&keep).unwrap();
         let (with, without) = (known.with_open(last), known.without_doubted(last));
@@ -260,6 +293,7 @@ impl Life {
         let expected = rows_at(&history, last);
         for table in &tables {
             assert_eq!(contents(table), expected, "table {}", table.id());
+            look_up(table, &expected, &mut random);
         }
         known = Known {
             history,

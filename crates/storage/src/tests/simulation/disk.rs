@@ -90,9 +90,11 @@ impl Change {
     fn apply(&self, bytes: &mut Vec<u8>) {
         match self {
             Change::Write(at, written) => {
-                let end = at + written.len();
-                bytes.resize(bytes.len().max(end), 0);
-                bytes[*at..end].copy_from_slice(written);
+                bytes.resize(bytes.len().max(*at), 0);
+                let over = written.len().min(bytes.len() - at);
+                let (inside, behind) = written.split_at(over);
+                bytes[*at..at + over].copy_from_slice(inside);
+                bytes.extend_from_slice(behind);
             }
             Change::Cut(length) => bytes.resize(*length, 0),
         }
