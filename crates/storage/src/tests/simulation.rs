@@ -61,6 +61,9 @@ const CHUNK_BYTES: usize = 520 << 10;
 /// What the write of a chunk, to each of three tables, takes of the log's queue at most.
 const CHUNKED_BYTES: usize = 3 * (CHUNK_BYTES + (64 << 10));
 
+/// What a transaction may have kept to itself before.
+const KEPT_BYTES: usize = CHUNK_BYTES + (64 << 10);
+
 /// A few chunks, so that files also end because they are full.
 const FILE_BYTES: usize = 2 << 20;
 
@@ -438,8 +441,12 @@ impl Life {
     /// Writes some rows and ends some of the session's own.
     fn written(&mut self, work: Work, mut delta: Delta, at: usize) -> Session {
         // Who has no room in the queue waits for whoever writes the log, and that may be us.
-        let may_chunk = self.store.durable_side().log.room() >= CHUNKED_BYTES;
-        let is_chunk = may_chunk && self.random.random_bool(0.25);
+        let room = self.store.durable_side().log.room();
+        let Some(room) = room.checked_sub(KEPT_BYTES) else {
+            return Session::Open(work, delta);
+        };
+        let is_chunk = room >= CHUNKED_BYTES && self.random.random_bool(0.25);
+        let room = room - if is_chunk { CHUNKED_BYTES } else { 0 };
         let count = if is_chunk {
             1
         } else {
@@ -454,7 +461,9 @@ impl Life {
                 (key, self.numbers.txn, Some("x".repeat(bytes)))
             })
             .collect();
-        let ends = self.random.random_bool(0.3).then_some(at as i32);
+        // Three rows of a table without a key, which redo has whole.
+        let may_end = room >= CHUNKED_BYTES;
+        let ends = (may_end && self.random.random_bool(0.3)).then_some(at as i32);
         let is_undone = self.random.random_bool(0.2);
         let write = |txn: &Transaction| self.write(txn, &rows, ends, &delta);
         let ended = match &work {
