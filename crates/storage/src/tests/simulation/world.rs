@@ -124,6 +124,8 @@ impl World {
         }
         visit::set(None);
         disk::set_witness(None);
+        // Nobody would note what is known.
+        self.disk.crash_in(None);
         self.disk.fail_at(0.0);
         let lives = Rc::into_inner(lives).unwrap();
         for life in lives {
