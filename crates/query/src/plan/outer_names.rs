@@ -4,7 +4,8 @@
 //! department.id)`: no relation of the inner query is called `department`, so DataFusion looks for a part
 //! `id` of its column `department`, and not in the outer query. A name of three parts cannot begin with
 //! that column: a relation of an outer query is called with the schema that it is written with, or with
-//! one that has no name, which is compared with nothing. An output that is such a column has its name.
+//! one that has no name, which is compared with nothing. An output of a query
+//! in FROM that is such a column has its name.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -205,7 +206,10 @@ impl VisitorMut for Scopes {
             relations,
             sees_parent,
         });
-        self.name_outer(&mut query.body);
+        // ORDER BY would take such a name for a column of this query's own.
+        if !sees_parent && query.order_by.is_none() {
+            self.name_outer(&mut query.body);
+        }
         let named = query.with.iter().flat_map(|with| &with.cte_tables);
         self.apart
             .extend(named.map(|named| std::ptr::from_ref(&*named.query)));
@@ -256,15 +260,19 @@ mod tests {
             ),
             (
                 "SELECT 1 FROM s.a AS A, LATERAL (SELECT A.x, c.y FROM b) AS c WHERE c.x > 0",
-                "SELECT 1 FROM s.a AS A, LATERAL (SELECT \"-\".A.x AS \"x\", \"-\".c.y AS \"y\" FROM b) AS c WHERE c.x > 0",
+                "SELECT 1 FROM s.a AS A, LATERAL (SELECT \"-\".A.x, \"-\".c.y FROM b) AS c WHERE c.x > 0",
             ),
             (
                 "SELECT 1 FROM s.a WHERE x = (SELECT (SELECT a.x + b.y FROM a AS c) FROM b)",
                 "SELECT 1 FROM s.a WHERE x = (SELECT (SELECT s.a.x + \"-\".b.y FROM a AS c) FROM b)",
             ),
             (
+                "SELECT (SELECT s.x FROM (SELECT a.x FROM b) AS s) FROM a",
+                "SELECT (SELECT s.x FROM (SELECT \"-\".a.x AS \"x\" FROM b) AS s) FROM a",
+            ),
+            (
                 "SELECT 1 FROM a, (SELECT a.x FROM b) AS s WHERE EXISTS (WITH w AS (SELECT a.x + c.y FROM b) SELECT a.x FROM c)",
-                "SELECT 1 FROM a, (SELECT a.x FROM b) AS s WHERE EXISTS (WITH w AS (SELECT \"-\".a.x + c.y FROM b) SELECT \"-\".a.x AS \"x\" FROM c)",
+                "SELECT 1 FROM a, (SELECT a.x FROM b) AS s WHERE EXISTS (WITH w AS (SELECT \"-\".a.x + c.y FROM b) SELECT \"-\".a.x FROM c)",
             ),
             (
                 "SELECT 1 FROM a WHERE EXISTS (SELECT a.x FROM b JOIN (c CROSS JOIN a) ON true)",
@@ -276,7 +284,7 @@ mod tests {
             ),
             (
                 "UPDATE a SET y = (SELECT b.y FROM c WHERE c.y = a.y) FROM b",
-                "UPDATE a SET y = (SELECT \"-\".b.y AS \"y\" FROM c WHERE c.y = \"-\".a.y) FROM b",
+                "UPDATE a SET y = (SELECT \"-\".b.y FROM c WHERE c.y = \"-\".a.y) FROM b",
             ),
             (
                 "INSERT INTO a VALUES (1) ON CONFLICT (x) DO UPDATE SET y = (SELECT max(b.a) FROM b WHERE b.x = a.x)",
