@@ -23,8 +23,10 @@ use datafusion::sql::sqlparser::ast::{
 
 /// Rewrites the subqueries of a statement as the module says; nothing may be made of its names later.
 pub(crate) fn rewrite(statement: &mut Statement) {
+    let mut relations = Relations::default();
+    relations.add_change(statement);
     let outermost = Scope {
-        relations: Relations::of_change(statement),
+        relations,
         sees_parent: false,
     };
     let mut scopes = Scopes {
@@ -54,13 +56,13 @@ struct Scope {
 struct Relations(HashMap<String, Ident>);
 
 impl Relations {
-    /// Those of UPDATE, DELETE, MERGE and INSERT.
-    fn of_change(statement: &Statement) -> Self {
-        struct Changed {
-            relations: Relations,
+    /// Adds those of UPDATE, DELETE, MERGE and INSERT.
+    fn add_change(&mut self, statement: &Statement) {
+        struct Changed<'a> {
+            relations: &'a mut Relations,
             queries: usize,
         }
-        impl Visitor for Changed {
+        impl Visitor for Changed<'_> {
             type Break = ();
 
             fn pre_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
@@ -80,10 +82,10 @@ impl Relations {
                 ControlFlow::Continue(())
             }
         }
-        let mut changed = Changed {
-            relations: Relations::default(),
-            queries: 0,
-        };
+        // Its scopes are those of its queries.
+        if matches!(statement, Statement::Query(_)) {
+            return;
+        }
         if let Statement::Insert(Insert {
             table: TableObject::TableName(name),
             table_alias,
@@ -91,14 +93,17 @@ impl Relations {
         }) = statement
         {
             let alias = table_alias.as_ref().map(|alias| &alias.alias);
-            changed.relations.add_named(name, alias);
+            self.add_named(name, alias);
         }
+        let mut changed = Changed {
+            relations: self,
+            queries: 0,
+        };
         // It never breaks.
         let _ = walk::look(statement, &mut changed);
-        changed.relations
     }
 
-    /// Adds those of all branches of a query.
+    /// Adds those of all branches of a query, or of a change behind WITH.
     fn add_body(&mut self, body: &SetExpr) {
         match body {
             SetExpr::Select(select) => select.from.iter().for_each(|table| self.add_joined(table)),
@@ -106,6 +111,10 @@ impl Relations {
                 self.add_body(left);
                 self.add_body(right);
             }
+            SetExpr::Insert(change)
+            | SetExpr::Update(change)
+            | SetExpr::Delete(change)
+            | SetExpr::Merge(change) => self.add_change(change),
             _ => {}
         }
     }
@@ -281,6 +290,10 @@ mod tests {
             (
                 "DELETE FROM a USING b WHERE a.x = b.x AND NOT EXISTS (SELECT 1 FROM c WHERE c.a = a.x OR b.y)",
                 "DELETE FROM a USING b WHERE a.x = b.x AND NOT EXISTS (SELECT 1 FROM c WHERE c.a = \"-\".a.x OR \"-\".b.y)",
+            ),
+            (
+                "WITH w AS (SELECT 1) INSERT INTO a VALUES (1) ON CONFLICT (x) DO UPDATE SET y = (SELECT max(b.a) FROM b WHERE b.x = a.x)",
+                "WITH w AS (SELECT 1) INSERT INTO a VALUES (1) ON CONFLICT(x) DO UPDATE SET y = (SELECT max(b.a) FROM b WHERE b.x = \"-\".a.x)",
             ),
             (
                 "UPDATE a SET y = (SELECT b.y FROM c WHERE c.y = a.y) FROM b",

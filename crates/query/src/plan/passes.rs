@@ -59,7 +59,7 @@ impl StatementContext {
         forms::rewrite_forms(statement).map_err(external)?;
         target::unqualify_target(self, statement);
         self.rewrite_names(statement).map_err(external)?;
-        if let Some(query) = query_of(statement) {
+        if let Some(query) = as_query(statement) {
             names::name_outputs(query);
             locking::rewrite_query(self, query, parameters)?;
         } else {
@@ -92,7 +92,7 @@ pub(crate) fn rewrite_expression<N: Visit + VisitMut>(expression: &mut N) -> Res
 }
 
 /// The query that a statement is; none for a change behind WITH.
-fn query_of(statement: &mut Statement) -> Option<&mut Query> {
+fn as_query(statement: &mut Statement) -> Option<&mut Query> {
     match statement {
         Statement::Query(query) => match &*query.body {
             SetExpr::Insert(_) | SetExpr::Update(_) | SetExpr::Delete(_) | SetExpr::Merge(_) => {
