@@ -46,6 +46,13 @@ def order_of_evaluation(text, difference):
     return any(code in ("22", "21") for code in codes) and all(code in ("22", "21", "23") for code in codes) and says(text, CONDITIONAL)
 
 
+@explained("An operand that cannot change the result is not computed")
+def operand_not_computed(text, difference):
+    """Whether it is NULL is known, and so is how many of its values are not."""
+    taken = difference.kind == "error" and difference.got.code is None
+    return taken and bool(failed(difference.wanted, "22")) and says(text, r"IS (NOT )?NULL|IS (NOT )?DISTINCT|\bcount\(")
+
+
 @explained("Expressions that cannot be planned yet")
 def refused_subquery(text, difference):
     return failed(difference.got, "0A000", "correlated subquery over rows|subquery that refers to column|an aggregate of an outer query|undecorrelated|expression OuterReferenceColumn")
