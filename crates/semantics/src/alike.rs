@@ -14,6 +14,8 @@
 //! | `simplify_expressions`, `push_down_filter` | keep one of two conditions that look equal |
 //! | `eliminate_duplicated_expr` | keeps one of two keys that look equal |
 //! | `single_distinct_aggregation_to_group_by` | takes the arguments of two DISTINCTs for one |
+//!
+//! `coalesce` is written out as CASE all the same, since nothing computes it as it is.
 
 use std::{
     collections::{HashMap, HashSet, hash_map::Entry},
@@ -24,10 +26,14 @@ use std::{
 use datafusion::{
     common::{
         Result, ScalarValue,
-        tree_node::{TreeNode, TreeNodeRecursion},
+        tree_node::{Transformed, TreeNode, TreeNodeRecursion},
     },
-    logical_expr::{Expr, LogicalPlan, Window},
-    optimizer::OptimizerRule,
+    logical_expr::{
+        Expr, LogicalPlan, Window,
+        expr_rewriter::NamePreserver,
+        simplify::{ExprSimplifyResult, SimplifyContext},
+    },
+    optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule},
 };
 
 use crate::repeated::stop_if;
@@ -45,7 +51,7 @@ pub(crate) fn apart(
                 |plan| Ok(has_a_window_twice(plan)? || mixes_up(plan)?),
             )
         }
-        "simplify_expressions" => totals::unless(rule, |plan| look_alike(&[plan])),
+        "simplify_expressions" => Arc::new(Simplify(rule)),
         // It makes one of two filters, and puts them into joins and scans.
         "push_down_filter" => totals::unless(rule, |plan| {
             let LogicalPlan::Filter(filter) = plan else {
@@ -60,6 +66,50 @@ pub(crate) fn apart(
             })
         }
         _ => rule,
+    }
+}
+
+/// `simplify_expressions` where nothing looks alike, and what of it every plan needs where something does.
+#[derive(Debug)]
+struct Simplify(Arc<dyn OptimizerRule + Send + Sync>);
+
+impl OptimizerRule for Simplify {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn apply_order(&self) -> Option<ApplyOrder> {
+        self.0.apply_order()
+    }
+
+    fn rewrite(
+        &self,
+        plan: LogicalPlan,
+        config: &dyn OptimizerConfig,
+    ) -> Result<Transformed<LogicalPlan>> {
+        if !look_alike(&[&plan])? {
+            return self.0.rewrite(plan, config);
+        }
+        let names = NamePreserver::new(&plan);
+        plan.map_expressions(|expr| {
+            let name = names.save(&expr);
+            let written = expr.transform_up(coalesce_written_out)?;
+            Ok(written.update_data(|expr| name.restore(expr)))
+        })
+    }
+}
+
+/// A call of `coalesce` as CASE.
+fn coalesce_written_out(expr: Expr) -> Result<Transformed<Expr>> {
+    match expr {
+        Expr::ScalarFunction(call) if call.name() == "coalesce" => {
+            let written = call.func.simplify(call.args, &SimplifyContext::default())?;
+            Ok(match written {
+                ExprSimplifyResult::Simplified(expr) => Transformed::yes(expr),
+                ExprSimplifyResult::Original(args) => Transformed::no(call.func.call(args)),
+            })
+        }
+        other => Ok(Transformed::no(other)),
     }
 }
 
@@ -246,6 +296,20 @@ mod tests {
         ))
         .await;
         assert!(plan.contains("__common_expr"), "{plan}");
+    }
+
+    #[tokio::test]
+    async fn coalesce_is_written_out_beside_them() {
+        let (local, zoned) = (
+            "'2024-02-29 12:00'::timestamp",
+            "'2024-02-29 12:00+00'::timestamptz",
+        );
+        let plan = optimized(&format!(
+            "SELECT coalesce(i, 1) AS c, coalesce(i, coalesce(i, 2)) AS d, CASE WHEN i > 3 THEN {local} END AS a, \
+             CASE WHEN i > 3 THEN {zoned} END AS b FROM t"
+        ))
+        .await;
+        assert!(!plan.contains("coalesce("), "{plan}");
     }
 
     #[tokio::test]

@@ -1,13 +1,17 @@
 //! `coalesce`, `greatest`, `least` and `nullif`: DataFusion's, which wants to know a common type
 //! before a string literal among the arguments has one. Which of arrays is the greatest, by PostgreSQL's
 //! order of their items, is told by their sort keys.
+//!
+//! DataFusion writes `coalesce(a, b)` as `CASE WHEN a IS NOT NULL THEN a ELSE b END`, which computes `a`
+//! twice. A volatile `a` is computed once instead ([`first_given`]), and the others with it.
 
 use std::sync::Arc;
 
+use aerostat_types::{ErrorKind, SqlError};
 use arrow::array::{Array, ArrayRef};
 use arrow::compute::interleave;
 use arrow::datatypes::{DataType, FieldRef};
-use datafusion::common::Result;
+use datafusion::common::{DataFusionError, Result};
 use datafusion::execution::FunctionRegistry;
 use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
 use datafusion::logical_expr::type_coercion::binary::comparison_coercion;
@@ -17,6 +21,7 @@ use datafusion::logical_expr::{
 };
 
 use super::array_order;
+use crate::external;
 use crate::growth::{Growth, for_each_row, size_of_argument};
 
 /// Puts them over DataFusion's.
@@ -33,7 +38,7 @@ pub(super) fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
     Ok(())
 }
 
-#[derive(Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Choice {
     inner: Arc<ScalarUDF>,
     signature: Signature,
@@ -123,8 +128,27 @@ impl ScalarUDFImpl for Choice {
             .collect())
     }
 
-    fn simplify(&self, args: Vec<Expr>, context: &SimplifyContext) -> Result<ExprSimplifyResult> {
-        self.inner.simplify(args, context)
+    fn simplify(
+        &self,
+        mut args: Vec<Expr>,
+        context: &SimplifyContext,
+    ) -> Result<ExprSimplifyResult> {
+        let tested = &args[..args.len().saturating_sub(1)];
+        let volatile = tested.iter().position(Expr::is_volatile);
+        match volatile {
+            Some(at) if self.name() == "coalesce" => {
+                if args[at + 1..].iter().any(Expr::is_volatile) {
+                    return Err(several_volatile());
+                }
+                if at == 0 {
+                    return Ok(ExprSimplifyResult::Original(args));
+                }
+                let others = args.split_off(at);
+                args.push(ScalarUDF::from(self.clone()).call(others));
+                self.inner.simplify(args, context)
+            }
+            _ => self.inner.simplify(args, context),
+        }
     }
 
     fn short_circuits(&self) -> bool {
@@ -144,9 +168,47 @@ impl ScalarUDFImpl for Choice {
             "greatest" | "least" if args.args.iter().any(is_list) => {
                 extreme_list(&args, self.name() == "greatest")
             }
+            "coalesce" => first_given(&args),
             _ => self.inner.invoke_with_args(args),
         }
     }
+}
+
+fn several_volatile() -> DataFusionError {
+    external(
+        SqlError::new(
+            ErrorKind::FeatureNotSupported,
+            "COALESCE of several volatile expressions is not supported",
+        )
+        .with_hint("Compute all but the last in a subquery in FROM."),
+    )
+}
+
+/// The first value of each row that is not NULL, where the first argument is volatile.
+fn first_given(args: &ScalarFunctionArgs) -> Result<ColumnarValue> {
+    let mut growth = Growth::new();
+    let rows = args.number_rows;
+    let columns = args.args.iter();
+    let columns = columns.map(|argument| {
+        let column = for_each_row(argument, rows, &mut growth)?;
+        match column.data_type() == args.return_field.data_type() {
+            true => Ok(column),
+            false => Ok(arrow::compute::cast(
+                &column,
+                args.return_field.data_type(),
+            )?),
+        }
+    });
+    let columns = columns.collect::<Result<Vec<ArrayRef>>>()?;
+    let picked = (0..rows).map(|row| {
+        let given = columns.iter().position(|column| column.is_valid(row));
+        (given.unwrap_or(0), row)
+    });
+    let picked: Vec<(usize, usize)> = picked.collect();
+    let sources: Vec<&dyn Array> = columns.iter().map(AsRef::as_ref).collect();
+    let given = sources.iter().map(|array| size_of_argument(*array));
+    growth.make(given.sum::<usize>())?;
+    growth.finish(interleave(&sources, &picked)?, false)
 }
 
 /// The greatest or the least array of each row; of several that are equal the first. NULLs do not
