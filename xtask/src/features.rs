@@ -23,8 +23,8 @@ const PARTS: &[(&str, &[&str])] = &[
         &["--package=aerostat-server", "--edges=normal,build,dev"],
     ),
     (
-        "tests of query",
-        &["--package=aerostat-query", "--edges=normal,build,dev"],
+        "tests of engine",
+        &["--package=aerostat-engine", "--edges=normal,build,dev"],
     ),
 ];
 

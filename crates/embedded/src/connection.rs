@@ -2,13 +2,10 @@
 
 use std::{fmt, sync::Arc};
 
-use aerostat_query::{
-    CancelHandle, Session,
-    api::{
-        self, ColumnDescription, Group, Notice, Outcome, RowStream, RowsTag, TransactionStatus,
-        Value, Zone,
-    },
+use aerostat_api::{
+    ColumnDescription, Group, Notice, Outcome, RowStream, RowsTag, TransactionStatus, Value, Zone,
 };
+use aerostat_engine::{CancelHandle, Session};
 use aerostat_types::{ErrorKind, SqlError};
 use arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use futures::StreamExt;
@@ -343,13 +340,13 @@ impl fmt::Debug for Rows<'_> {
 /// COPY FROM under way. Dropping it copies nothing.
 pub struct CopyIn<'c> {
     /// Until it is finished.
-    copy: Option<api::CopyIn>,
+    copy: Option<aerostat_api::CopyIn>,
     connection: &'c mut Connection,
 }
 
 impl CopyIn<'_> {
     /// The columns that a batch has, in order; each as [`aerostat_types::SqlType::arrow`] says.
-    pub fn columns(&self) -> &[api::CopyColumn] {
+    pub fn columns(&self) -> &[aerostat_api::CopyColumn] {
         self.copy.as_ref().map_or(&[], |copy| &copy.columns)
     }
 
@@ -402,7 +399,10 @@ fn failed_before() -> SqlError {
 }
 
 /// The rows as their columns keep them.
-fn fitted(columns: &[api::CopyColumn], batch: &RecordBatch) -> Result<RecordBatch, SqlError> {
+fn fitted(
+    columns: &[aerostat_api::CopyColumn],
+    batch: &RecordBatch,
+) -> Result<RecordBatch, SqlError> {
     let mismatch = |message| SqlError::new(ErrorKind::DatatypeMismatch, message);
     if batch.num_columns() != columns.len() {
         return Err(mismatch(format!(

@@ -14,9 +14,9 @@ use std::{
 
 use aerostat_calibrate::CalibrateError;
 use aerostat_catalog::admin::{BOOTSTRAP, NodeError};
+use aerostat_engine::{Engine, EngineOptions, UpkeepOptions};
 use aerostat_memory::Governor;
 use aerostat_objects::ObjectPlaces;
-use aerostat_query::{Engine, EngineOptions, UpkeepOptions};
 use aerostat_storage::MetaError;
 use aerostat_types::{ByteSize, ErrorKind, SqlError};
 use tempfile::TempDir;

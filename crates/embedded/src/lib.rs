@@ -32,17 +32,17 @@ mod threads;
 mod values;
 mod wait;
 
+pub use aerostat_api::{
+    ColumnDescription, Notice, NoticeSeverity, ParameterType, TransactionStatus, Value, Zone,
+};
 pub use aerostat_catalog::admin::{DatabaseState, Examined, Verdict};
+pub use aerostat_engine::{
+    CancelHandle, DiskQuantity, Engine, NoObserver, Observer, SERVER_VERSION, SpillLimits,
+    StatementRecord,
+};
 pub use aerostat_memory::{
     Counted, heap_bytes, leave_purging_to_others, machine_memory_bytes, release_heap_if_asked,
     resident_bytes,
-};
-pub use aerostat_query::{
-    CancelHandle, DiskQuantity, Engine, NoObserver, Observer, SERVER_VERSION, SpillLimits,
-    StatementRecord,
-    api::{
-        ColumnDescription, Notice, NoticeSeverity, ParameterType, TransactionStatus, Value, Zone,
-    },
 };
 pub use aerostat_types::{ByteSize, ErrorKind, SqlError, SqlType};
 pub use arrow;

@@ -2,8 +2,8 @@
 
 use std::{path::PathBuf, sync::Arc, thread};
 
+use aerostat_engine::{NoObserver, Observer, SpillLimits};
 use aerostat_memory::machine_memory_bytes;
-use aerostat_query::{NoObserver, Observer, SpillLimits};
 use aerostat_types::ByteSize;
 
 use crate::Pinning;

@@ -1,6 +1,6 @@
 //! Values of Rust as parameters of statements.
 
-use aerostat_query::api::{ParameterType, Value, Zone};
+use aerostat_api::{ParameterType, Value, Zone};
 use aerostat_types::{ErrorKind, SqlError, SqlType, text};
 
 use crate::values;

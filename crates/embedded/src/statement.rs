@@ -2,10 +2,8 @@
 
 use std::sync::Arc;
 
-use aerostat_query::{
-    Prepared,
-    api::{ColumnDescription, ParameterType, Value},
-};
+use aerostat_api::{ColumnDescription, ParameterType, Value};
+use aerostat_engine::Prepared;
 use aerostat_types::{ErrorKind, SqlError};
 
 use crate::{Connection, Done, Parameter, Rows, parameter};
@@ -24,7 +22,7 @@ pub struct Statement {
 /// # Errors
 /// One of them is no SQL; its place is that in the whole text.
 pub fn split(sql: &str) -> Result<Vec<String>, SqlError> {
-    let statements = aerostat_query::Statement::split(sql)?;
+    let statements = aerostat_sql::statement::Statement::split(sql)?;
     Ok(statements
         .iter()
         .map(|statement| statement.text().to_owned())

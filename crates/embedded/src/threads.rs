@@ -10,8 +10,8 @@ use std::{
 };
 
 use aerostat_calibrate::cores;
+use aerostat_engine::QUERY_STACK_BYTES;
 use aerostat_memory::trim_heap_if_asked;
-use aerostat_query::QUERY_STACK_BYTES;
 use tokio::runtime::{Builder, Runtime};
 
 /// Whether the threads that run queries stay on a core each.

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use aerostat_query::api::{Value, check_value_bytes, fitted_text};
+use aerostat_api::{Value, check_value_bytes, fitted_text};
 use aerostat_types::{ErrorKind, SqlError, SqlType, text};
 use arrow::{
     array::{ArrayRef, AsArray, StringViewArray},

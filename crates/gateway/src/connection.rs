@@ -35,8 +35,7 @@ use tokio::{
 };
 
 use crate::{
-    api::IdleLimit,
-    backend::{BackendSession, Canceller},
+    api::{BackendSession, Canceller, IdleLimit},
     limits::{ABANDON_TIMEOUT, CHARGED_BYTES_MIN, DISCARD_TIMEOUT, FLUSH_BYTES, OUTPUT_KEEP_BYTES},
     orders::{End, Orders},
     sqlstate::{Fault, WireError},

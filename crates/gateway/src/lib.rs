@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  socket ─► startup: TLS, startup packet, SCRAM ─► connection: simple, extended, COPY
-//!                                                       │ Backend (engine.rs: aerostat_query)
+//!                                                       │ aerostat_api::Backend: an engine
 //!                                                       ▼
 //!                         value, copy: Arrow ◄─► text and binary forms
 //! ```
@@ -20,10 +20,8 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
-mod backend;
 mod connection;
 mod copy;
-mod engine;
 mod flag;
 pub mod limits;
 mod listen;
@@ -45,12 +43,10 @@ mod wire;
 
 pub(crate) use aerostat_api as api;
 
-pub use backend::{Backend, BackendSession, Canceller, Kept};
-pub use engine::serve;
 pub use listen::{Listeners, LocalListener};
 pub use lobby::{Lobby, LobbyPlace};
 pub use options::{GatewayOptions, NodeSecret, TlsOptions};
-pub use serve::serve_backend;
+pub use serve::serve;
 pub use sqlstate::WireError;
 pub use texts::Texts;
 

@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    backend::Canceller,
+    api::Canceller,
     orders::{End, Orders},
 };
 

@@ -10,7 +10,7 @@ use tokio::{sync::Semaphore, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    backend::Backend, flag::Flag, limits::STARTUP_CONNECTIONS_MIN, listen::Listeners, lobby::Lobby,
+    api::Backend, flag::Flag, limits::STARTUP_CONNECTIONS_MIN, listen::Listeners, lobby::Lobby,
     options::GatewayOptions, orders::End, registry::Registry, startup::serve_socket,
     threads::Threads,
 };
@@ -75,7 +75,7 @@ impl Dismissals {
 ///
 /// # Errors
 /// None at present; `accept` failures are logged and tried again.
-pub async fn serve_backend<B: Backend>(
+pub async fn serve<B: Backend>(
     listeners: impl Into<Listeners>,
     backend: Arc<B>,
     options: GatewayOptions,

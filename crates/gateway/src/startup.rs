@@ -11,8 +11,7 @@ use tokio::{io::AsyncWriteExt, time::timeout};
 use tokio_rustls::TlsAcceptor;
 
 use crate::{
-    api::{Client, RoleInfo, TlsDescription},
-    backend::{Backend, BackendSession},
+    api::{Backend, BackendSession, Client, RoleInfo, TlsDescription},
     connection::{Connection, connection, shutting_down},
     limits::{FAREWELL_TIMEOUT, STARTUP_BYTES_MAX},
     listen::{Peer, Socket},
@@ -58,7 +57,7 @@ pub(crate) async fn serve_socket<B: Backend>(
 ) {
     let limit = shared.options.authentication_timeout;
     let admitted = tokio::select! {
-        admitted = timeout(limit, admit(socket, peer, backend.as_ref(), &shared)) => admitted,
+        admitted = timeout(limit, admit(socket, peer, &backend, &shared)) => admitted,
         () = lobby.lost() => return,
         () = shared.stopping.up() => return,
     };
@@ -77,7 +76,7 @@ pub(crate) async fn serve_socket<B: Backend>(
 async fn admit<B: Backend>(
     socket: Socket,
     peer: Peer,
-    backend: &B,
+    backend: &Arc<B>,
     shared: &Arc<Shared>,
 ) -> Option<Guest<B::Session>> {
     let (read, write) = plain(socket);
@@ -210,7 +209,7 @@ impl Newcomer {
     async fn enter<B: Backend>(
         &mut self,
         startup: &Startup,
-        backend: &B,
+        backend: &Arc<B>,
         shared: &Arc<Shared>,
     ) -> Result<(B::Session, Place, tokio::sync::OwnedSemaphorePermit), Fault> {
         let fatal = |kind, message: String| Fault::Fatal(WireError::new(kind, message));

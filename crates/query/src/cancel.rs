@@ -34,12 +34,14 @@ impl CancelHandle {
     }
 
     /// Ends the waits of the functions of the statement that runs now.
-    pub(crate) fn waits(&self) -> CancelToken {
+    #[inline]
+    pub fn waits(&self) -> CancelToken {
         self.running.lock().waits.clone()
     }
 
     /// Begins a statement.
-    pub(crate) fn begin(&self, timeout: Option<Duration>) -> Cancellation {
+    #[inline]
+    pub fn begin(&self, timeout: Option<Duration>) -> Cancellation {
         let (token, waits) = (CancellationToken::new(), CancelToken::new());
         *self.running.lock() = Running {
             token: token.clone(),
@@ -56,10 +58,11 @@ impl CancelHandle {
 
 /// When one statement must stop.
 #[derive(Clone)]
-pub(crate) struct Cancellation {
-    pub(crate) token: CancellationToken,
+pub struct Cancellation {
+    /// Ends what waits for the statement.
+    pub token: CancellationToken,
     /// Ends the waits of its functions, which no other task can.
-    pub(crate) waits: CancelToken,
+    pub waits: CancelToken,
     deadline: Option<Instant>,
     /// Why, if it was not the user's wish.
     reason: Arc<OnceLock<SqlError>>,
@@ -67,7 +70,8 @@ pub(crate) struct Cancellation {
 
 impl Cancellation {
     /// For what no client and no timeout stops.
-    pub(crate) fn without_timeout() -> Self {
+    #[inline]
+    pub fn without_timeout() -> Self {
         Self {
             token: CancellationToken::new(),
             waits: CancelToken::new(),
@@ -77,7 +81,7 @@ impl Cancellation {
     }
 
     /// Waits until the statement must stop, and gives the error that says why.
-    pub(crate) async fn stopped(&self) -> SqlError {
+    pub async fn stopped(&self) -> SqlError {
         match self.deadline {
             Some(deadline) => tokio::select! {
                 () = self.token.cancelled() => {}
@@ -91,7 +95,8 @@ impl Cancellation {
 
     /// Why the statement must stop, if it must: for work that does not give its thread back to
     /// whoever waits for [`Self::stopped`].
-    pub(crate) fn due(&self) -> Option<SqlError> {
+    #[inline]
+    pub fn due(&self) -> Option<SqlError> {
         if self
             .deadline
             .is_some_and(|deadline| deadline <= Instant::now())
@@ -111,7 +116,8 @@ impl Cancellation {
     }
 
     /// Why the statement was stopped.
-    pub(crate) fn error(&self) -> SqlError {
+    #[inline]
+    pub fn error(&self) -> SqlError {
         self.reason.get().cloned().unwrap_or_else(canceled)
     }
 }

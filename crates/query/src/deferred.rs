@@ -32,7 +32,7 @@ use parking_lot::Mutex;
 
 /// What the checks of a transaction wait for, and which of them wait.
 #[derive(Default)]
-pub(crate) struct Deferred(Mutex<State>);
+pub struct Deferred(Mutex<State>);
 
 #[derive(Default)]
 struct State {
@@ -57,14 +57,14 @@ struct Waiting {
 
 /// A moment of a transaction, to go back to.
 #[derive(Clone)]
-pub(crate) struct Mark {
+pub struct Mark {
     said: Said,
     waiting: usize,
     checked: usize,
 }
 
 /// A check that waits.
-pub(crate) struct PutOff {
+pub struct PutOff {
     /// The constraint's OID.
     pub(crate) constraint: u32,
     pub(crate) about: About,
@@ -87,9 +87,10 @@ pub(crate) enum About {
 
 /// Checks whose time has come.
 #[derive(Default)]
-pub(crate) struct Due {
+pub struct Due {
     positions: Vec<usize>,
-    pub(crate) checks: Vec<Arc<PutOff>>,
+    /// The checks, in the order in which they were put off.
+    pub checks: Vec<Arc<PutOff>>,
 }
 
 impl Said {
@@ -154,7 +155,7 @@ impl Deferred {
     }
 
     /// SET CONSTRAINTS ALL.
-    pub(crate) fn say_of_all(&self, is_deferred: bool) {
+    pub fn say_of_all(&self, is_deferred: bool) {
         self.0.lock().said = Said {
             all: Some(is_deferred),
             of: HashMap::new(),
@@ -162,7 +163,7 @@ impl Deferred {
     }
 
     /// SET CONSTRAINTS of these.
-    pub(crate) fn say(&self, constraints: &[u32], is_deferred: bool) {
+    pub fn say(&self, constraints: &[u32], is_deferred: bool) {
         let said = constraints
             .iter()
             .map(|&constraint| (constraint, is_deferred));
@@ -170,13 +171,13 @@ impl Deferred {
     }
 
     /// Whether something waits.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         let state = self.0.lock();
         state.checked.len() == state.waiting.len()
     }
 
     /// The tables with rows that checks wait for.
-    pub(crate) fn tables(&self, catalog: &CatalogState) -> HashSet<u32> {
+    pub fn tables(&self, catalog: &CatalogState) -> HashSet<u32> {
         let state = self.0.lock();
         let waiting = state.waiting.iter().filter(|waiting| !waiting.is_checked);
         let constraints: HashSet<(u32, About)> = waiting
@@ -189,7 +190,7 @@ impl Deferred {
     }
 
     /// What waits: all of it, or what SET CONSTRAINTS has come to say is not to wait.
-    pub(crate) fn due(&self, all: bool) -> Due {
+    pub fn due(&self, all: bool) -> Due {
         let state = self.0.lock();
         let mut due = Due::default();
         for (at, waiting) in state.waiting.iter().enumerate() {
@@ -203,7 +204,7 @@ impl Deferred {
     }
 
     /// These have been checked. Nothing was added or forgotten since they were asked for.
-    pub(crate) fn settle(&self, due: Due) {
+    pub fn settle(&self, due: Due) {
         let mut state = self.0.lock();
         for &at in &due.positions {
             state.waiting[at].is_checked = true;
@@ -212,7 +213,7 @@ impl Deferred {
     }
 
     /// This moment.
-    pub(crate) fn mark(&self) -> Mark {
+    pub fn mark(&self) -> Mark {
         let state = self.0.lock();
         Mark {
             said: state.said.clone(),
@@ -222,7 +223,7 @@ impl Deferred {
     }
 
     /// Goes back to a moment.
-    pub(crate) fn rollback_to(&self, mark: &Mark) {
+    pub fn rollback_to(&self, mark: &Mark) {
         let mut state = self.0.lock();
         state.said = mark.said.clone();
         let again = state.checked.split_off(mark.checked);

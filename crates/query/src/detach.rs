@@ -116,7 +116,7 @@ pub(crate) fn detached(plan: LogicalPlan, tables: &[Arc<TableEntry>]) -> Result<
 ///
 /// # Errors
 /// Those of walking a plan.
-pub(crate) fn opened(plan: LogicalPlan) -> Result<LogicalPlan> {
+pub fn opened(plan: LogicalPlan) -> Result<LogicalPlan> {
     map_scans(plan, |scan| {
         let source = scan.source.downcast_ref::<DefaultTableSource>();
         let provider =

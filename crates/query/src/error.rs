@@ -21,7 +21,7 @@ use datafusion::{
 };
 
 /// The user's error for one of DataFusion's, with a position in the statement where one is known.
-pub(crate) fn from_datafusion(error: DataFusionError, source: &Source) -> SqlError {
+pub fn from_datafusion(error: DataFusionError, source: &Source) -> SqlError {
     let mut sql_error = convert(&error);
     if sql_error.position.is_none() {
         sql_error.position = diagnosed(&error, source).or_else(|| mentioned(&sql_error, source));

@@ -49,7 +49,7 @@ const STEP_BYTES: i64 = 1 << 20;
 const ROUNDED_UP: u64 = 4;
 
 /// What a tenant's statements hold.
-pub(crate) struct Heap {
+pub struct Heap {
     budget: Arc<Budget>,
     /// What operators have asked for, and have from the pool.
     reserved: AtomicUsize,
@@ -64,7 +64,7 @@ struct State {
 }
 
 /// What one statement holds.
-pub(crate) struct Holding {
+pub struct Holding {
     heap: Arc<Heap>,
     cancellation: Cancellation,
     held: AtomicI64,
@@ -75,7 +75,7 @@ pub(crate) struct Holding {
 
 impl Heap {
     /// Of a tenant with this budget.
-    pub(crate) fn new(budget: &Arc<Budget>) -> Arc<Self> {
+    pub fn new(budget: &Arc<Budget>) -> Arc<Self> {
         Arc::new(Self {
             budget: Arc::clone(budget),
             reserved: AtomicUsize::new(0),
@@ -101,7 +101,7 @@ impl Heap {
     }
 
     /// A statement begins, which this stops.
-    pub(crate) fn statement(self: &Arc<Self>, cancellation: &Cancellation) -> Arc<Holding> {
+    pub fn statement(self: &Arc<Self>, cancellation: &Cancellation) -> Arc<Holding> {
         Arc::new(Holding {
             heap: Arc::clone(self),
             cancellation: cancellation.clone(),
@@ -243,7 +243,7 @@ pub(crate) fn stop_current(error: SqlError) {
 }
 
 /// The statement that this thread polls no longer has these rows: who takes them answers for them.
-pub(crate) fn hand_on(batch: &RecordBatch) {
+pub fn hand_on(batch: &RecordBatch) {
     let Some(holding) = charge_current() else {
         return;
     };

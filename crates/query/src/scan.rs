@@ -12,7 +12,8 @@ pub(crate) mod locked;
 mod predicate;
 mod run_time;
 
-pub(crate) use kept::{KeptScan, reads_table};
+pub(crate) use kept::KeptScan;
+pub use kept::reads_table;
 pub(crate) use predicate::compare_op;
 pub(crate) use run_time::RunTimeFilter;
 

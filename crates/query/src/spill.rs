@@ -111,7 +111,7 @@ impl Account {
 }
 
 /// The node's disk for spilled rows.
-pub(crate) struct SpillSpace {
+pub struct SpillSpace {
     folder: PathBuf,
     account: Account,
     tenant_bytes_max: u64,
@@ -121,7 +121,7 @@ pub(crate) struct SpillSpace {
 impl SpillSpace {
     /// In a folder below the data folder. What a killed process had spilled is removed: it is
     /// of no use to anybody.
-    pub(crate) fn new(data: &Path, limits: &SpillLimits) -> Arc<Self> {
+    pub fn new(data: &Path, limits: &SpillLimits) -> Arc<Self> {
         let folder = data.join("spill");
         if let Err(error) = std::fs::remove_dir_all(&folder)
             && error.kind() != io::ErrorKind::NotFound
@@ -148,7 +148,7 @@ impl SpillSpace {
     }
 
     /// Where a tenant's queries spill to.
-    pub(crate) fn of_tenant(self: &Arc<Self>, name: &str) -> Arc<TenantSpill> {
+    pub fn of_tenant(self: &Arc<Self>, name: &str) -> Arc<TenantSpill> {
         Arc::new(TenantSpill(Arc::new(Shared {
             folder: self.folder.join(name),
             account: Account {
@@ -180,7 +180,7 @@ impl SpillSpace {
 }
 
 /// A tenant's disk for spilled rows, as DataFusion asks for files.
-pub(crate) struct TenantSpill(Arc<Shared>);
+pub struct TenantSpill(Arc<Shared>);
 
 struct Shared {
     folder: PathBuf,
@@ -190,7 +190,7 @@ struct Shared {
 
 impl TenantSpill {
     /// Bytes in its files now.
-    pub(crate) fn used(&self) -> u64 {
+    pub fn used(&self) -> u64 {
         self.0.account.bytes.load(Ordering::Relaxed)
     }
 }
@@ -363,7 +363,7 @@ mod tests {
     use parking_lot::Mutex;
 
     use super::*;
-    use crate::engine::base_state;
+    use crate::state::base_state;
 
     fn limits(node: u64, tenant: u64, reserve: u64) -> SpillLimits {
         SpillLimits {

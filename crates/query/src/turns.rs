@@ -14,7 +14,7 @@ use crate::heap::{Holding, Metered, current_holding};
 
 /// Runs a statement's work on the query threads, when it is its turn. What the work takes from the
 /// heap is counted by `holding`.
-pub(crate) fn spawn<T: Send + 'static>(
+pub fn spawn<T: Send + 'static>(
     queries: &Handle,
     statement: Arc<Work>,
     holding: Arc<Holding>,
@@ -26,7 +26,7 @@ pub(crate) fn spawn<T: Send + 'static>(
 }
 
 /// From now on tasks that a statement's task makes are the statement's, in the whole process.
-pub(crate) fn follow_tasks() {
+pub fn follow_tasks() {
     if set_join_set_tracer(&Follower).is_err() {
         // Another engine's, or the program that we are in has one of its own.
         tracing::debug!("tasks of DataFusion have a tracer already");

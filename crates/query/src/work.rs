@@ -7,15 +7,16 @@ use crate::{dml::BoundDml, error::external, plan::Origins};
 
 /// A query or a change, anywhere between binding and the physical plan.
 #[derive(Clone)]
-pub(crate) enum Work {
+pub enum Work {
     /// Its plan, and where the columns of its result come from.
     Query(LogicalPlan, Origins),
+    /// A change.
     Dml(Box<BoundDml>),
 }
 
 impl Work {
     /// Its queries.
-    pub(crate) fn plans(&self) -> Vec<&LogicalPlan> {
+    pub fn plans(&self) -> Vec<&LogicalPlan> {
         match self {
             Work::Query(plan, _) => vec![plan],
             Work::Dml(bound) => bound.plans().collect(),
@@ -23,7 +24,7 @@ impl Work {
     }
 
     /// The query that it is, or that finds the rows of a change.
-    pub(crate) fn found(&self) -> &LogicalPlan {
+    pub fn found(&self) -> &LogicalPlan {
         match self {
             Work::Query(plan, _) => plan,
             Work::Dml(bound) => &bound.source,
@@ -34,7 +35,7 @@ impl Work {
     ///
     /// # Errors
     /// Those of `map`.
-    pub(crate) fn map_plans(
+    pub fn map_plans(
         self,
         mut map: impl FnMut(LogicalPlan) -> Result<LogicalPlan>,
     ) -> Result<Self> {
@@ -48,7 +49,7 @@ impl Work {
     ///
     /// # Errors
     /// It is a change.
-    pub(crate) fn into_query(self) -> Result<(LogicalPlan, Origins)> {
+    pub fn into_query(self) -> Result<(LogicalPlan, Origins)> {
         match self {
             Work::Query(plan, origins) => Ok((plan, origins)),
             Work::Dml(_) => Err(external(internal("a change was planned as a query"))),
@@ -59,7 +60,7 @@ impl Work {
     ///
     /// # Errors
     /// It is a query.
-    pub(crate) fn into_dml(self) -> Result<BoundDml> {
+    pub fn into_dml(self) -> Result<BoundDml> {
         match self {
             Work::Dml(bound) => Ok(*bound),
             Work::Query(..) => Err(external(internal("a query was planned as a change"))),

@@ -6,8 +6,7 @@ use aerostat_types::{Charset, ErrorKind};
 
 use super::{Connection, cancelled};
 use crate::{
-    api::{CopyFormat, CopyIn, CopyOptions, CopyOut},
-    backend::BackendSession,
+    api::{BackendSession, CopyFormat, CopyIn, CopyOptions, CopyOut},
     copy::{Decoder, Encoder},
     limits::{READ_BYTES, SMALL_MESSAGE_BYTES_MAX},
     orders::End,

@@ -10,10 +10,9 @@ use super::{
 };
 use crate::{
     api::{
-        ColumnDescription, Group, Outcome, ParameterType, RESULT_CHANGED, Value, is_shape_of,
-        prepared_bytes,
+        BackendSession, ColumnDescription, Group, Outcome, ParameterType, RESULT_CHANGED, Value,
+        is_shape_of, prepared_bytes,
     },
-    backend::BackendSession,
     limits::{KEPT_BYTES_MIN, PORTALS_MAX},
     sqlstate::{Fault, WireError},
     value::{self, RowEncoder, Texts, Zone, array_text, read_oid},

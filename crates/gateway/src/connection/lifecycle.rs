@@ -9,7 +9,7 @@ use tokio::{
 
 use super::{Connection, Message, shutting_down};
 use crate::{
-    backend::BackendSession,
+    api::BackendSession,
     limits::FAREWELL_TIMEOUT,
     orders::End,
     sqlstate::{Fault, WireError},

@@ -5,8 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 use arrow::record_batch::RecordBatch;
 
 use crate::{
-    api::{ColumnDescription, RowStream, RowsTag, Value},
-    backend::{BackendSession, Kept},
+    api::{BackendSession, ColumnDescription, Kept, RowStream, RowsTag, Value},
     value::{Column, RowEncoder},
     wire::{Format, Formats, format_of},
 };

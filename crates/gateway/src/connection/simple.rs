@@ -7,8 +7,7 @@ use futures::StreamExt;
 
 use super::{Connection, cancelled};
 use crate::{
-    api::{ColumnDescription, Group, Outcome, RowStream, Rows, RowsTag},
-    backend::BackendSession,
+    api::{BackendSession, ColumnDescription, Group, Outcome, RowStream, Rows, RowsTag},
     sqlstate::{Fault, WireError},
     value::{Column, RowEncoder, put_values},
     wire::Format,

@@ -18,14 +18,11 @@ use async_trait::async_trait;
 use futures::{StreamExt, stream};
 use tokio::sync::watch;
 
-use crate::{
-    api::{
-        Client, ClientSettings, ColumnDescription, CopyColumn, CopyFormat, CopyIn, CopyOptions,
-        CopyOut, CopySink, EntryNumbers, Group, IdleLimit, Notice, NoticeSeverity, Notification,
-        Outcome, ParameterType, RoleInfo, RowStream, Rows, RowsTag, ScramVerifier,
-        TransactionStatus, Value, Zone,
-    },
-    backend::{Backend, BackendSession, Canceller, Kept},
+use crate::api::{
+    Backend, BackendSession, Canceller, Client, ClientSettings, ColumnDescription, CopyColumn,
+    CopyFormat, CopyIn, CopyOptions, CopyOut, CopySink, EntryNumbers, Group, IdleLimit, Kept,
+    Notice, NoticeSeverity, Notification, Outcome, ParameterType, RoleInfo, RowStream, Rows,
+    RowsTag, ScramVerifier, TransactionStatus, Value, Zone,
 };
 
 /// What the double saw.
@@ -119,7 +116,7 @@ impl Backend for Fake {
     }
 
     fn connect(
-        &self,
+        self: &Arc<Self>,
         _: &str,
         database: &str,
         settings: &[(String, String)],

@@ -11,7 +11,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::fake::{Fake, Seen};
-use crate::{GatewayOptions, serve_backend};
+use crate::{GatewayOptions, serve};
 
 /// No test waits longer for the other side.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
@@ -28,12 +28,7 @@ pub(super) async fn node_with(fake: Fake, options: GatewayOptions) -> Node {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (seen, shutdown) = (fake.seen.clone(), CancellationToken::new());
-    let task = tokio::spawn(serve_backend(
-        listener,
-        Arc::new(fake),
-        options,
-        shutdown.clone(),
-    ));
+    let task = tokio::spawn(serve(listener, Arc::new(fake), options, shutdown.clone()));
     Node {
         address,
         seen,

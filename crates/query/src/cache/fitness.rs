@@ -20,10 +20,10 @@ use crate::{detach::scanned, scan::compare_op, work::Work};
 
 /// What is known of a plan that may be kept.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Fitness {
+pub struct Fitness {
     /// Whether it calls nothing that tells each statement something else, such as `now()`:
     /// the optimizer would write down the first answer.
-    pub(crate) is_settled: bool,
+    pub is_settled: bool,
     /// Whether its parameters stand only where their types decide everything, so that it can
     /// be analysed and optimised before their values are known: compared with values of a like
     /// type in conditions that all must hold, in LIMIT, and as a column's new value.
@@ -38,7 +38,7 @@ pub(crate) struct Fitness {
 ///
 /// # Errors
 /// Those of walking a plan.
-pub(crate) fn examine(work: &Work, tables: &[Arc<TableEntry>]) -> Result<Option<Fitness>> {
+pub fn examine(work: &Work, tables: &[Arc<TableEntry>]) -> Result<Option<Fitness>> {
     let mut examiner = Examiner {
         tables,
         assigns: matches!(work, Work::Dml(_)),

@@ -44,7 +44,7 @@ use crate::{
 
 /// How far a plan has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stage {
+pub enum Stage {
     /// Names are resolved.
     Bound,
     /// Types, operators and subqueries are PostgreSQL's.
@@ -55,7 +55,7 @@ pub(crate) enum Stage {
 
 /// A plan that is kept.
 #[derive(Clone)]
-pub(crate) struct KeptPlan {
+pub struct KeptPlan {
     work: KeptWork,
     stage: Stage,
     fitness: Fitness,
@@ -88,7 +88,7 @@ impl KeptPlan {
     ///
     /// # Errors
     /// It reads what is no table of the context's.
-    pub(crate) fn new(
+    pub fn new(
         context: &StatementContext,
         work: Work,
         stage: Stage,
@@ -122,7 +122,7 @@ impl KeptPlan {
     ///
     /// # Errors
     /// As [`Self::new`].
-    pub(crate) fn at(&self, context: &StatementContext, work: Work, stage: Stage) -> Result<Self> {
+    pub fn at(&self, context: &StatementContext, work: Work, stage: Stage) -> Result<Self> {
         Ok(Self {
             relations: self.relations.clone(),
             physical: self.physical.clone(),
@@ -132,37 +132,38 @@ impl KeptPlan {
     }
 
     /// The same, with the physical plan that was made of it.
-    pub(crate) fn with_physical(&self, physical: KeptPhysical) -> Self {
+    pub fn with_physical(&self, physical: KeptPhysical) -> Self {
         let mut kept = self.clone();
         kept.physical = Some(Arc::new(physical));
         kept
     }
 
     /// The same, never to be worked out before the values are known.
-    pub(crate) fn without_more(&self) -> Self {
+    pub fn without_more(&self) -> Self {
         let mut kept = self.clone();
         kept.fitness.is_plain = false;
         kept
     }
 
     /// The same, which has no physical plan for all values.
-    pub(crate) fn never_generic(&self) -> Self {
+    pub fn never_generic(&self) -> Self {
         let mut kept = self.clone();
         (kept.is_generic, kept.physical) = (false, None);
         kept
     }
 
     /// Whether a physical plan for all values of its parameters may be made.
-    pub(crate) fn is_generic(&self) -> bool {
+    pub fn is_generic(&self) -> bool {
         self.is_generic
     }
 
-    pub(crate) fn stage(&self) -> Stage {
+    /// How far it is planned.
+    pub fn stage(&self) -> Stage {
         self.stage
     }
 
     /// How far it may go without values.
-    pub(crate) fn stage_max(&self) -> Stage {
+    pub fn stage_max(&self) -> Stage {
         match (self.fitness.is_plain, self.fitness.is_settled) {
             (true, true) => Stage::Optimised,
             (true, false) => Stage::Analysed,
@@ -180,7 +181,7 @@ impl KeptPlan {
     ///
     /// # Errors
     /// Somebody is in the way: the statement is planned again.
-    pub(crate) fn revive(&self, context: &StatementContext) -> Result<Work> {
+    pub fn revive(&self, context: &StatementContext) -> Result<Work> {
         self.lock(context)?;
         Ok(match &self.work {
             KeptWork::Query(plan, origins) => {
@@ -200,7 +201,7 @@ impl KeptPlan {
 impl KeptPlan {
     /// The columns that its parameters are compared with, if it has a physical plan for all values
     /// and nothing else happens to them.
-    pub(crate) fn compared(&self) -> Option<&Compared> {
+    pub fn compared(&self) -> Option<&Compared> {
         self.physical.as_ref()?.compared()
     }
 
@@ -209,7 +210,7 @@ impl KeptPlan {
     ///
     /// # Errors
     /// As [`Self::revive`].
-    pub(crate) fn physical(&self, context: &StatementContext) -> Result<Fit<'_>> {
+    pub fn physical(&self, context: &StatementContext) -> Result<Fit<'_>> {
         let Some(physical) = &self.physical else {
             return Ok(Fit::Missing);
         };
@@ -254,7 +255,7 @@ impl KeptTarget {
 ///
 /// # Errors
 /// Those of the optimizer.
-pub(crate) fn optimize_for_values(state: &SessionState, plan: LogicalPlan) -> Result<LogicalPlan> {
+pub fn optimize_for_values(state: &SessionState, plan: LogicalPlan) -> Result<LogicalPlan> {
     static RULES: LazyLock<Optimizer> = LazyLock::new(|| {
         let mut rules: Vec<Arc<dyn OptimizerRule + Send + Sync>> = vec![
             Arc::new(SimplifyExpressions::new()),

@@ -29,11 +29,11 @@ use crate::scan::conditions::Compared;
 const LITERALS_MAX: usize = 64;
 
 /// A statement without its constants.
-pub(crate) struct Lifted {
+pub struct Lifted {
     /// With parameters in their place.
-    pub(crate) statement: Statement,
+    pub statement: Statement,
     /// What its plan is found by: no client's text begins so.
-    pub(crate) text: Arc<str>,
+    pub text: Arc<str>,
     literals: Vec<Literal>,
 }
 
@@ -52,7 +52,7 @@ enum LiteralKind {
 }
 
 /// A query without the constants that columns are compared with; `None` if there are none.
-pub(crate) fn lifted(statement: &Statement) -> Option<Lifted> {
+pub fn lifted(statement: &Statement) -> Option<Lifted> {
     let Statement::Query(_) = statement else {
         return None;
     };
@@ -71,7 +71,7 @@ pub(crate) fn lifted(statement: &Statement) -> Option<Lifted> {
 
 impl Lifted {
     /// The types of its parameters that their constants name, by position.
-    pub(crate) fn types(&self) -> impl Iterator<Item = Option<SqlType>> {
+    pub fn types(&self) -> impl Iterator<Item = Option<SqlType>> {
         self.literals.iter().map(|literal| match literal.kind {
             LiteralKind::Of(ty) => Some(ty),
             LiteralKind::Number | LiteralKind::Unknown => None,
@@ -80,7 +80,7 @@ impl Lifted {
 
     /// Its constants as values of the columns that they are compared with; `None` if one is no
     /// such value.
-    pub(crate) fn values(&self, compared: &Compared) -> Option<ParamValues> {
+    pub fn values(&self, compared: &Compared) -> Option<ParamValues> {
         let literals = self.literals.iter().enumerate();
         let values = literals.map(|(at, literal)| literal.value(*compared.get(&(at + 1))?));
         Some(ParamValues::from(values.collect::<Option<Vec<_>>>()?))

@@ -15,7 +15,7 @@
 //!
 //! A plan is kept where nothing in it belongs to one statement: no system relation, no
 //! function that answers from the catalogue, no table function, no locks on rows
-//! ([`fitness`]). It holds no rows and no snapshot, and its tables weakly: a dropped table's
+//! (`fitness`). It holds no rows and no snapshot, and its tables weakly: a dropped table's
 //! memory does not wait for it.
 //!
 //! Kept plans are charged to the database's memory; without room there, a plan is not kept.
@@ -35,18 +35,19 @@ use std::{
     },
 };
 
+use aerostat_api::ParameterType;
 use aerostat_catalog::NodeRecord;
 use aerostat_memory::{Budget, Reservation};
 use aerostat_sql::statement::{Source, Statement, StatementKind};
 use datafusion::sql::sqlparser::ast;
 use parking_lot::Mutex;
 
-use crate::{api::ParameterType, plan::StatementContext};
+use crate::plan::StatementContext;
 
-pub(crate) use fitness::{Fitness, examine};
-pub(crate) use kept::{KeptPlan, Stage, optimize_for_values};
-pub(crate) use lift::{Lifted, lifted};
-pub(crate) use physical::{Fit, KeptPhysical, Revived};
+pub use fitness::{Fitness, examine};
+pub use kept::{KeptPlan, Stage, optimize_for_values};
+pub use lift::{Lifted, lifted};
+pub use physical::{Fit, KeptPhysical, Revived};
 
 /// Plans that a database keeps: as many as an application has queries, of some ten kilobytes
 /// each.
@@ -66,7 +67,7 @@ const SIGHTS_MAX: usize = 4_096;
 const TEXT_BYTES_MAX: usize = 16 << 10;
 
 /// The kept plans of a database.
-pub(crate) struct PlanCache {
+pub struct PlanCache {
     budget: Arc<Budget>,
     shelf: Mutex<Shelf>,
     hits: AtomicU64,
@@ -113,7 +114,7 @@ struct Entry {
 
 /// What is known of a text but for its constants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sight {
+pub enum Sight {
     /// It has not come before.
     First,
     /// It comes again.
@@ -124,29 +125,29 @@ pub(crate) enum Sight {
 
 /// What a plan is found by.
 #[derive(Clone, Copy)]
-pub(crate) struct Sought<'a> {
+pub struct Sought<'a> {
     /// The statement's text.
-    pub(crate) text: &'a Arc<str>,
+    pub text: &'a Arc<str>,
     /// The types of its parameters.
-    pub(crate) parameters: &'a [ParameterType],
+    pub parameters: &'a [ParameterType],
     /// Everything else.
-    pub(crate) context: &'a StatementContext,
+    pub context: &'a StatementContext,
 }
 
 /// What a database's plan cache has done and has.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct PlanCacheCounts {
+pub struct PlanCacheCounts {
     /// Queries that a kept plan was found for.
-    pub(crate) hits: u64,
+    pub hits: u64,
     /// Queries that might have had one.
-    pub(crate) misses: u64,
+    pub misses: u64,
     /// Of the hits, those that the physical plan was kept for, too.
-    pub(crate) physical_hits: u64,
+    pub physical_hits: u64,
 }
 
 impl PlanCache {
     /// Without plans, whose memory will be of this budget.
-    pub(crate) fn new(budget: Arc<Budget>) -> Self {
+    pub fn new(budget: Arc<Budget>) -> Self {
         Self {
             budget,
             shelf: Mutex::default(),
@@ -157,7 +158,7 @@ impl PlanCache {
     }
 
     /// What it has done since the node started.
-    pub(crate) fn counts(&self) -> PlanCacheCounts {
+    pub fn counts(&self) -> PlanCacheCounts {
         PlanCacheCounts {
             hits: self.hits.load(Ordering::Relaxed),
             misses: self.misses.load(Ordering::Relaxed),
@@ -166,13 +167,14 @@ impl PlanCache {
     }
 
     /// Whether plans of statements with this text may be kept.
-    pub(crate) fn takes(text: &str) -> bool {
+    #[inline]
+    pub fn takes(text: &str) -> bool {
         text.len() <= TEXT_BYTES_MAX
     }
 
     /// The statement that a message consists of, if a plan of it is kept: its text was read
     /// before.
-    pub(crate) fn statement(&self, message: &str) -> Option<Statement> {
+    pub fn statement(&self, message: &str) -> Option<Statement> {
         let end = |char: char| char == ';' || char.is_ascii_whitespace();
         let shelf = self.shelf.lock();
         let (text, known) = shelf.texts.get_key_value(message.trim_end_matches(end))?;
@@ -183,7 +185,7 @@ impl PlanCache {
     }
 
     /// The plan of a query, if one is kept.
-    pub(crate) fn find(&self, sought: &Sought<'_>) -> Option<Arc<KeptPlan>> {
+    pub fn find(&self, sought: &Sought<'_>) -> Option<Arc<KeptPlan>> {
         let found = self.shelf.lock().find(sought);
         if found.is_some() {
             self.hits.fetch_add(1, Ordering::Relaxed);
@@ -192,30 +194,32 @@ impl PlanCache {
     }
 
     /// Notes that a query has to be planned.
-    pub(crate) fn note_miss(&self) {
+    #[inline]
+    pub fn note_miss(&self) {
         self.misses.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Whether a text has come before with other constants, or the same; from now on it has.
-    pub(crate) fn sight(&self, text: &str) -> Sight {
+    pub fn sight(&self, text: &str) -> Sight {
         let mut shelf = self.shelf.lock();
         shelf.see(text, Sight::Again).unwrap_or(Sight::First)
     }
 
     /// Notes that the plan of a text depends on its constants.
-    pub(crate) fn note_unfit(&self, text: &str) {
+    pub fn note_unfit(&self, text: &str) {
         self.shelf.lock().see(text, Sight::Unfit);
     }
 
     /// Notes that a kept physical plan runs.
-    pub(crate) fn note_physical(&self) {
+    #[inline]
+    pub fn note_physical(&self) {
         self.physical_hits.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Keeps the plan of a query, in the place of the one that it has.
     ///
     /// `parsed` is the query, if it was read from a message that begins with it.
-    pub(crate) fn keep(
+    pub fn keep(
         &self,
         sought: &Sought<'_>,
         parsed: Option<&Arc<ast::Statement>>,

@@ -24,6 +24,7 @@ use std::{
     sync::{Arc, Weak},
 };
 
+use aerostat_api::ColumnDescription;
 use aerostat_catalog::TableEntry;
 use datafusion::{
     common::{DataFusionError, ParamValues, Result, tree_node::TreeNodeRecursion},
@@ -48,7 +49,6 @@ use datafusion::{
 
 use super::size::{COLUMN_BYTES, bytes_of};
 use crate::{
-    api::ColumnDescription,
     detach::known,
     plan::{PiecesExec, StatementContext},
     scan::{KeptScan, TableScan, conditions::Compared},
@@ -62,7 +62,7 @@ const OPERATOR_BYTES: u64 = 2_048;
 const ROWS_ALIKE: u64 = 8_192;
 
 /// The physical plan of a query, for whatever values its parameters have.
-pub(crate) struct KeptPhysical {
+pub struct KeptPhysical {
     root: KeptOperator,
     /// The columns that its parameters are compared with; `None` where that is not clear.
     compared: Option<Compared>,
@@ -73,7 +73,8 @@ pub(crate) struct KeptPhysical {
 }
 
 /// Whether a statement may run a physical plan that is kept.
-pub(crate) enum Fit<'k> {
+pub enum Fit<'k> {
+    /// It may run this one.
     Runs(&'k KeptPhysical),
     /// It was planned under settings that the statement's session does not have.
     OtherSettings,
@@ -150,7 +151,7 @@ impl KeptPhysical {
     ///
     /// # Errors
     /// Those of walking plans.
-    pub(crate) fn new(
+    pub fn new(
         context: &StatementContext,
         logical: &LogicalPlan,
         physical: &Arc<dyn ExecutionPlan>,
@@ -184,7 +185,7 @@ impl KeptPhysical {
 
     /// The columns that its parameters are compared with, and nothing else happens to them;
     /// `None` where that is not clear.
-    pub(crate) fn compared(&self) -> Option<&Compared> {
+    pub fn compared(&self) -> Option<&Compared> {
         self.compared.as_ref()
     }
 
@@ -209,7 +210,7 @@ impl KeptPhysical {
     ///
     /// # Errors
     /// A table is gone.
-    pub(crate) fn revive(
+    pub fn revive(
         &self,
         context: &Arc<StatementContext>,
         values: Option<&ParamValues>,
@@ -238,7 +239,7 @@ fn note_compared(plan: &dyn ExecutionPlan, compared: &mut Compared) -> bool {
 }
 
 /// The columns of a result, and the plan that gives it.
-pub(crate) type Revived = (Arc<[ColumnDescription]>, Arc<dyn ExecutionPlan>);
+pub type Revived = (Arc<[ColumnDescription]>, Arc<dyn ExecutionPlan>);
 
 impl KeptOperator {
     fn revive(

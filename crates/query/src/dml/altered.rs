@@ -43,7 +43,7 @@ fn scan_of(context: &StatementContext, entry: &TableEntry) -> Result<LogicalPlan
 ///
 /// # Errors
 /// As PostgreSQL: a type that values are not cast to, an expression that cannot be planned.
-pub(crate) fn plan_rows(
+pub fn plan_rows(
     context: &StatementContext,
     pending: &PendingAlter,
     text: &statement::Source,
@@ -80,7 +80,7 @@ pub(crate) fn plan_rows(
 ///
 /// # Errors
 /// As [`plan_rows`].
-pub(crate) fn plan_conversion(
+pub fn plan_conversion(
     context: &StatementContext,
     before: &TableSchema,
     at: usize,
@@ -167,7 +167,7 @@ fn not_cast(error: SqlError, column: &Column, from: SqlType, by_using: bool) -> 
 ///
 /// # Errors
 /// A condition that cannot be planned.
-pub(crate) fn plan_violations(
+pub fn plan_violations(
     context: &StatementContext,
     pending: &PendingAlter,
     text: &statement::Source,
@@ -206,7 +206,7 @@ fn first(rows: LogicalPlanBuilder) -> Result<LogicalPlan> {
 ///
 /// # Errors
 /// As [`plan_rows`].
-pub(crate) fn plan_references<'p>(
+pub fn plan_references<'p>(
     context: &StatementContext,
     pending: &'p PendingAlter,
     text: &statement::Source,
@@ -258,7 +258,7 @@ fn column(word: &str, nth: usize) -> Expr {
 ///
 /// # Errors
 /// As [`plan_rows`].
-pub(crate) fn plan_duplicates(
+pub fn plan_duplicates(
     context: &StatementContext,
     pending: &PendingAlter,
     text: &statement::Source,

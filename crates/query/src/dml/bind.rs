@@ -34,7 +34,10 @@ use crate::{
 };
 
 /// Binds `UPDATE t SET … [FROM …] [WHERE …] [RETURNING …]`.
-pub(crate) fn bind_update(
+///
+/// # Errors
+/// What is wrong with the statement: names, types, the role's rights.
+pub fn bind_update(
     context: &StatementContext,
     update: &ast::Update,
     with: Option<ast::With>,
@@ -98,7 +101,10 @@ pub(crate) fn bind_update(
 }
 
 /// Binds `DELETE FROM t [USING …] [WHERE …] [RETURNING …]`.
-pub(crate) fn bind_delete(
+///
+/// # Errors
+/// What is wrong with the statement: names, types, the role's rights.
+pub fn bind_delete(
     context: &StatementContext,
     delete: &ast::Delete,
     with: Option<ast::With>,

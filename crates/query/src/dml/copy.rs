@@ -3,6 +3,7 @@
 
 use std::{fmt, sync::Arc};
 
+use aerostat_api::CopySink;
 use aerostat_catalog::failure::canceled;
 use aerostat_types::SqlError;
 use async_trait::async_trait;
@@ -21,23 +22,22 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::api::CopySink;
-
 /// Batches between the client's connection and the insert: enough that decoding
 /// and inserting overlap, few enough that a fast client waits.
 const COPY_BATCHES_MAX: usize = 4;
 
 /// The client's rows as a table of one partition that is read once.
-pub(crate) struct CopyStream {
+pub struct CopyStream {
     schema: SchemaRef,
     receiver: Mutex<Option<mpsc::Receiver<RecordBatch>>>,
 }
 
 impl CopyStream {
     /// A table of this schema and where its rows go in.
-    pub(crate) fn open(
-        schema: SchemaRef,
-    ) -> Result<(Arc<dyn TableProvider>, mpsc::Sender<RecordBatch>)> {
+    ///
+    /// # Errors
+    /// None for a schema of a table.
+    pub fn open(schema: SchemaRef) -> Result<(Arc<dyn TableProvider>, mpsc::Sender<RecordBatch>)> {
         let (sender, receiver) = mpsc::channel(COPY_BATCHES_MAX);
         let stream = CopyStream {
             schema: Arc::clone(&schema),
@@ -74,13 +74,15 @@ impl PartitionStream for CopyStream {
 }
 
 /// The client's end of a COPY. Dropped without `finish`, it undoes the COPY.
-pub(crate) struct CopyTask {
-    pub(crate) sender: Option<mpsc::Sender<RecordBatch>>,
+pub struct CopyTask {
+    /// Where rows go; `None` once there are no more.
+    pub sender: Option<mpsc::Sender<RecordBatch>>,
     /// Tells the insert that the end of the rows is the end of the COPY, not of the client.
-    pub(crate) complete: Option<oneshot::Sender<()>>,
+    pub complete: Option<oneshot::Sender<()>>,
     /// `None` once it has told its result.
-    pub(crate) task: Option<JoinHandle<Result<u64, SqlError>>>,
-    pub(crate) cancel: CancellationToken,
+    pub task: Option<JoinHandle<Result<u64, SqlError>>>,
+    /// Cancelled when the client is gone or gives up.
+    pub cancel: CancellationToken,
 }
 
 impl CopyTask {

@@ -33,7 +33,10 @@ use crate::{
 
 /// Binds `INSERT INTO t [(…)] VALUES … | SELECT … | DEFAULT VALUES [ON CONFLICT …] [RETURNING …]`. The last two
 /// may read `with`, too, which is also the rows' own.
-pub(crate) fn bind_insert(
+///
+/// # Errors
+/// What is wrong with the statement: names, types, the role's rights.
+pub fn bind_insert(
     context: &StatementContext,
     insert: &ast::Insert,
     with: Option<&ast::With>,
@@ -98,7 +101,10 @@ pub(crate) fn bind_insert(
 }
 
 /// Binds the filling of a table by a query of the same columns.
-pub(crate) fn bind_create_table_as(
+///
+/// # Errors
+/// A column does not take what the query gives.
+pub fn bind_create_table_as(
     context: &StatementContext,
     target: Target,
     plan: LogicalPlan,
@@ -116,7 +122,10 @@ pub(crate) fn bind_create_table_as(
 }
 
 /// Binds the filling of a table by a plan of exactly its columns, under its name.
-pub(crate) fn bind_rewrite(
+///
+/// # Errors
+/// Those of DataFusion.
+pub fn bind_rewrite(
     context: &StatementContext,
     target: Target,
     plan: LogicalPlan,
@@ -144,7 +153,10 @@ pub(super) fn bind_table_rows(
 }
 
 /// Binds `COPY t (…) FROM STDIN`, whose rows come from `stream` with these columns of the table.
-pub(crate) fn bind_copy(
+///
+/// # Errors
+/// A default cannot be planned, or those of DataFusion.
+pub fn bind_copy(
     context: &StatementContext,
     target: Target,
     listed: &[usize],
@@ -236,7 +248,10 @@ fn check_query(
 }
 
 /// The positions of the columns a list names; all of them for an empty list.
-pub(crate) fn listed_columns(target: &Target, names: &[ast::ObjectName]) -> Result<Vec<usize>> {
+///
+/// # Errors
+/// A column is not there, or is named twice.
+pub fn listed_columns(target: &Target, names: &[ast::ObjectName]) -> Result<Vec<usize>> {
     if names.is_empty() {
         return Ok((0..target.entry.table.schema().columns.len()).collect());
     }

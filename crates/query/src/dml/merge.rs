@@ -56,7 +56,10 @@ use crate::{
 const CLAUSE_COLUMN: &str = "\u{1}clause";
 
 /// Binds `MERGE INTO t USING … ON … WHEN [NOT] MATCHED [AND …] THEN …`.
-pub(crate) fn bind_merge(
+///
+/// # Errors
+/// What is wrong with the statement: names, types, the role's rights.
+pub fn bind_merge(
     context: &StatementContext,
     merge: &ast::Merge,
     with: Option<ast::With>,

@@ -14,74 +14,79 @@
 //!  MERGE                    yes      yes                                 yes     yes
 //! ```
 
-pub(crate) mod altered;
+pub mod altered;
 mod assign;
 mod bind;
-pub(crate) mod copy;
+mod copy;
 mod insert;
 mod merge;
 mod merging;
 mod on_conflict;
 mod pieces;
 mod referential;
-pub(crate) mod rights;
-pub(crate) mod rows;
-pub(crate) mod sink;
+mod rights;
+mod rows;
+pub mod sink;
 mod upsert;
 mod values;
 
 use std::{ops::Range, sync::Arc};
 
+use aerostat_api::ColumnDescription;
 use datafusion::{
     arrow::datatypes::{FieldRef, Schema},
     common::Result,
     logical_expr::LogicalPlan,
 };
 
-pub(crate) use bind::{bind_delete, bind_update};
-pub(crate) use insert::{
-    bind_copy, bind_create_table_as, bind_insert, bind_rewrite, listed_columns,
-};
-pub(crate) use merge::bind_merge;
+pub use bind::{bind_delete, bind_update};
+pub use copy::{CopyStream, CopyTask};
+pub use insert::{bind_copy, bind_create_table_as, bind_insert, bind_rewrite, listed_columns};
+pub use merge::bind_merge;
 pub(crate) use on_conflict::OnConflict;
-pub(crate) use referential::{
-    check_put_off, lock_concerned, lock_concerned_by_insert, lock_put_off,
-};
-pub(crate) use values::parse_expression;
+pub use referential::{check_put_off, lock_concerned, lock_concerned_by_insert, lock_put_off};
+pub use rights::without_values;
+pub use rows::plan_source;
+pub use values::parse_expression;
 
 use crate::{
-    api::ColumnDescription,
     pairs::Pairs,
     plan::{Origin, Origins, Target, describe_columns},
 };
 
 /// What happens to the rows that the query finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum DmlKind {
+pub enum DmlKind {
+    /// INSERT, and COPY FROM.
     Insert,
+    /// UPDATE.
     Update,
+    /// DELETE.
     Delete,
+    /// MERGE, whose clauses are of the other kinds.
     Merge,
 }
 
 /// A DML statement, bound to its target.
 #[derive(Clone)]
-pub(crate) struct BoundDml<T = Target> {
-    pub(crate) kind: DmlKind,
-    pub(crate) target: T,
+pub struct BoundDml<T = Target> {
+    /// What it does.
+    pub kind: DmlKind,
+    /// The table whose rows change.
+    pub target: T,
     /// The columns that an UPDATE assigns, or the UPDATEs of a MERGE, ascending.
     pub(crate) assigned: Vec<usize>,
     /// Computes everything; outputs as drawn above.
-    pub(crate) source: LogicalPlan,
+    pub source: LogicalPlan,
     /// Where the table's columns are in its outputs.
     pub(crate) columns: Range<usize>,
     /// Where the RETURNING expressions are; `None` without RETURNING.
-    pub(crate) returning: Option<Range<usize>>,
+    pub returning: Option<Range<usize>>,
     /// Where the columns of the RETURNING expressions come from.
-    pub(crate) origins: Origins,
+    pub origins: Origins,
     /// The columns of RETURNING, once its queries are analysed: optimised ones may have forgotten
     /// what their values are called.
-    pub(crate) told: Option<Arc<[ColumnDescription]>>,
+    pub told: Option<Arc<[ColumnDescription]>>,
     /// Where the truths of the CHECK constraints are, in the table's order.
     pub(crate) checks: Range<usize>,
     /// What an INSERT does about rows that are in the way.
@@ -92,14 +97,14 @@ pub(crate) struct BoundDml<T = Target> {
 
 impl BoundDml {
     /// Notes the columns of RETURNING; the source has been analysed.
-    pub(crate) fn note_returned(&mut self) {
+    pub fn note_returned(&mut self) {
         self.told = self.returned(&self.source);
     }
 
     /// The columns of RETURNING as a client is told of them, if there is one; `plan` is the source,
     /// analysed. What is a column of the target has the type that the table says,
     /// whatever the value that goes there was called.
-    pub(crate) fn returned(&self, plan: &LogicalPlan) -> Option<Arc<[ColumnDescription]>> {
+    pub fn returned(&self, plan: &LogicalPlan) -> Option<Arc<[ColumnDescription]>> {
         let outputs = &plan.schema().fields()[self.returning.clone()?];
         let columns = &self.target.entry.table.schema().columns;
         let described = |(field, origin): (&FieldRef, &Origin)| match *origin {
@@ -122,8 +127,13 @@ impl<T> BoundDml<T> {
     }
 
     /// The query of DO UPDATE.
-    pub(crate) fn update_on_conflict(&self) -> Option<&BoundDml<T>> {
+    pub fn update_on_conflict(&self) -> Option<&BoundDml<T>> {
         Some(&self.on_conflict()?.bound)
+    }
+
+    /// The constraints whose keys an INSERT looks for, by name; `None` without ON CONFLICT.
+    pub fn arbiters(&self) -> Option<&[String]> {
+        Some(&self.conflict.as_ref()?.constraints)
     }
 
     /// What the query of DO UPDATE reads.
@@ -136,7 +146,7 @@ impl<T> BoundDml<T> {
     }
 
     /// Its queries.
-    pub(crate) fn plans(&self) -> impl Iterator<Item = &LogicalPlan> {
+    pub fn plans(&self) -> impl Iterator<Item = &LogicalPlan> {
         let update = self.update_on_conflict().map(|update| &update.source);
         std::iter::once(&self.source).chain(update)
     }
@@ -145,7 +155,7 @@ impl<T> BoundDml<T> {
     ///
     /// # Errors
     /// Those of `map`.
-    pub(crate) fn map_plans(
+    pub fn map_plans(
         mut self,
         mut map: impl FnMut(LogicalPlan) -> Result<LogicalPlan>,
     ) -> Result<Self> {

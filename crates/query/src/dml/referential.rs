@@ -46,7 +46,7 @@ use datafusion::{
 use super::{
     insert::{bind_table_rows, default_row},
     rights::described_key,
-    rows::{blocking, check, plan, table_rows},
+    rows::{blocking, check, plan_source, table_rows},
 };
 use crate::{
     deferred::{About, PutOff},
@@ -59,9 +59,9 @@ use lookup::{by_index, first_there, lock_rows};
 use part::{Completeness, all_valid, changed, complete, complete_only, converted, replaced};
 use violation::{mixed, not_present, schema_of, violation};
 
-pub(crate) use concerned::{lock_concerned, lock_concerned_by_insert};
+pub use concerned::{lock_concerned, lock_concerned_by_insert};
 pub(super) use part::Part;
-pub(crate) use put_off::{check_put_off, lock_put_off};
+pub use put_off::{check_put_off, lock_put_off};
 
 /// What one statement has to do for foreign keys.
 pub(super) struct Referential<'a> {
@@ -517,7 +517,7 @@ impl<'a> Referential<'a> {
     /// Rows that an action makes, if they keep NOT NULL and CHECK.
     async fn checked(&self, target: &Target, rows: RecordBatch) -> Result<RecordBatch> {
         let bound = bind_table_rows(self.context, target.clone(), rows.clone())?;
-        let plan = plan(&self.context.state, &bound).await?;
+        let plan = plan_source(&self.context.state, &bound).await?;
         for batch in collect(plan, task_context(&self.context.state)).await? {
             check(&bound, &batch)?;
         }

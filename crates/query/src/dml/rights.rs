@@ -129,10 +129,7 @@ fn scans_target(plan: &LogicalPlan) -> bool {
 }
 
 /// A change's error without the values of rows that the actor may not read.
-pub(crate) fn without_values(
-    context: &StatementContext,
-    error: DataFusionError,
-) -> DataFusionError {
+pub fn without_values(context: &StatementContext, error: DataFusionError) -> DataFusionError {
     let Some(told) = ours(&error) else {
         return error;
     };

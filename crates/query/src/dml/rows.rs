@@ -25,7 +25,10 @@ use crate::{
 };
 
 /// Plans the query of a bound statement without DO UPDATE.
-pub(crate) async fn plan(state: &SessionState, bound: &BoundDml) -> Result<Arc<dyn ExecutionPlan>> {
+///
+/// # Errors
+/// Those of optimising and planning it.
+pub async fn plan_source(state: &SessionState, bound: &BoundDml) -> Result<Arc<dyn ExecutionPlan>> {
     plan_physical(state, &optimize(state, bound.source.clone())?).await
 }
 

@@ -34,20 +34,23 @@ use super::{
 use crate::{error::external, physical::task_context, plan::StatementContext};
 
 /// What a DML statement did.
-pub(crate) struct Written {
+pub struct Written {
     /// Rows inserted, updated or deleted.
-    pub(crate) rows: u64,
+    pub rows: u64,
     /// Rows inserted, or updated, which inserts their new versions.
-    pub(crate) versions: u64,
+    pub versions: u64,
     /// The RETURNING rows; empty without RETURNING.
-    pub(crate) returned: Vec<RecordBatch>,
+    pub returned: Vec<RecordBatch>,
     /// What these are charged as.
-    pub(crate) charge: MemoryReservation,
+    pub charge: MemoryReservation,
 }
 
 /// Runs a bound statement under a transaction, which the caller commits or rolls back. The
 /// query of DO UPDATE is optimised.
-pub(crate) async fn run(
+///
+/// # Errors
+/// What the rows break, a conflict with another transaction, and what its queries fail with.
+pub async fn run(
     bound: &BoundDml,
     plan: Arc<dyn ExecutionPlan>,
     context: &StatementContext,
@@ -61,7 +64,7 @@ pub(crate) async fn run(
 
 /// The changes of one statement: one, or with those in its WITH several, which all see what
 /// was there before the first.
-pub(crate) struct Changes<'a> {
+pub struct Changes<'a> {
     context: &'a StatementContext,
     transaction: Arc<Transaction>,
     is_several: bool,
@@ -71,7 +74,7 @@ pub(crate) struct Changes<'a> {
 
 impl<'a> Changes<'a> {
     /// None yet.
-    pub(crate) fn new(
+    pub fn new(
         context: &'a StatementContext,
         transaction: &Arc<Transaction>,
         is_several: bool,
@@ -86,7 +89,10 @@ impl<'a> Changes<'a> {
 
     /// Runs the next one. Rows that one before it has changed are left as they are then: it
     /// does not return them either, and a MERGE that means them is an error.
-    pub(crate) async fn apply(
+    ///
+    /// # Errors
+    /// What the rows break, a conflict with another transaction, and what its queries fail with.
+    pub async fn apply(
         &mut self,
         bound: &'a BoundDml,
         plan: Arc<dyn ExecutionPlan>,
@@ -135,7 +141,10 @@ impl<'a> Changes<'a> {
     }
 
     /// Does what is left to do for foreign keys, after all changes.
-    pub(crate) async fn finish(self) -> Result<()> {
+    ///
+    /// # Errors
+    /// A foreign key is broken.
+    pub async fn finish(self) -> Result<()> {
         match self.referential {
             Some(referential) => referential.finish().await,
             None => Ok(()),
@@ -390,7 +399,7 @@ impl<'a> Sink<'a> {
 }
 
 /// Whether a statement failed only because rows changed under it, so that running it again helps.
-pub(crate) fn is_conflict(error: &DataFusionError) -> bool {
+pub fn is_conflict(error: &DataFusionError) -> bool {
     match error {
         DataFusionError::External(inner) => {
             matches!(inner.downcast_ref(), Some(StorageError::Conflict))

@@ -89,7 +89,10 @@ pub(super) fn assign(
 }
 
 /// The AST of an expression kept as text in the catalogue.
-pub(crate) fn parse_expression(text: &str) -> Result<ast::Expr> {
+///
+/// # Errors
+/// The text is none.
+pub fn parse_expression(text: &str) -> Result<ast::Expr> {
     let mut expression = Parser::new(&PostgreSqlDialect {})
         .try_with_sql(text)
         .and_then(|mut parser| parser.parse_expr())

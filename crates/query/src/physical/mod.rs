@@ -21,7 +21,7 @@ pub(crate) use run_time_filters::RunTimeFilters;
 ///
 /// # Errors
 /// What PostgreSQL refuses when it analyses a statement.
-pub(crate) fn analyze(state: &SessionState, plan: LogicalPlan) -> Result<LogicalPlan> {
+pub fn analyze(state: &SessionState, plan: LogicalPlan) -> Result<LogicalPlan> {
     let analyzer = state.analyzer();
     planning(|| analyzer.execute_and_check(plan, state.config_options(), |_, _| {}))
 }
@@ -30,7 +30,7 @@ pub(crate) fn analyze(state: &SessionState, plan: LogicalPlan) -> Result<Logical
 ///
 /// # Errors
 /// Those of the optimizer, and of constants that cannot be computed.
-pub(crate) fn optimize_analyzed(state: &SessionState, plan: LogicalPlan) -> Result<LogicalPlan> {
+pub fn optimize_analyzed(state: &SessionState, plan: LogicalPlan) -> Result<LogicalPlan> {
     aerostat_semantics::compute_constants(&plan, state.config_options())?;
     planning(|| state.optimizer().optimize(plan, state, |_, _| {}))
 }
@@ -39,7 +39,7 @@ pub(crate) fn optimize_analyzed(state: &SessionState, plan: LogicalPlan) -> Resu
 ///
 /// # Errors
 /// As [`analyze`] and [`optimize_analyzed`].
-pub(crate) fn optimize(state: &SessionState, plan: LogicalPlan) -> Result<LogicalPlan> {
+pub fn optimize(state: &SessionState, plan: LogicalPlan) -> Result<LogicalPlan> {
     optimize_analyzed(state, analyze(state, plan)?)
 }
 
@@ -47,7 +47,7 @@ pub(crate) fn optimize(state: &SessionState, plan: LogicalPlan) -> Result<Logica
 ///
 /// # Errors
 /// Those of the physical planner.
-pub(crate) async fn plan_physical(
+pub async fn plan_physical(
     state: &SessionState,
     plan: &LogicalPlan,
 ) -> Result<Arc<dyn ExecutionPlan>> {
@@ -60,7 +60,7 @@ pub(crate) async fn plan_physical(
 
 /// What a physical plan runs with. Plans have their functions; a context of DataFusion's own
 /// would have a copy of the lists of all there are.
-pub(crate) fn task_context(state: &SessionState) -> Arc<TaskContext> {
+pub fn task_context(state: &SessionState) -> Arc<TaskContext> {
     Arc::new(TaskContext::new(
         None,
         state.session_id().to_owned(),

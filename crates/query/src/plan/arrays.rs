@@ -16,6 +16,7 @@
 
 use std::ops::ControlFlow;
 
+use aerostat_api::ParameterType;
 use aerostat_semantics::{any_of, array_items};
 use aerostat_sql::walk;
 use aerostat_types::{ErrorKind, SqlError, SqlType};
@@ -27,16 +28,15 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::{names::output_name, parameters::bare_placeholder};
-use crate::api::ParameterType;
 
 /// The items of an array, NULL for `None`.
-pub(crate) type Items = Vec<Option<String>>;
+pub type Items = Vec<Option<String>>;
 
 /// Takes the text of an array apart.
 ///
 /// # Errors
 /// `InvalidTextRepresentation` for what is none; `FeatureNotSupported` for arrays of arrays.
-pub(crate) fn read_items(text: &str) -> Result<Items, SqlError> {
+pub fn read_items(text: &str) -> Result<Items, SqlError> {
     array_items(text).ok_or_else(|| {
         let mut opening = text.chars().filter(|c| !c.is_whitespace());
         if opening.next() == Some('{') && opening.next() == Some('{') {
@@ -53,7 +53,7 @@ pub(crate) fn read_items(text: &str) -> Result<Items, SqlError> {
 }
 
 /// The parameters that stand bare as the array of ANY or ALL.
-pub(crate) fn array_parameters(statement: &ast::Statement) -> Vec<usize> {
+pub fn array_parameters(statement: &ast::Statement) -> Vec<usize> {
     struct Arrays(Vec<usize>);
     impl Visitor for Arrays {
         type Break = ();
@@ -155,7 +155,7 @@ fn has_parameters(spec: &WindowSpec) -> ControlFlow<()> {
 }
 
 /// Whether parameters stand in the arguments of functions in FROM, or in the frames of windows.
-pub(crate) fn has_function_parameters(statement: &ast::Statement) -> bool {
+pub fn has_function_parameters(statement: &ast::Statement) -> bool {
     struct Functions;
     impl Visitor for Functions {
         type Break = ();
@@ -197,7 +197,7 @@ pub(crate) fn has_function_parameters(statement: &ast::Statement) -> bool {
 /// Writes arrays in the place of the parameters that are arrays: by number the items of each,
 /// or NULL where there are none. One whose type is not known, but listed in `unknown`, becomes
 /// its only item. A parameter that is no array has itself as its only item.
-pub(crate) fn write_arrays(
+pub fn write_arrays(
     statement: &mut ast::Statement,
     types: &[Option<ParameterType>],
     unknown: &[usize],

@@ -191,7 +191,7 @@ impl Calls<'_> {
 }
 
 /// Whether a tree calls volatile functions.
-pub(crate) fn is_volatile<N: Visit>(context: &StatementContext, node: &N) -> bool {
+pub fn is_volatile<N: Visit>(context: &StatementContext, node: &N) -> bool {
     let is_volatile = |name: String| {
         let own = context.function(&name);
         let known = own

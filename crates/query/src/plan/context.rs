@@ -64,25 +64,31 @@ pub(crate) const ROW_ID_COLUMN: &str = aerostat_storage::ROW_ID_COLUMN;
 const VIEW_DEPTH_MAX: usize = 32;
 
 /// Everything a statement is planned and run against.
-pub(crate) struct StatementContext {
-    pub(crate) state: Arc<SessionState>,
-    pub(crate) database: Arc<Database>,
-    pub(crate) catalog: Arc<CatalogState>,
-    pub(crate) snapshot: Snapshot,
-    pub(crate) actor: Actor,
-    pub(crate) system: Arc<CatalogView>,
+pub struct StatementContext {
+    /// What it is planned and run with, its session's settings in it.
+    pub state: Arc<SessionState>,
+    /// The database whose tables it reads and changes.
+    pub database: Arc<Database>,
+    /// The definitions that it sees.
+    pub catalog: Arc<CatalogState>,
+    /// The rows that it sees.
+    pub snapshot: Snapshot,
+    /// Whose rights count, and where names are looked for.
+    pub actor: Actor,
+    /// What system relations and their functions answer from.
+    pub system: Arc<CatalogView>,
     /// Locks what the statement needs.
-    pub(crate) gate: Arc<Gate>,
+    pub gate: Arc<Gate>,
     /// The DML target's view; made with the context, so that the rows found and the rows changed are of one directory.
     views: Mutex<HashMap<u32, TableView>>,
     functions: OnceLock<HashMap<String, Arc<ScalarUDF>>>,
     view_depth: Mutex<usize>,
     /// What the statement's locking clauses need; shared with the views that it expands.
-    pub(crate) locking: Arc<Locking>,
+    pub locking: Arc<Locking>,
     /// The rows that the statement's steps hand on.
-    pub(crate) steps: Arc<StepTables>,
+    pub steps: Arc<StepTables>,
     /// What planning has met; shared likewise.
-    pub(crate) met: Arc<Mutex<Met>>,
+    pub met: Arc<Mutex<Met>>,
     /// The tables that the statement changes, which its queries name by their places here.
     targets: Mutex<Vec<Arc<TableEntry>>>,
     /// Where checks of constraints wait for the end of the block; `None` outside one.
@@ -91,11 +97,11 @@ pub(crate) struct StatementContext {
 
 /// What the plan of a statement reads.
 #[derive(Default)]
-pub(crate) struct Met {
+pub struct Met {
     /// The relations, by number.
     pub(crate) relations: BTreeSet<u32>,
     /// The tables among them.
-    pub(crate) tables: Vec<Arc<TableEntry>>,
+    pub tables: Vec<Arc<TableEntry>>,
 }
 
 impl Met {
@@ -114,7 +120,8 @@ impl Met {
 }
 
 impl StatementContext {
-    pub(crate) fn new(
+    /// The context of a statement outside a block.
+    pub fn new(
         state: Arc<SessionState>,
         database: Arc<Database>,
         snapshot: Snapshot,
@@ -147,7 +154,7 @@ impl StatementContext {
     }
 
     /// In a block, which checks of constraints may be left to.
-    pub(crate) fn in_block(self, deferred: Option<Arc<Deferred>>) -> Self {
+    pub fn in_block(self, deferred: Option<Arc<Deferred>>) -> Self {
         Self { deferred, ..self }
     }
 
@@ -194,12 +201,15 @@ impl StatementContext {
     }
 
     /// A planner of SQL under this context.
-    pub(crate) fn planner(&self) -> SqlToRel<'_, StatementContext> {
+    pub fn planner(&self) -> SqlToRel<'_, StatementContext> {
         SqlToRel::new_with_options(self, parser_options())
     }
 
     /// A relation by the name a statement gives, through the search path.
-    pub(crate) fn resolve(&self, name: &TableReference) -> Result<(String, &Relation), SqlError> {
+    ///
+    /// # Errors
+    /// There is no such relation.
+    pub fn resolve(&self, name: &TableReference) -> Result<(String, &Relation), SqlError> {
         let name = QualifiedName {
             database: name.catalog().map(str::to_owned),
             schema: name.schema().map(str::to_owned),

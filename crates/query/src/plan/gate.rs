@@ -26,7 +26,7 @@ use aerostat_types::{ErrorKind, SqlError};
 use parking_lot::Mutex;
 
 /// What a statement is planned on, and with which locks.
-pub(crate) struct Gate {
+pub struct Gate {
     database: Arc<Database>,
     /// What there is for the statement.
     catalog: Arc<CatalogState>,
@@ -39,7 +39,7 @@ pub(crate) struct Gate {
 
 /// Why a statement must be planned again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Obstacle {
+pub enum Obstacle {
     /// Somebody has, or waits for, a lock that excludes this one.
     Locked(LockTag, LockMode),
     /// Others have changed what exists.
@@ -51,7 +51,7 @@ impl Gate {
     ///
     /// # Errors
     /// The transaction's definitions contradict what others have committed.
-    pub(crate) fn new(
+    pub fn new(
         database: &Arc<Database>,
         definitions: Option<&Definitions>,
         temporaries: &Temporaries,
@@ -71,17 +71,21 @@ impl Gate {
         }))
     }
 
-    pub(crate) fn catalog(&self) -> &Arc<CatalogState> {
+    /// The definitions that the statement sees.
+    #[inline]
+    pub fn catalog(&self) -> &Arc<CatalogState> {
         &self.catalog
     }
 
     /// The locks of the statement; `None` for a plan that is not run.
-    pub(crate) fn locks(&self) -> Option<&Arc<RelationLocks>> {
+    #[inline]
+    pub fn locks(&self) -> Option<&Arc<RelationLocks>> {
         self.locks.as_ref()
     }
 
     /// Whether it sees what all see, and no definitions of its own.
-    pub(crate) fn is_committed(&self) -> bool {
+    #[inline]
+    pub fn is_committed(&self) -> bool {
         Arc::ptr_eq(&self.catalog, &self.committed)
     }
 
@@ -89,7 +93,8 @@ impl Gate {
     ///
     /// # Errors
     /// Somebody is in the way. The statement is planned again.
-    pub(crate) fn require(&self, oid: u32, mode: LockMode) -> Result<(), SqlError> {
+    #[inline]
+    pub fn require(&self, oid: u32, mode: LockMode) -> Result<(), SqlError> {
         let Some(locks) = &self.locks else {
             return Ok(());
         };
@@ -105,7 +110,7 @@ impl Gate {
     ///
     /// # Errors
     /// Somebody is changing it.
-    pub(crate) fn sequence(&self, oid: u32) -> Result<Option<Arc<SequenceEntry>>, SqlError> {
+    pub fn sequence(&self, oid: u32) -> Result<Option<Arc<SequenceEntry>>, SqlError> {
         let of = |state: &CatalogState| state.sequence(oid).map(|(_, entry)| Arc::clone(entry));
         let Some(planned) = of(&self.catalog) else {
             return Ok(None);
@@ -133,7 +138,8 @@ impl Gate {
     ///
     /// # Errors
     /// It must be planned again.
-    pub(crate) fn confirm(&self) -> Result<(), SqlError> {
+    #[inline]
+    pub fn confirm(&self) -> Result<(), SqlError> {
         if self.locks.is_none() {
             return Ok(());
         }
@@ -146,7 +152,8 @@ impl Gate {
     }
 
     /// Why the statement must be planned again, if it must.
-    pub(crate) fn obstacle(&self) -> Option<Obstacle> {
+    #[inline]
+    pub fn obstacle(&self) -> Option<Obstacle> {
         *self.obstacle.lock()
     }
 

@@ -13,7 +13,7 @@ mod gate;
 mod grouping;
 mod grouping_sets;
 mod limits;
-pub(crate) mod locking;
+mod locking;
 mod names;
 mod once;
 mod ordered;
@@ -35,23 +35,24 @@ mod whole_rows;
 mod wildcards;
 mod windows;
 
-pub(crate) use arrays::{
-    Items, array_parameters, has_function_parameters, read_items, write_arrays,
-};
 pub(crate) use body::query_of;
-pub(crate) use calls::is_volatile;
 pub(crate) use constant_columns::{BoundByAllKeys, HideConstants, SortAgain};
-pub(crate) use context::{ROW_ID_COLUMN, StatementContext, TARGET_SCHEMA};
+pub(crate) use context::{ROW_ID_COLUMN, TARGET_SCHEMA};
 pub(crate) use cooperate::CooperateAboveJoins;
-pub(crate) use gate::{Gate, Obstacle};
-pub(crate) use names::{describe, output_name, rename_outputs, show_entries};
-pub(crate) use origins::{
-    Origin, Origins, describe_columns, describe_query, origins, returned_origins,
-};
-pub(crate) use parameters::{
-    bare_placeholder, declare, declared_parameters, parameter_count, parameter_type,
-};
+pub(crate) use names::{output_name, rename_outputs};
+pub(crate) use origins::{Origin, returned_origins};
 pub(crate) use passes::rewrite_expression;
 pub(crate) use pieces::{MakeInPieces, PiecesExec};
-pub(crate) use steps::StepRows;
-pub(crate) use target::{Target, column_identifiers, table_reference};
+
+pub use arrays::{Items, array_parameters, has_function_parameters, read_items, write_arrays};
+pub use calls::is_volatile;
+pub use context::{Met, StatementContext};
+pub use gate::{Gate, Obstacle};
+pub use locking::{Locking, first_lock, without_locks};
+pub use names::{describe, show_entries};
+pub use origins::{Origins, describe_columns, describe_query, origins};
+pub use parameters::{
+    bare_placeholder, declare, declared_parameters, parameter_count, parameter_type,
+};
+pub use steps::{StepRows, StepTables};
+pub use target::{Target, column_identifiers, table_reference};

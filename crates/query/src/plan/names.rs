@@ -7,6 +7,7 @@
 
 use std::{collections::HashSet, ops::ControlFlow, sync::Arc};
 
+use aerostat_api::ColumnDescription;
 use aerostat_pgcatalog::PG_TYPE_KEY;
 use aerostat_semantics::functions::{merged::MERGED, named::NAMED};
 use aerostat_sql::{
@@ -25,7 +26,6 @@ use super::{
     StatementContext,
     positions::{at_position, position},
 };
-use crate::api::ColumnDescription;
 
 /// Gives every unnamed output of the query's SELECTs PostgreSQL's name.
 pub(super) fn name_outputs(query: &mut ast::Query) {
@@ -554,7 +554,10 @@ pub(crate) fn rename_outputs<'a>(
 }
 
 /// Shows numbers of catalogue entries by name, as PostgreSQL shows columns of `regproc` and its kin.
-pub(crate) fn show_entries(context: &StatementContext, plan: LogicalPlan) -> Result<LogicalPlan> {
+///
+/// # Errors
+/// Those of DataFusion.
+pub fn show_entries(context: &StatementContext, plan: LogicalPlan) -> Result<LogicalPlan> {
     let shower = |field: &Field| {
         let typname = field.metadata().get(PG_TYPE_KEY)?;
         let is_number = *field.data_type() == DataType::Int64;
@@ -586,7 +589,7 @@ pub(crate) fn show_entries(context: &StatementContext, plan: LogicalPlan) -> Res
 }
 
 /// The columns of a result as a client is told of them.
-pub(crate) fn describe(schema: &Schema) -> Arc<[ColumnDescription]> {
+pub fn describe(schema: &Schema) -> Arc<[ColumnDescription]> {
     schema
         .fields()
         .iter()

@@ -6,6 +6,7 @@
 
 use std::{ops::Range, sync::Arc};
 
+use aerostat_api::ColumnDescription;
 use aerostat_catalog::Relation;
 use aerostat_sql::names::PG_CATALOG;
 use datafusion::{
@@ -15,17 +16,16 @@ use datafusion::{
 };
 
 use super::{StatementContext, Target, describe, steps::STEP_SCHEMA};
-use crate::api::ColumnDescription;
 
 /// A relation's number and the column's, from 1.
 pub(crate) type Origin = Option<(u32, i16)>;
 
 /// The origins of a query's outputs, in order.
-pub(crate) type Origins = Vec<Origin>;
+pub type Origins = Vec<Origin>;
 
 /// The columns of a query's result as a client is told of them: `schema` is what it gives,
 /// `plan` how.
-pub(crate) fn describe_query(
+pub fn describe_query(
     context: &StatementContext,
     plan: &LogicalPlan,
     schema: &Schema,
@@ -34,7 +34,7 @@ pub(crate) fn describe_query(
 }
 
 /// The same of a query whose outputs have these origins.
-pub(crate) fn describe_columns(origins: &Origins, schema: &Schema) -> Arc<[ColumnDescription]> {
+pub fn describe_columns(origins: &Origins, schema: &Schema) -> Arc<[ColumnDescription]> {
     let mut described = describe(schema).to_vec();
     for (column, &origin) in described.iter_mut().zip(origins) {
         if let Some((table_oid, attnum)) = origin {
@@ -45,7 +45,7 @@ pub(crate) fn describe_columns(origins: &Origins, schema: &Schema) -> Arc<[Colum
 }
 
 /// The origins of a plan's outputs, in order.
-pub(crate) fn origins(context: &StatementContext, plan: &LogicalPlan) -> Origins {
+pub fn origins(context: &StatementContext, plan: &LogicalPlan) -> Origins {
     let of_columns = |expressions: Vec<&Expr>, input: &LogicalPlan| {
         let inner = origins(context, input);
         let of = |expression: &Expr| match bare(expression) {

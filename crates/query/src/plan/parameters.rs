@@ -8,6 +8,7 @@
 
 use std::ops::ControlFlow;
 
+use aerostat_api::ParameterType;
 use aerostat_sql::{sql_type::sql_type, walk};
 use aerostat_types::{ErrorKind, SqlError, SqlType};
 use datafusion::sql::sqlparser::ast::{self, ArrayElemTypeDef, DataType, Visitor};
@@ -16,7 +17,6 @@ use super::{
     arrays::{array_of_texts, called},
     series::{declare_bounds, names_series},
 };
-use crate::api::ParameterType;
 
 /// The most parameters a statement may have: the wire protocol counts them in 16 bits.
 const PARAMETERS_MAX: usize = 65_535;
@@ -30,7 +30,7 @@ pub(crate) fn placeholder_number(text: &str) -> Option<usize> {
 }
 
 /// The bare placeholder an expression is, if it is one.
-pub(crate) fn bare_placeholder(expression: &ast::Expr) -> Option<usize> {
+pub fn bare_placeholder(expression: &ast::Expr) -> Option<usize> {
     match expression {
         ast::Expr::Value(value) => match &value.value {
             ast::Value::Placeholder(text) => placeholder_number(text),
@@ -45,7 +45,7 @@ pub(crate) fn bare_placeholder(expression: &ast::Expr) -> Option<usize> {
 ///
 /// # Errors
 /// `UndefinedParameter` for `$0` and numbers beyond the protocol's.
-pub(crate) fn parameter_count(statement: &ast::Statement) -> Result<usize, SqlError> {
+pub fn parameter_count(statement: &ast::Statement) -> Result<usize, SqlError> {
     struct Highest(usize);
     impl Visitor for Highest {
         type Break = String;
@@ -73,7 +73,7 @@ pub(crate) fn parameter_count(statement: &ast::Statement) -> Result<usize, SqlEr
 ///
 /// # Errors
 /// As [`sql_type`].
-pub(crate) fn parameter_type(data_type: &DataType) -> Result<ParameterType, SqlError> {
+pub fn parameter_type(data_type: &DataType) -> Result<ParameterType, SqlError> {
     match data_type {
         DataType::Array(ArrayElemTypeDef::SquareBracket(item, _)) if is_oid(item) => {
             Ok(ParameterType::OidArray)
@@ -127,10 +127,7 @@ fn item_type(data_type: &DataType) -> Result<SqlType, SqlError> {
 
 /// The types that casts `$n::type` give, and calls of functions that tell, by position; grows
 /// `types` as needed.
-pub(crate) fn declared_parameters(
-    statement: &ast::Statement,
-    types: &mut Vec<Option<ParameterType>>,
-) {
+pub fn declared_parameters(statement: &ast::Statement, types: &mut Vec<Option<ParameterType>>) {
     struct Casts<'a>(&'a mut Vec<Option<ParameterType>>);
     impl Visitor for Casts<'_> {
         type Break = ();
@@ -256,7 +253,7 @@ fn declare_items(types: &mut Vec<Option<ParameterType>>, expression: &ast::Expr,
 }
 
 /// Notes that `$n` has this type, unless one is known already.
-pub(crate) fn declare(types: &mut Vec<Option<ParameterType>>, n: usize, ty: ParameterType) {
+pub fn declare(types: &mut Vec<Option<ParameterType>>, n: usize, ty: ParameterType) {
     if types.len() < n {
         types.resize(n, None);
     }

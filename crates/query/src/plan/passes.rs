@@ -35,11 +35,7 @@ impl StatementContext {
     ///
     /// # Errors
     /// Those of the passes and of the planner.
-    pub(crate) fn plan_query(
-        &self,
-        query: Query,
-        parameters: &mut PlannerContext,
-    ) -> Result<LogicalPlan> {
+    pub fn plan_query(&self, query: Query, parameters: &mut PlannerContext) -> Result<LogicalPlan> {
         let mut statement = Statement::Query(Box::new(query));
         self.rewrite(&mut statement, parameters)?;
         self.planner()
@@ -50,7 +46,7 @@ impl StatementContext {
     ///
     /// # Errors
     /// Those of the passes; somebody is in the way of a lock.
-    pub(crate) fn rewrite(
+    pub fn rewrite(
         &self,
         statement: &mut Statement,
         parameters: &mut PlannerContext,

@@ -2,7 +2,7 @@
 //! what a WITH query gives that must run once.
 //!
 //! The step's query in WITH becomes `SELECT … FROM "⟨step⟩"."0"`, which the other steps are
-//! planned with; the rows come when the step has run (`session::steps`).
+//! planned with; the rows come when the step has run (`session::steps` of the engine).
 
 use std::{
     collections::HashMap,
@@ -37,14 +37,14 @@ pub(super) const STEP_SCHEMA: &str = "\u{1}step";
 
 /// The rows of a statement's steps, by number.
 #[derive(Default)]
-pub(crate) struct StepTables(Mutex<Vec<Arc<StepRows>>>);
+pub struct StepTables(Mutex<Vec<Arc<StepRows>>>);
 
 impl StepTables {
     /// Takes the rows of another step. Returns the query that reads them.
     ///
     /// # Errors
     /// None for outputs with names.
-    pub(crate) fn add(&self, rows: &Arc<StepRows>) -> Result<ast::Query> {
+    pub fn add(&self, rows: &Arc<StepRows>) -> Result<ast::Query> {
         let mut tables = self.0.lock();
         let number = tables.len();
         tables.push(Arc::clone(rows));
@@ -71,7 +71,7 @@ impl StepTables {
 }
 
 /// The rows of a step; none until it has run.
-pub(crate) struct StepRows {
+pub struct StepRows {
     schema: SchemaRef,
     origins: Origins,
     rows: OnceLock<Rows>,
@@ -85,7 +85,7 @@ struct Rows {
 
 impl StepRows {
     /// For rows of these columns, the first under other names, which come from here.
-    pub(crate) fn new<'f>(
+    pub fn new<'f>(
         fields: impl Iterator<Item = &'f Arc<Field>>,
         aliases: &[String],
         origins: Origins,
@@ -120,7 +120,7 @@ impl StepRows {
     ///
     /// # Errors
     /// The pool has no room.
-    pub(crate) fn put(&self, rows: Vec<RecordBatch>, pool: &Arc<dyn MemoryPool>) -> Result<()> {
+    pub fn put(&self, rows: Vec<RecordBatch>, pool: &Arc<dyn MemoryPool>) -> Result<()> {
         let reservation = MemoryConsumer::new("rows of WITH").register(pool);
         let batches = rows.iter().map(|rows| self.under(rows));
         let batches = batches.collect::<Result<Vec<_>>>()?;

@@ -22,8 +22,9 @@ use super::{StatementContext, TARGET_SCHEMA};
 
 /// A DML target, resolved and permitted.
 #[derive(Clone)]
-pub(crate) struct Target {
-    pub(crate) entry: Arc<TableEntry>,
+pub struct Target {
+    /// The table.
+    pub entry: Arc<TableEntry>,
     /// The schema it is in.
     pub(crate) schema: String,
     /// What the statement calls it.
@@ -32,7 +33,10 @@ pub(crate) struct Target {
 
 impl Target {
     /// Resolves the target of a statement that needs this privilege.
-    pub(crate) fn resolve(
+    ///
+    /// # Errors
+    /// There is no such table, it is none that can be changed, or the role may not.
+    pub fn resolve(
         context: &StatementContext,
         name: &ObjectName,
         alias: Option<&Ident>,
@@ -97,7 +101,7 @@ impl Target {
     }
 
     /// A table that is being made and that nobody else knows yet.
-    pub(crate) fn unpublished(entry: &Arc<TableEntry>, schema: &str) -> Target {
+    pub fn unpublished(entry: &Arc<TableEntry>, schema: &str) -> Target {
         Target {
             entry: Arc::clone(entry),
             schema: schema.to_owned(),
@@ -246,7 +250,10 @@ fn named<'c>(
 }
 
 /// The column names of an INSERT's or COPY's list.
-pub(crate) fn column_identifiers(names: &[ObjectName]) -> Result<Vec<String>, SqlError> {
+///
+/// # Errors
+/// A name has several parts.
+pub fn column_identifiers(names: &[ObjectName]) -> Result<Vec<String>, SqlError> {
     names
         .iter()
         .map(|name| match &name.0[..] {
@@ -260,7 +267,10 @@ pub(crate) fn column_identifiers(names: &[ObjectName]) -> Result<Vec<String>, Sq
 }
 
 /// A possibly qualified name as a reference.
-pub(crate) fn table_reference(name: &ObjectName) -> Result<TableReference, SqlError> {
+///
+/// # Errors
+/// It has more than three parts, or one is no identifier.
+pub fn table_reference(name: &ObjectName) -> Result<TableReference, SqlError> {
     let parts: Option<Vec<String>> = name
         .0
         .iter()

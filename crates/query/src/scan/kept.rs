@@ -79,7 +79,7 @@ impl KeptScan {
 }
 
 /// Whether it reads a table and does nothing else.
-pub(crate) fn reads_table(plan: &dyn ExecutionPlan) -> bool {
+pub fn reads_table(plan: &dyn ExecutionPlan) -> bool {
     match plan.downcast_ref::<DataSourceExec>() {
         Some(source) => source.data_source().is::<TableScan>(),
         None => plan.is::<RevivedScanExec>(),

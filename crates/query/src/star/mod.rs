@@ -45,7 +45,7 @@ use recognise::{Star, recognised, types};
 
 /// Whether star joins are looked for, in a session's configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct StarJoins(pub(crate) bool);
+pub struct StarJoins(pub bool);
 
 /// The plan with its star joins as nodes of their own.
 ///

@@ -124,7 +124,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     setting(
         "log-filter",
         "info",
-        "Which log lines: a level, or a filter such as aerostat_query=debug,info",
+        "Which log lines: a level, or a filter such as aerostat_engine=debug,info",
     ),
 ];
 

@@ -19,7 +19,7 @@ use crate::{
 ///
 /// # Errors
 /// Somebody is in the way. The statement is planned again.
-pub(crate) fn lock_concerned(context: &StatementContext, bound: &BoundDml) -> Result<(), SqlError> {
+pub fn lock_concerned(context: &StatementContext, bound: &BoundDml) -> Result<(), SqlError> {
     let mut concerned = Concerned::of(context);
     let entry = &bound.target.entry;
     if bound.does(DmlKind::Insert) {
@@ -41,7 +41,7 @@ pub(crate) fn lock_concerned(context: &StatementContext, bound: &BoundDml) -> Re
 ///
 /// # Errors
 /// Those of [`lock_concerned`].
-pub(crate) fn lock_concerned_by_insert(
+pub fn lock_concerned_by_insert(
     context: &StatementContext,
     entry: &Arc<TableEntry>,
 ) -> Result<(), SqlError> {

@@ -32,10 +32,7 @@ use crate::{
 ///
 /// # Errors
 /// Somebody is in the way.
-pub(crate) fn lock_put_off(
-    context: &StatementContext,
-    checks: &[Arc<PutOff>],
-) -> Result<(), SqlError> {
+pub fn lock_put_off(context: &StatementContext, checks: &[Arc<PutOff>]) -> Result<(), SqlError> {
     let catalog = &context.catalog;
     let constraints: HashSet<u32> = checks.iter().map(|check| check.constraint).collect();
     for constraint in constraints {
@@ -54,7 +51,7 @@ pub(crate) fn lock_put_off(
 ///
 /// # Errors
 /// The first one that fails, and those of storage.
-pub(crate) async fn check_put_off(
+pub async fn check_put_off(
     context: &StatementContext,
     transaction: &Arc<Transaction>,
     checks: &[Arc<PutOff>],

@@ -59,7 +59,7 @@ pub(super) const LOCK_SCHEMA: &str = "\u{1}lock";
 
 /// What the locking clauses of a statement need and have made.
 #[derive(Default)]
-pub(crate) struct Locking {
+pub struct Locking {
     run: OnceLock<Run>,
     sources: Mutex<Vec<Arc<dyn TableProvider>>>,
 }
@@ -73,7 +73,7 @@ struct Run {
 impl Locking {
     /// The statement's locks are this transaction's. Subqueries that lock are planned with
     /// the values of its parameters.
-    pub(crate) fn begin(&self, transaction: &Arc<Transaction>, values: Option<ParamValues>) {
+    pub fn begin(&self, transaction: &Arc<Transaction>, values: Option<ParamValues>) {
         let transaction = Arc::downgrade(transaction);
         // The first call stands; there is one for each attempt, which has its own context.
         let _ = self.run.set(Run {
@@ -104,7 +104,7 @@ fn hidden(number: usize) -> String {
 }
 
 /// The strength of a statement's first locking clause; `None` when it has none.
-pub(crate) fn first_lock<N: Visit>(node: &N) -> Option<RowLock> {
+pub fn first_lock<N: Visit>(node: &N) -> Option<RowLock> {
     struct First;
     impl Visitor for First {
         type Break = RowLock;
@@ -123,7 +123,7 @@ pub(crate) fn first_lock<N: Visit>(node: &N) -> Option<RowLock> {
 }
 
 /// Takes the locking clauses away: types and columns are the same without.
-pub(crate) fn without_locks(statement: &Statement) -> Statement {
+pub fn without_locks(statement: &Statement) -> Statement {
     struct Strip;
     impl VisitorMut for Strip {
         type Break = ();

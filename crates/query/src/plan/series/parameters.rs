@@ -7,13 +7,13 @@
 //! | `generate_series($1, date '2024-01-31', '1 day'::interval)` | `timestamp with time zone` |
 //! | `generate_series(now(), $1, $2)` | not told: the type of a call is not known here |
 
+use aerostat_api::ParameterType;
 use aerostat_types::{NUMERIC_DEFAULT, SqlType};
 use datafusion::sql::sqlparser::ast::{
     Expr, FunctionArg, FunctionArgExpr, TypedString, UnaryOperator, Value,
 };
 
 use super::super::parameters::{bare_placeholder, declare, parameter_type};
-use crate::api::ParameterType;
 
 /// Notes the types of the parameters among the arguments of a call.
 pub(in crate::plan) fn declare_bounds(

@@ -1,0 +1,185 @@
+//! What whoever serves clients asks of an engine. `aerostat-engine` answers it, and in tests of the
+//! gateway a double.
+
+use std::{future::Future, sync::Arc};
+
+use aerostat_types::SqlError;
+
+use crate::{
+    Client, ClientSettings, ColumnDescription, EntryNumbers, Group, IdleLimit, Notice,
+    Notification, Outcome, ParameterType, RoleInfo, TransactionStatus, Value,
+};
+
+/// Cancels what a session is running; does nothing when it runs nothing. Called from other tasks.
+pub type Canceller = Arc<dyn Fn() + Send + Sync>;
+
+/// An engine: roles and sessions.
+pub trait Backend: Send + Sync + 'static {
+    /// Its sessions.
+    type Session: BackendSession;
+
+    /// The role with this name.
+    fn role(&self, name: &str) -> Option<RoleInfo>;
+
+    /// A session of a role that has proved who it is. `settings` are the startup packet's.
+    ///
+    /// # Errors
+    /// Why the role may not use the database now.
+    fn connect(
+        self: &Arc<Self>,
+        role: &str,
+        database: &str,
+        settings: &[(String, String)],
+    ) -> Result<Self::Session, SqlError>;
+}
+
+/// A prepared statement that a session keeps, and the numbers of its parameters' types.
+pub type Kept<P> = (Arc<P>, Arc<[u32]>);
+
+/// One client's session. Dropping it ends its transaction.
+pub trait BackendSession: Send + 'static {
+    /// A statement of the simple protocol.
+    type Statement: Send + Sync + 'static;
+    /// A prepared statement.
+    type Prepared: Send + Sync + 'static;
+
+    /// Memory that the server has of the tenant's; given back when dropped.
+    type Held: Send + Sync + 'static;
+
+    /// Takes memory of the tenant's for what the server keeps, or has in its hands.
+    ///
+    /// # Errors
+    /// The tenant, or the node, has not that much left.
+    fn hold(&self, bytes: usize) -> Result<Self::Held, SqlError>;
+
+    /// The number that the client is told, and that its own functions and views show. No two
+    /// sessions that are there have the same, and none has 0.
+    fn number(&self) -> i32;
+
+    /// How to cancel what runs.
+    fn canceller(&self) -> Canceller;
+
+    /// Says how other sessions stop this one: what it runs, or its connection.
+    fn set_controls(&mut self, cancel: Canceller, terminate: Canceller);
+
+    /// Comes back when others have said something that the client is to be told.
+    fn notified(&self) -> impl Future<Output = ()> + Send;
+
+    /// What others have said since the last call; nothing within a transaction.
+    fn take_notifications(&mut self) -> Vec<Arc<Notification>>;
+
+    /// The statements in a query string.
+    ///
+    /// # Errors
+    /// A syntax error, or the reading of a long text was stopped.
+    fn split(
+        &mut self,
+        sql: &str,
+    ) -> impl Future<Output = Result<Vec<Self::Statement>, SqlError>> + Send;
+
+    /// Parses and analyses one statement. `parameter_oids` are the client's wishes, 0 for none.
+    fn prepare(
+        &mut self,
+        sql: &str,
+        parameter_oids: &[u32],
+    ) -> impl Future<Output = Result<Self::Prepared, SqlError>> + Send;
+
+    /// Whether another prepared statement may have this name.
+    ///
+    /// # Errors
+    /// There is one of this name, or there are too many.
+    fn admit_name(&self, name: &str) -> Result<(), SqlError>;
+
+    /// Keeps a prepared statement under a name, beside those of SQL's PREPARE.
+    fn keep(
+        &mut self,
+        name: &str,
+        prepared: Arc<Self::Prepared>,
+        parameter_oids: Arc<[u32]>,
+        held: Self::Held,
+    );
+
+    /// The prepared statement of a name, of whoever, and the numbers of its parameters' types.
+    fn kept(&self, name: &str) -> Option<Kept<Self::Prepared>>;
+
+    /// The same for an execution, which counts, without the numbers.
+    fn kept_to_run(&self, name: &str) -> Option<Arc<Self::Prepared>>;
+
+    /// Forgets the prepared statement of a name, if there is one.
+    fn forget(&mut self, name: &str);
+
+    /// The types of a statement's parameters.
+    fn parameters(prepared: &Self::Prepared) -> &[ParameterType];
+
+    /// The columns a statement gives; `None` when it gives no rows.
+    fn columns(prepared: &Self::Prepared) -> Option<Arc<[ColumnDescription]>>;
+
+    /// The columns that a statement gives if it is run now, where that is not told by itself alone: by
+    /// FETCH those of its cursor.
+    fn columns_now(&self, prepared: &Self::Prepared) -> Option<Arc<[ColumnDescription]>> {
+        Self::columns(prepared)
+    }
+
+    /// The columns of an open cursor of SQL's, which to the protocol is a portal.
+    fn cursor_columns(&self, name: &str) -> Option<Arc<[ColumnDescription]>>;
+
+    /// What names of catalogue entries mean now. A result has them as texts, and their binary
+    /// form is a number.
+    ///
+    /// # Errors
+    /// The database is gone.
+    fn entry_numbers(&self) -> Result<EntryNumbers, SqlError>;
+
+    /// Whether a statement that has begun may go on where the session stands.
+    ///
+    /// # Errors
+    /// Its transaction block has failed meanwhile.
+    fn admit_again(&self, _prepared: &Self::Prepared) -> Result<(), SqlError> {
+        Ok(())
+    }
+
+    /// Runs a statement.
+    fn execute(
+        &mut self,
+        statement: &Self::Statement,
+    ) -> impl Future<Output = Result<Outcome, SqlError>> + Send;
+
+    /// Runs a prepared statement with values of the types `parameters[i].carrier()`.
+    fn execute_prepared(
+        &mut self,
+        prepared: &Self::Prepared,
+        parameters: &Arc<[Value]>,
+    ) -> impl Future<Output = Result<Outcome, SqlError>> + Send;
+
+    /// Says that the statements to come belong together, so that they are one transaction.
+    fn begin_group(&mut self, group: Group);
+
+    /// Commits what [`Self::begin_group`] has begun.
+    fn end_group(&mut self) -> impl Future<Output = Result<(), SqlError>> + Send;
+
+    /// Says that a statement has failed, wherever that was noticed: an open transaction block
+    /// takes nothing more until its end then.
+    fn fail(&mut self);
+
+    /// Says that the client may send the next statements, and gives where the session stands.
+    fn rest(&mut self) -> TransactionStatus;
+
+    /// How long the client may be idle from now on; `None` for no limit.
+    fn idle_limit(&mut self) -> Option<IdleLimit>;
+
+    /// Says from where and how the client has come.
+    fn set_client(&mut self, client: Client);
+
+    /// The notices since the last call.
+    fn take_notices(&mut self) -> Vec<Notice>;
+
+    /// The settings a client is told of that have changed since the last call.
+    fn parameter_changes(&mut self) -> Vec<(String, String)>;
+
+    /// The settings a client is told of when it comes in, where the session knows better than
+    /// the gateway.
+    fn reported_parameters(&self) -> Vec<(String, String)>;
+
+    /// How the client is written to from now on.
+    fn client_settings(&mut self) -> ClientSettings;
+}

@@ -1,0 +1,183 @@
+//! The engine as whoever serves clients knows it: the traits of `aerostat_api`.
+
+use std::{future::Future, sync::Arc};
+
+use aerostat_api::{
+    Backend, BackendSession, Canceller, Client, ClientSettings, ColumnDescription, EntryNumbers,
+    Group, IdleLimit, Kept, Notice, Notification, Outcome, ParameterType, RoleInfo,
+    TransactionStatus, Value,
+};
+use aerostat_types::SqlError;
+
+use crate::{
+    engine::{Controls, Engine},
+    memory::Held,
+    session::{Prepared, Sent, Session},
+};
+
+impl Backend for Engine {
+    type Session = Session;
+
+    fn role(&self, name: &str) -> Option<RoleInfo> {
+        Engine::role(self, name)
+    }
+
+    fn connect(
+        self: &Arc<Self>,
+        role: &str,
+        database: &str,
+        settings: &[(String, String)],
+    ) -> Result<Session, SqlError> {
+        Engine::connect(self, role, database, settings)
+    }
+}
+
+impl BackendSession for Session {
+    type Statement = Sent;
+    type Prepared = Prepared;
+
+    type Held = Held;
+
+    fn hold(&self, bytes: usize) -> Result<Held, SqlError> {
+        Session::hold(self, bytes)
+    }
+
+    fn number(&self) -> i32 {
+        Session::number(self)
+    }
+
+    fn canceller(&self) -> Canceller {
+        let handle = self.cancel_handle();
+        Arc::new(move || handle.cancel())
+    }
+
+    fn set_controls(&mut self, cancel: Canceller, terminate: Canceller) {
+        let terminate = Some(terminate);
+        Session::set_controls(self, Controls { cancel, terminate });
+    }
+
+    fn notified(&self) -> impl Future<Output = ()> + Send {
+        Session::notified(self)
+    }
+
+    fn take_notifications(&mut self) -> Vec<Arc<Notification>> {
+        Session::take_notifications(self)
+    }
+
+    fn split(&mut self, sql: &str) -> impl Future<Output = Result<Vec<Sent>, SqlError>> + Send {
+        Session::split(self, sql)
+    }
+
+    fn prepare(
+        &mut self,
+        sql: &str,
+        parameter_oids: &[u32],
+    ) -> impl Future<Output = Result<Prepared, SqlError>> + Send {
+        Session::prepare(self, sql, parameter_oids)
+    }
+
+    fn admit_name(&self, name: &str) -> Result<(), SqlError> {
+        Session::admit_name(self, name)
+    }
+
+    fn keep(
+        &mut self,
+        name: &str,
+        prepared: Arc<Prepared>,
+        parameter_oids: Arc<[u32]>,
+        held: Held,
+    ) {
+        Session::keep(self, name, prepared, parameter_oids, held);
+    }
+
+    fn kept(&self, name: &str) -> Option<Kept<Prepared>> {
+        Session::named(self, name)
+    }
+
+    fn kept_to_run(&self, name: &str) -> Option<Arc<Prepared>> {
+        Session::named_to_run(self, name)
+    }
+
+    fn forget(&mut self, name: &str) {
+        Session::forget(self, name);
+    }
+
+    fn parameters(prepared: &Prepared) -> &[ParameterType] {
+        &prepared.parameters
+    }
+
+    fn columns(prepared: &Prepared) -> Option<Arc<[ColumnDescription]>> {
+        prepared.columns.clone()
+    }
+
+    fn admit_again(&self, prepared: &Prepared) -> Result<(), SqlError> {
+        Session::admit_again(self, prepared)
+    }
+
+    fn execute(
+        &mut self,
+        statement: &Sent,
+    ) -> impl Future<Output = Result<Outcome, SqlError>> + Send {
+        Session::execute(self, statement)
+    }
+
+    fn execute_prepared(
+        &mut self,
+        prepared: &Prepared,
+        parameters: &Arc<[Value]>,
+    ) -> impl Future<Output = Result<Outcome, SqlError>> + Send {
+        Session::execute_prepared(self, prepared, parameters)
+    }
+
+    fn columns_now(&self, prepared: &Prepared) -> Option<Arc<[ColumnDescription]>> {
+        Session::columns_now(self, prepared)
+    }
+
+    fn cursor_columns(&self, name: &str) -> Option<Arc<[ColumnDescription]>> {
+        Session::cursor_columns(self, name)
+    }
+
+    fn entry_numbers(&self) -> Result<EntryNumbers, SqlError> {
+        Session::entry_numbers(self)
+    }
+
+    fn begin_group(&mut self, group: Group) {
+        Session::begin_group(self, group);
+    }
+
+    fn end_group(&mut self) -> impl Future<Output = Result<(), SqlError>> + Send {
+        Session::end_group(self)
+    }
+
+    fn fail(&mut self) {
+        Session::fail(self);
+    }
+
+    fn rest(&mut self) -> TransactionStatus {
+        Session::rest(self)
+    }
+
+    fn idle_limit(&mut self) -> Option<IdleLimit> {
+        Session::idle_limit(self)
+    }
+
+    fn set_client(&mut self, client: Client) {
+        Session::set_client(self, client);
+    }
+
+    fn take_notices(&mut self) -> Vec<Notice> {
+        Session::take_notices(self)
+    }
+
+    fn parameter_changes(&mut self) -> Vec<(String, String)> {
+        Session::parameter_changes(self)
+    }
+
+    fn reported_parameters(&self) -> Vec<(String, String)> {
+        Session::reported_parameters(self)
+    }
+
+    fn client_settings(&mut self) -> ClientSettings {
+        Session::client_settings(self)
+    }
+}

@@ -1,0 +1,183 @@
+//! SET CONSTRAINTS, and the checks that a block has put off.
+//!
+//! They are done when SET CONSTRAINTS says IMMEDIATE, and before COMMIT, in a statement of the
+//! block's own: what it locks stays locked, and an error undoes the block like any other.
+
+use std::{slice, sync::Arc};
+
+use aerostat_catalog::failure::from_storage;
+use aerostat_query::{Cancellation, deferred::Deferred, dml};
+use aerostat_sql::{
+    names::QualifiedName,
+    statement::Source,
+    utility::{DropKind, RelationChange, SchemaCommand},
+};
+use aerostat_storage::StorageError;
+use aerostat_types::{ErrorKind, SqlError};
+
+use super::{
+    Session,
+    run::{ATTEMPTS_MAX, CancelOnDrop, finish},
+    transaction::OpenBlock,
+};
+
+impl Session {
+    /// Where checks wait for the end of the block; `None` outside one.
+    pub(super) fn deferred(&self) -> Option<Arc<Deferred>> {
+        let block = self.block.as_ref()?;
+        Some(Arc::clone(&block.deferred))
+    }
+
+    /// SET CONSTRAINTS of these names, or of all. What is not to wait any more is checked.
+    pub(super) async fn set_constraints(
+        &mut self,
+        names: Option<&[QualifiedName]>,
+        is_deferred: bool,
+    ) -> Result<(), SqlError> {
+        let deferred = self.deferred();
+        if deferred.is_none() {
+            self.warn_with(
+                ErrorKind::NoActiveTransaction,
+                "SET CONSTRAINTS can only be used in transaction blocks",
+            );
+        }
+        let found = names.map(|names| self.deferrable(names, is_deferred));
+        let found = found.transpose()?;
+        let Some(deferred) = deferred else {
+            return Ok(());
+        };
+        match found {
+            Some(found) => deferred.say(&found, is_deferred),
+            None => deferred.say_of_all(is_deferred),
+        }
+        if is_deferred {
+            return Ok(());
+        }
+        let cancellation = self.cancel.begin(self.statement_timeout());
+        self.check_put_off(&deferred, false, &cancellation).await
+    }
+
+    /// The numbers of the deferrable constraints of these names.
+    fn deferrable(&self, names: &[QualifiedName], is_deferred: bool) -> Result<Vec<u32>, SqlError> {
+        let (actor, gate) = (self.actor()?, self.open_gate()?);
+        let mut found = Vec::new();
+        for name in names {
+            found.append(&mut actor.deferrable(gate.catalog(), name, is_deferred)?);
+        }
+        Ok(found)
+    }
+
+    /// Refuses to alter, empty or drop a table with rows that checks wait for. What else is
+    /// wrong with the statement is told where it runs.
+    pub(super) fn refuse_waiting(&self, command: &SchemaCommand) -> Result<(), SqlError> {
+        let deferred = self.deferred().filter(|deferred| !deferred.is_empty());
+        let Some(deferred) = deferred else {
+            return Ok(());
+        };
+        let (word, names) = match command {
+            SchemaCommand::Truncate { tables, .. } => ("TRUNCATE", &tables[..]),
+            SchemaCommand::Drop {
+                kind: DropKind::Table,
+                names,
+                ..
+            } => ("DROP TABLE", &names[..]),
+            SchemaCommand::Alter {
+                name,
+                change: RelationChange::Actions(_),
+                ..
+            } => ("ALTER TABLE", slice::from_ref(name)),
+            _ => return Ok(()),
+        };
+        let (actor, gate) = (self.actor()?, self.open_gate()?);
+        let waiting = deferred.tables(gate.catalog());
+        let found = names
+            .iter()
+            .filter_map(|name| actor.find(gate.catalog(), name).ok()?);
+        let mut found: Vec<(u32, &str, &str)> = found
+            .map(|found| found.relation)
+            .map(|relation| (relation.oid(), relation.owner(), relation.name()))
+            .collect();
+        if let SchemaCommand::Truncate { cascade: true, .. } = command {
+            let oids: Vec<u32> = found.iter().map(|(oid, ..)| *oid).collect();
+            let others = gate.catalog().all_referring(&oids).into_iter();
+            found.extend(others.map(|entry| (entry.oid, &*entry.owner, &*entry.name)));
+        }
+        for (oid, owner, name) in found {
+            if actor.owns(owner) && waiting.contains(&oid) {
+                let message =
+                    format!("cannot {word} \"{name}\" because it has pending trigger events");
+                return Err(SqlError::new(ErrorKind::ObjectInUse, message));
+            }
+        }
+        Ok(())
+    }
+
+    /// A block that is about to commit, once all that it has put off is checked; what breaks a
+    /// constraint undoes it.
+    pub(super) async fn checked(&mut self, open: OpenBlock) -> Result<OpenBlock, SqlError> {
+        let deferred = Arc::clone(&open.deferred);
+        if deferred.is_empty() {
+            return Ok(open);
+        }
+        // Its statements find it where blocks are.
+        self.block = Some(open);
+        let cancellation = self.cancel.begin(self.statement_timeout());
+        let checked = self.check_put_off(&deferred, true, &cancellation).await;
+        let open = self.block.take().ok_or_else(|| {
+            SqlError::new(
+                ErrorKind::Internal,
+                "a block went away while its constraints were checked",
+            )
+        })?;
+        match checked {
+            Ok(()) => Ok(open),
+            Err(error) => {
+                self.undo(open).await?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Checks what was put off: all of it, or what is not to wait any more.
+    async fn check_put_off(
+        &self,
+        deferred: &Deferred,
+        all: bool,
+        cancellation: &Cancellation,
+    ) -> Result<(), SqlError> {
+        let due = deferred.due(all);
+        if due.checks.is_empty() {
+            return Ok(());
+        }
+        let (mut attempts, mut locks, place) = (0, None, self.row_place());
+        while attempts < ATTEMPTS_MAX {
+            let gate = self.gate(locks.take())?;
+            let transaction = self.begin_statement(gate.locks())?.with_place(&place);
+            let transaction = Arc::new(transaction);
+            let context = self.context(&gate, transaction.snapshot().clone())?;
+            let checks = due.checks.clone();
+            let work = async move {
+                dml::lock_put_off(&context, &checks)?;
+                context.gate.confirm()?;
+                let mut cancel = CancelOnDrop::of(transaction.cancel_token());
+                let checked = dml::check_put_off(&context, &transaction, &checks).await;
+                cancel.disarm();
+                let source = Source::of("".into());
+                finish(checked, transaction, &source).await
+            };
+            match self.on_query_runtime(work, cancellation).await? {
+                Ok(Some(())) => {
+                    deferred.settle(due);
+                    return Ok(());
+                }
+                Ok(None) if self.may_run_again() => attempts += 1,
+                Ok(None) => break,
+                Err(error) => {
+                    place.leave();
+                    locks = Some(self.past(&gate, error, cancellation).await?);
+                }
+            }
+        }
+        Err(from_storage(StorageError::Conflict))
+    }
+}

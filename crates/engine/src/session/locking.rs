@@ -1,0 +1,97 @@
+//! Queries that lock the rows they give: run to their end under a transaction, as DML is,
+//! before the first row goes out, since another attempt may give other rows.
+
+use std::sync::Arc;
+
+use aerostat_api::{ColumnDescription, Outcome, RowsTag};
+use aerostat_catalog::failure::from_storage;
+use aerostat_query::{
+    Cancellation,
+    plan::{StatementContext, describe_query},
+};
+use aerostat_semantics::external;
+use aerostat_sql::statement::Source;
+use aerostat_types::SqlError;
+use datafusion::{
+    arrow::array::RecordBatch, common::Result as PlanResult,
+    execution::memory_pool::MemoryReservation, sql::sqlparser::ast,
+};
+
+use super::{
+    Session,
+    prepared::Bound,
+    run::{ATTEMPTS_MAX, CancelOnDrop, Parameters, finish, plan_physical, plan_query},
+    steps,
+    stream::ready_within,
+};
+
+/// What a query gave, and what it is charged as.
+type Rows = (
+    Arc<[ColumnDescription]>,
+    Vec<RecordBatch>,
+    MemoryReservation,
+);
+
+impl Session {
+    /// Runs a query that locks; when rows have changed under it, again on a newer snapshot.
+    pub(super) async fn run_locking(
+        &self,
+        parsed: &Arc<ast::Statement>,
+        source: &Source,
+        bound: Option<&Bound<'_>>,
+        cancellation: &Cancellation,
+    ) -> Result<Outcome, SqlError> {
+        let (mut attempts, mut locks, place) = (0, None, self.row_place());
+        while attempts < ATTEMPTS_MAX {
+            let gate = self.gate(locks.take())?;
+            let transaction = self.begin_statement(gate.locks())?.with_place(&place);
+            let transaction = Arc::new(transaction);
+            let context = self.context(&gate, transaction.snapshot().clone())?;
+            let parameters = Parameters::of(bound);
+            context
+                .locking
+                .begin(&transaction, parameters.values.clone());
+            let (parsed, source) = (Arc::clone(parsed), source.clone());
+            let work = async move {
+                let mut cancel = CancelOnDrop::of(transaction.cancel_token());
+                let rows = collect(&context, &parsed, &parameters).await;
+                if rows.is_ok() {
+                    cancel.disarm();
+                }
+                drop(cancel);
+                finish(rows, transaction, &source).await
+            };
+            match self.on_query_runtime(work, cancellation).await? {
+                Ok(Some((columns, rows, charge))) => {
+                    return Ok(Outcome::Rows {
+                        columns,
+                        batches: ready_within(rows, charge),
+                        tag: RowsTag::Select,
+                    });
+                }
+                Ok(None) if self.may_run_again() => attempts += 1,
+                Ok(None) => break,
+                Err(error) => {
+                    place.leave();
+                    locks = Some(self.past(&gate, error, cancellation).await?);
+                }
+            }
+        }
+        Err(from_storage(aerostat_storage::StorageError::Conflict))
+    }
+}
+
+/// All rows of a query, in memory that the tenant is charged for.
+async fn collect(
+    context: &StatementContext,
+    parsed: &ast::Statement,
+    parameters: &Parameters,
+) -> PlanResult<Rows> {
+    let logical = plan_query(context, parsed, parameters)?;
+    let plan = plan_physical(context, &logical).await?;
+    context.gate.confirm().map_err(external)?;
+    let columns = describe_query(context, &logical, &plan.schema());
+    parameters.described.require_planned(&columns)?;
+    let (rows, charge) = steps::collect(context, plan).await?;
+    Ok((columns, rows, charge))
+}

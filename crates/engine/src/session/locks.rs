@@ -1,0 +1,126 @@
+//! Waiting for locks on relations, and LOCK TABLE.
+
+use std::{sync::Arc, time::Duration};
+
+use aerostat_api::Outcome;
+use aerostat_catalog::{CatalogState, Definitions, Draft, ddl, failure::from_storage};
+use aerostat_query::{
+    Cancellation,
+    plan::{Gate, Obstacle},
+};
+use aerostat_sql::utility::LockStatement;
+use aerostat_txn::{CancelToken, LockMode, LockTag, RelationLocks};
+use aerostat_types::{ErrorKind, SqlError};
+
+use super::{Session, command::blocking, run::CancelOnDrop};
+
+impl Session {
+    /// The longest wait for another transaction; `None` for any.
+    pub(super) fn lock_timeout(&self) -> Option<Duration> {
+        self.settings.lock().lock_timeout()
+    }
+
+    /// What there is, as the session's transaction sees it.
+    pub(super) fn catalog(&self) -> Result<Arc<CatalogState>, SqlError> {
+        match self.defined() {
+            Some(definitions) => definitions.load(),
+            None => {
+                let committed = self.connection.database().catalog.load();
+                Ok(self.temporaries.over(&committed))
+            }
+        }
+    }
+
+    /// The way to the plan of a statement that is run: with the locks that were waited for
+    /// if there are some, else with those of the block, or none yet.
+    pub(super) fn gate(&self, locks: Option<Arc<RelationLocks>>) -> Result<Arc<Gate>, SqlError> {
+        let locks = match locks {
+            Some(locks) => locks,
+            None => self.relation_locks()?,
+        };
+        let database = self.connection.database();
+        Gate::new(database, self.defined(), &self.temporaries, Some(locks))
+    }
+
+    /// That of a statement that is only planned.
+    pub(super) fn open_gate(&self) -> Result<Arc<Gate>, SqlError> {
+        let database = self.connection.database();
+        Gate::new(database, self.defined(), &self.temporaries, None)
+    }
+
+    /// After a plan was given up: waits until nobody is in its way, and returns the locks to
+    /// try again with.
+    ///
+    /// # Errors
+    /// The statement's own, if it met no obstacle; else those of the wait.
+    pub(super) async fn past(
+        &self,
+        gate: &Gate,
+        error: SqlError,
+        cancellation: &Cancellation,
+    ) -> Result<Arc<RelationLocks>, SqlError> {
+        // Those of a statement outside a block went with its transaction.
+        let locks = match gate.obstacle() {
+            Some(_) => self.relation_locks()?,
+            None => return Err(error),
+        };
+        if let Some(Obstacle::Locked(tag, mode)) = gate.obstacle() {
+            self.wait_for_lock(&locks, tag, mode, cancellation).await?;
+        }
+        Ok(locks)
+    }
+
+    async fn wait_for_lock(
+        &self,
+        locks: &Arc<RelationLocks>,
+        tag: LockTag,
+        mode: LockMode,
+        cancellation: &Cancellation,
+    ) -> Result<(), SqlError> {
+        let cancel = CancelToken::new();
+        let mut stop = CancelOnDrop::of(cancel.clone());
+        let (locks, timeout) = (Arc::clone(locks), self.lock_timeout());
+        let wait = move || {
+            let waited = locks.acquire(tag, mode, &cancel, timeout);
+            waited.map_err(|error| from_storage(error.into()))
+        };
+        self.on_query_runtime(blocking(wait), cancellation)
+            .await??;
+        stop.disarm();
+        Ok(())
+    }
+
+    /// A statement's way to what its block defines.
+    pub(super) fn draft(&self, definitions: &Arc<Definitions>, cancel: CancelToken) -> Draft {
+        Draft::new(definitions, cancel, self.lock_timeout())
+    }
+
+    /// LOCK TABLE.
+    pub(super) async fn run_lock(
+        &mut self,
+        statement: &LockStatement,
+        cancellation: &Cancellation,
+    ) -> Result<Outcome, SqlError> {
+        if !self.is_in_block() {
+            return Err(SqlError::new(
+                ErrorKind::NoActiveTransaction,
+                "LOCK TABLE can only be used in transaction blocks",
+            ));
+        }
+        let actor = self.actor()?;
+        let definitions = self.definitions()?;
+        let cancel = CancelToken::new();
+        let mut stop = CancelOnDrop::of(cancel.clone());
+        let draft = self.draft(&definitions, cancel);
+        let (engine, statement) = (Arc::clone(&self.engine), statement.clone());
+        let work = move || {
+            let is_superuser = |role: &str| engine.node().is_superuser(role);
+            ddl::lock(&draft, &actor, &statement, &is_superuser)
+        };
+        let result = self
+            .on_query_runtime(blocking(work), cancellation)
+            .await??;
+        stop.disarm();
+        Ok(Outcome::Command { tag: result.tag })
+    }
+}

@@ -1,0 +1,24 @@
+//! What a session takes of its tenant's memory.
+
+use aerostat_types::SqlError;
+
+use super::Session;
+use crate::memory::Held;
+
+impl Session {
+    /// Memory of the session's, none as yet.
+    pub(super) fn memory(&self) -> Held {
+        let budget = self.connection.database().store.budget();
+        Held::new(budget, self.engine.spare())
+    }
+
+    /// Takes memory of the tenant's for something that belongs to the session.
+    ///
+    /// # Errors
+    /// The tenant, or the node, has not that much left.
+    pub fn hold(&self, bytes: usize) -> Result<Held, SqlError> {
+        let mut held = self.memory();
+        held.grow(bytes as u64)?;
+        Ok(held)
+    }
+}

@@ -1,0 +1,188 @@
+//! What functions of a running statement wait for: advisory locks, and time.
+//!
+//! Functions are called by the query runtime's threads, which have others' work to do. One
+//! that must wait first gives its thread's other work to another thread
+//! ([`tokio::task::block_in_place`]); so any query may call it, and the wait takes a thread and
+//! nothing else. It ends at the lock, at `lock_timeout`, and with its statement, whose token
+//! ([`aerostat_query::Cancellation`]) is cancelled before the client is told of the statement's end.
+
+use std::{sync::Arc, time::Instant};
+
+use aerostat_api::{Notice, NoticeSeverity};
+use aerostat_catalog::failure::{canceled, from_storage};
+use aerostat_pgcatalog::{LockDescription, Waits};
+use aerostat_schedule::asleep;
+use aerostat_txn::{
+    AdvisoryError, AdvisoryLock, AdvisoryLocks, CancelToken, RelationLocks, Term, TxnManager,
+};
+use aerostat_types::{ErrorKind, SqlError};
+use parking_lot::Mutex;
+use tokio::{
+    runtime::{Handle, RuntimeFlavor},
+    task::block_in_place,
+};
+
+use super::{Session, settings::Settings};
+use crate::{
+    engine::{Engine, WAITS_MAX},
+    seldom::Seldom,
+};
+
+/// Messages that wait to be told, at most. A function may have one to say of each of a million
+/// rows, and the client is told before the first rows of its result.
+const NOTICES_MAX: usize = 1_000;
+
+/// Messages of a session that the client has yet to be told.
+#[derive(Clone)]
+pub(super) struct Notices {
+    untold: Arc<Seldom<Vec<Notice>>>,
+    settings: Arc<Mutex<Settings>>,
+}
+
+impl Notices {
+    /// Those of a session with these settings.
+    pub(super) fn new(settings: &Arc<Mutex<Settings>>) -> Self {
+        Self {
+            untold: Arc::default(),
+            settings: Arc::clone(settings),
+        }
+    }
+
+    /// Adds a message, unless the client does not want such at this time
+    /// (`client_min_messages`). Beyond the limit the last says that there were others.
+    pub(super) fn tell(&self, notice: Notice) {
+        if !self.settings.lock().wants_message(notice.severity) {
+            return;
+        }
+        let mut untold = self.untold.lock();
+        if untold.len() < NOTICES_MAX {
+            untold.push(notice);
+        } else if untold.len() == NOTICES_MAX {
+            let message = "further messages are left out";
+            untold.push(Notice::new(NoticeSeverity::Warning, message));
+        }
+    }
+
+    /// Takes those since the last call.
+    pub(super) fn take(&self) -> Vec<Notice> {
+        self.untold.take()
+    }
+}
+
+/// One statement's access to its session's advisory locks, and its way to wait.
+pub(super) struct Waiting {
+    engine: Arc<Engine>,
+    txns: Arc<TxnManager>,
+    advisory: Arc<AdvisoryLocks>,
+    /// Those of the statement's transaction; `None` for a plan that is not run.
+    transaction: Option<Arc<RelationLocks>>,
+    /// Cancelled when the statement is stopped.
+    cancel: CancelToken,
+    settings: Arc<Mutex<Settings>>,
+    notices: Notices,
+}
+
+impl Session {
+    /// The way to wait of a statement that has these locks.
+    pub(super) fn waiting(
+        &self,
+        transaction: Option<&Arc<RelationLocks>>,
+        cancel: CancelToken,
+    ) -> Waiting {
+        Waiting {
+            engine: Arc::clone(&self.engine),
+            txns: Arc::clone(self.connection.database().store.txns()),
+            advisory: Arc::clone(&self.advisory),
+            transaction: transaction.cloned(),
+            cancel,
+            settings: Arc::clone(&self.settings),
+            notices: self.notices.clone(),
+        }
+    }
+}
+
+impl Waits for Waiting {
+    fn lock(&self, lock: AdvisoryLock, is_session: bool, waits: bool) -> Result<bool, SqlError> {
+        let term = match (&self.transaction, is_session) {
+            (_, true) => Term::Session,
+            (Some(locks), false) => Term::Transaction(locks),
+            (None, false) => {
+                return Err(SqlError::new(
+                    ErrorKind::Internal,
+                    "a statement that is not run asks for a lock",
+                ));
+            }
+        };
+        let granted = self.advisory.try_acquire(lock, term, &self.cancel);
+        let granted = granted.map_err(refused)?;
+        if granted || !waits {
+            return Ok(granted);
+        }
+        let timeout = self.settings.lock().lock_timeout();
+        self.asleep(|| self.advisory.acquire(lock, term, &self.cancel, timeout))?
+            .map_err(refused)?;
+        Ok(true)
+    }
+
+    fn unlock(&self, lock: AdvisoryLock) -> bool {
+        self.advisory.release(lock)
+    }
+
+    fn unlock_all(&self) {
+        self.advisory.release_all();
+    }
+
+    fn sleep_until(&self, time: Option<Instant>) -> Result<(), SqlError> {
+        self.asleep(|| self.cancel.sleep_until(time))?
+            .map_err(|_| canceled())
+    }
+
+    fn warn(&self, message: String) {
+        self.notices
+            .tell(Notice::new(NoticeSeverity::Warning, message));
+    }
+
+    fn locks(&self) -> Vec<LockDescription> {
+        let sessions = self.engine.advisory_locks_of(&self.txns);
+        let pid_of = |owner| {
+            let is_owner =
+                |locks: &AdvisoryLocks| locks.owner() == owner || locks.transaction() == owner;
+            let found = sessions.iter().find(|(_, locks)| is_owner(locks));
+            found.map(|(pid, _)| *pid)
+        };
+        let all = self.txns.shown_locks().into_iter();
+        all.map(|lock| LockDescription {
+            lock,
+            pid: pid_of(lock.owner),
+        })
+        .collect()
+    }
+}
+
+impl Waiting {
+    /// Runs what sleeps, on a thread that others' work does not wait for.
+    fn asleep<T>(&self, sleep: impl FnOnce() -> T) -> Result<T, SqlError> {
+        let _permit = self.engine.waits().try_acquire().map_err(|_| {
+            SqlError::new(
+                ErrorKind::ProgramLimitExceeded,
+                format!("more than {WAITS_MAX} functions sleep or wait for advisory locks"),
+            )
+            .with_hint("Set lock_timeout, or try again when others have ended.")
+        })?;
+        // A runtime of one thread is a test's: it has no other thread to give its work to.
+        let hands_over = Handle::try_current()
+            .is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::MultiThread);
+        Ok(match hands_over {
+            true => block_in_place(|| asleep(sleep)),
+            false => asleep(sleep),
+        })
+    }
+}
+
+fn refused(error: AdvisoryError) -> SqlError {
+    match error {
+        AdvisoryError::Wait(error) => from_storage(error.into()),
+        AdvisoryError::TooMany(_) => SqlError::new(ErrorKind::OutOfMemory, "out of shared memory")
+            .with_hint("Too many advisory locks are held: give some back, or lock fewer numbers."),
+    }
+}
