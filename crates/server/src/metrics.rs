@@ -2,7 +2,7 @@
 //!
 //! Labels are bounded: `tenant` by the number of databases, of which the first
 //! [`TENANTS_LABELLED_MAX`] have their own series and the others share
-//! `tenant="other"`; `kind` and `outcome` are closed sets. docs/metrics.md lists
+//! `tenant="other"`; `kind` and `outcome` are closed sets. docs/operations.md lists
 //! every series.
 //!
 //! Counters are fed by the engine's observer as statements end. Gauges that the
