@@ -1,8 +1,7 @@
-//! What the engine hands to whoever carries it to a client: descriptions of
-//! columns, outcomes of statements, streams of rows, and both directions of
-//! COPY. Plain data and small traits; nothing here knows how a statement is
-//! planned or which protocol the client speaks. What a gateway asks of an engine and its
-//! sessions are the traits [`Backend`] and [`BackendSession`].
+//! What the engine and the code that serves its clients exchange: descriptions of columns,
+//! outcomes of statements, streams of rows, and both directions of COPY. Plain data and small
+//! traits; nothing here knows how a statement is planned or which protocol the client speaks.
+//! A gateway asks an engine and its sessions through the traits [`Backend`] and [`BackendSession`].
 //!
 //! ```text
 //!  Session::execute ──► Outcome ─┬─ Rows     columns, stream of batches, tag

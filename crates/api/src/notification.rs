@@ -1,4 +1,4 @@
-//! What a session that listens is told.
+//! A notification, as a listening session gets it.
 
 use std::fmt;
 

@@ -1,6 +1,5 @@
-//! From a password to what is stored of it: PostgreSQL's SCRAM-SHA-256
-//! verifier (RFC 5802, RFC 7677), with which a client can be checked but not
-//! impersonated.
+//! Turns a password into its stored form: PostgreSQL's SCRAM-SHA-256 verifier (RFC 5802, RFC
+//! 7677), with which a client can be checked but not impersonated.
 
 use std::num::NonZeroU32;
 

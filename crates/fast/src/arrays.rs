@@ -1,4 +1,4 @@
-//! Rows that arrays make, side by side: what `unnest($1::int[], $2::text[])` gives.
+//! Rows made of parallel arrays: what `unnest($1::int[], $2::text[])` returns.
 //!
 //! An array comes as its text, `{1,NULL,"a b"}`, which is read item by item.
 

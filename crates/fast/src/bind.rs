@@ -1,7 +1,7 @@
 //! From a shape to a program: names to columns, types settled, keys found.
 //!
-//! `None` anywhere says that the planner's way must be asked, be it for a name that is not
-//! there or for a type that is not brought to another here.
+//! `None` anywhere means that the planner must be asked, whether for a missing name or for a type
+//! that is not converted here.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Types of bound scalars: which are compared with one another, and which become a column's.
+//! Types of bound scalars: which can be compared with one another, and which can become a
+//! column's.
 
 use aerostat_types::SqlType;
 

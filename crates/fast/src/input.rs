@@ -1,4 +1,4 @@
-//! What a program is run with: parameters, literals, the time.
+//! The inputs of a program's run: parameters, literals, the time.
 
 use std::{fmt, sync::Arc};
 

@@ -1,27 +1,27 @@
-//! The fast path: the way of simple statements by primary key around the planner.
+//! The fast path: runs simple statements by primary key without the planner.
 //!
 //! ```text
 //!  text ─► token, parse ─► Shape ── bind to a table ──► Program ─┬─ read(snapshot)
 //!                          + lifted literals      (kept by shape) └─ write(transaction)
 //! ```
 //!
-//! * **A grammar of its own**, and a small one: SELECT, UPDATE and DELETE of the rows with a
-//!   key, in a short range of keys or that a secondary index finds, INSERT … VALUES. What is not in it is not fast, so
-//!   nothing is taken for something else by oversight. Literals are lifted out of the
-//!   [`Shape`], so that a text with other numbers finds the program of the last one.
-//! * **All or nothing.** Whoever asks gets the very result that the planner's way gives, or
-//!   [`Stop::Unfit`], and then nothing has happened: names that are not there, types that
-//!   need a conversion not known here, overflow, violated constraints, every error is the
-//!   other way's to tell. So there is one place for each message. A wait that has failed is
-//!   told as what it is, for the other way would wait again.
-//! * **No waiting.** With a transaction [without waiting](Transaction::without_waiting)
-//!   a program runs to its end within microseconds, on a thread that carries connections;
-//!   what would have to wait says so ([`Stop::WouldWait`]).
-//! * Rows are read where they lie ([`aerostat_storage::RowView`]) and become the few values
-//!   that go out, each by itself ([`Rows`]).
+//! * **A small grammar of its own**: SELECT, UPDATE and DELETE of the rows with a key, in a short
+//!   range of keys, or found by a secondary index; INSERT … VALUES. A statement outside the
+//!   grammar is not fast, so nothing is misread by oversight. Literals are lifted out of the
+//!   [`Shape`], so a text with other numbers finds the program of the previous one.
+//! * **All or nothing.** The caller gets exactly the result that the planner's path gives, or
+//!   [`Stop::Unfit`], and then nothing has happened: missing names, types that need a conversion
+//!   not known here, overflow, violated constraints and all other errors are left to the
+//!   planner's path. Each message thus exists in one place. A wait that has failed is reported as
+//!   such, since the planner's path would wait again.
+//! * **No waiting.** With a transaction [without waiting](Transaction::without_waiting) a program
+//!   runs to its end within microseconds, on a thread that serves connections; a program that
+//!   would have to wait reports it ([`Stop::WouldWait`]).
+//! * Rows are read in place ([`aerostat_storage::RowView`]) and become the few values of the
+//!   result, each by itself ([`Rows`]).
 //!
-//! The crate knows neither catalogue nor sessions: who may do what, and which table a name
-//! means, is the caller's to know.
+//! The crate knows neither catalogue nor sessions: the caller knows who may do what, and which
+//! table a name means.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 

@@ -1,4 +1,4 @@
-//! How a run ends: with what a write did, or with the reason that stopped it.
+//! How a run ends: with the effects of a write, or with the reason that stopped it.
 
 use aerostat_storage::StorageError;
 use aerostat_txn::Awaited;

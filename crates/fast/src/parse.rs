@@ -19,10 +19,11 @@
 //!  scalar      column, $n, literal, NULL, DEFAULT, CURRENT_TIMESTAMP, now(), + - * of these
 //! ```
 //!
-//! An INSERT of one row has its literals lifted out, as other statements have. Of more rows, and
-//! where the text is long, the cells stay in the text ([`ListedRows`](crate::ListedRows)), which may have any length.
+//! An INSERT of one row has its literals lifted out, as other statements have. With more rows, or
+//! in a long text, the cells stay in the text ([`ListedRows`](crate::ListedRows)), which may have
+//! any length.
 //!
-//! Any other text is nothing, which no caller may take for an error.
+//! Any other text gives `None`, which a caller must not treat as an error.
 
 use aerostat_types::{KeywordCategory, NUMERIC_DEFAULT, SqlType, keyword_category};
 

@@ -1,4 +1,4 @@
-//! What a shape becomes once it is bound to a table.
+//! A shape bound to a table.
 
 use std::sync::Arc;
 

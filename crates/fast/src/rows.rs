@@ -1,13 +1,13 @@
-//! The rows of a VALUES, read from the statement's text each time they are wanted.
+//! The rows of a VALUES list, read from the statement's text each time they are needed.
 //!
 //! ```text
 //!  INSERT INTO t (a, b) VALUES (1, 'x'), ($1, NULL), …   ON CONFLICT … RETURNING …
 //!                              ╰── ListedRows: cells ──╯
 //! ```
 //!
-//! A cell is a literal, a parameter, DEFAULT or the time. Recognising the rows keeps nothing
-//! of them, and running them keeps a [chunk](CHUNK_CELLS), so a list may be as long as a
-//! message: what a cell costs is the reading of its bytes, twice.
+//! A cell is a literal, a parameter, DEFAULT or the time. Recognising the rows stores nothing of
+//! them, and running them holds one [chunk](CHUNK_CELLS), so a list may be as long as a message:
+//! a cell costs reading its bytes twice.
 
 use std::{borrow::Cow, sync::Arc};
 

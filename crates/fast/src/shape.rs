@@ -1,4 +1,4 @@
-//! A statement without its literals: what programs are kept by.
+//! A statement without its literals: the key under which programs are kept.
 
 use aerostat_types::{SqlType, TableSchema};
 

@@ -1,4 +1,4 @@
-//! The table that a program is about, and the columns of the rows that it returns.
+//! The table of a program, and the columns of the rows that it returns.
 
 use std::sync::Arc;
 

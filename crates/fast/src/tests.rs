@@ -1,4 +1,4 @@
-//! Statements of the grammar, and texts that are none; programs against a table in memory.
+//! Tests: statements of the grammar and texts outside it; programs against a table in memory.
 
 use std::{sync::Arc, time::Duration};
 

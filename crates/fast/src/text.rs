@@ -1,4 +1,4 @@
-//! Values from their text forms, PostgreSQL's.
+//! Values from PostgreSQL's text forms.
 
 use aerostat_types::{ErrorKind, SqlError, SqlType, VALUE_BYTES_MAX, Zone, text};
 use arrow_array::types::IntervalMonthDayNano;

@@ -1,7 +1,7 @@
 //! Words, numbers, strings and signs of a statement's text.
 //!
-//! Only what the grammar has a use for: a comment, an operator it does not know, a string of
-//! another kind than `'…'` ends the reading.
+//! Only what the grammar uses: a comment, an unknown operator, or a string of another kind than
+//! `'…'` ends the reading.
 
 /// A piece of the text.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,5 +1,5 @@
-//! Values that go in and out, each by itself: parameters, and the few rows of a result. Who
-//! has one value at a time needs no column for it.
+//! Values that go in and out one by one: parameters, and the few rows of a result. A single value
+//! needs no column.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! INSERT, UPDATE and DELETE of the rows found.
+//! INSERT, and UPDATE and DELETE of the rows found.
 
 pub(crate) mod load;
 

@@ -1,8 +1,8 @@
 //! Arenas from the operating system: anonymous private mappings.
 //!
-//! A mapping is zeroed, costs no memory until touched, and goes back as a whole
-//! when dropped, at the speed of `munmap`. A mapping of the size of a full arena
-//! is aligned to its size, so that its huge pages are whole.
+//! A mapping is zeroed, costs no memory until it is touched, and is given back as a whole when it
+//! is dropped, at the speed of `munmap`. A mapping of the size of a full arena is aligned to its
+//! size, so that it consists of whole huge pages.
 
 use std::{
     fs, io,

@@ -6,13 +6,13 @@
 //!    └── Budget "tenant b"   no max
 //! ```
 //!
-//! A byte is charged to a budget and to the root, or to neither. Counting is
-//! atomic and takes no lock, and no counter is ever above its maximum (unless
-//! that was lowered since). A tenant's counter is raised first and lowered again
-//! when the node refuses; for that moment it counts bytes nobody has.
+//! A byte is charged to a budget and to the root, or to neither. Counting is atomic and takes no
+//! lock, and no counter ever exceeds its maximum (unless the maximum was lowered since). A
+//! tenant's counter is raised first and lowered again if the node refuses; for that moment it
+//! counts bytes that nobody has.
 //!
-//! What the process holds and nobody has reserved counts against the node's limit, too, as it was found
-//! last ([`Governor::set_unreserved`]).
+//! Memory that the process holds and nobody has reserved also counts against the node's limit, by
+//! its last measured size ([`Governor::set_unreserved`]).
 
 use std::sync::{
     Arc,

@@ -1,9 +1,10 @@
 //! What a thread, and the process, has taken from the heap, counted by the allocator itself.
 //!
 //! A program installs [`Counted`] around its allocator. The count is per thread, so it costs an
-//! addition without contention; who allocates on behalf of whom is for those to know who run work
-//! on threads. Memory that another thread frees is taken off that thread's count, which may be below 0.
-//! Each thread adds what it has counted to the process's count when it has changed by a step.
+//! addition without contention. The code that runs work on threads knows on whose behalf they
+//! allocate. Memory that another thread frees is subtracted from that thread's count, which may
+//! become negative. Each thread adds its count to the process's count when it has changed by a
+//! step.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;

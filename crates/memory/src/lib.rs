@@ -1,13 +1,14 @@
-//! Memory: who may use how much ([`Governor`], [`Budget`], [`Reservation`]), where
-//! it comes from ([`ArenaSource`], [`Mapping`]), what threads take from the heap ([`Counted`]), when that
-//! gives back what is free ([`trim_heap`]), and how much there is ([`machine_memory_bytes`]).
+//! Memory: who may use how much ([`Governor`], [`Budget`], [`Reservation`]), where it comes from
+//! ([`ArenaSource`], [`Mapping`]), what threads take from the heap ([`Counted`]), when the heap
+//! gives free memory back ([`trim_heap`]), and how much memory there is
+//! ([`machine_memory_bytes`]).
 //!
-//! Accounting and mapping are apart: an arena is charged for what it touches, not
-//! for the address space it reserves, and only its owner knows that. Nothing here
-//! knows SQL, or what is in an arena.
+//! Accounting and mapping are separate: an arena is charged for what it touches, not for the
+//! address space it reserves, and only its owner knows what it touches. Nothing here knows SQL,
+//! or what is in an arena.
 //!
-//! Unsafe code is in `arena`, the calls to `mmap`, `madvise`, `munmap`, and in `count` and `heap`, calls of
-//! the allocator.
+//! Unsafe code is in `arena`, the calls to `mmap`, `madvise` and `munmap`, and in `count` and
+//! `heap`, calls of the allocator.
 #![deny(clippy::undocumented_unsafe_blocks)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 

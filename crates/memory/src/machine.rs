@@ -1,8 +1,7 @@
 //! What the machine has: memory that this process may use, and page sizes.
 //!
-//! Inside a container the machine's memory is not ours: the cgroup's limit
-//! counts, of every group from the process's own up to the root, in version 1
-//! and version 2.
+//! Inside a container the machine's memory is not all available: the limits of every cgroup from
+//! the process's own up to the root apply, in version 1 and version 2.
 
 use std::{
     fs,

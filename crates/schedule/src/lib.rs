@@ -1,4 +1,4 @@
-//! Which task of which query has a thread next.
+//! Decides which task of which query gets a thread next.
 //!
 //! ```text
 //!  tasks of statements ── woken ─► waiting, by tenant and statement ── called ─► polled
@@ -6,21 +6,21 @@
 //!        └────── asleep, or woken again: the turn is over ◄──────────────────────┘ as threads
 //! ```
 //!
-//! Tenants share the threads: the next turn is of the one that has had the least time, not
-//! counting what it let pass while it had nothing to do. Of a tenant's statements the one goes
-//! first that has taken the least so far, by classes of up to 20, 40, 80 and so on milliseconds;
-//! within a class, the one that came first, so that a line of equal statements is
-//! worked off instead of all being begun. An eighth of the time is the last class's, which
-//! short statements would starve. This is the multi-level feedback queue of time-sharing systems
-//! (Corbató et al. 1962), and start-time fair queueing (Goyal et al. 1996) among tenants.
+//! Tenants share the threads: the next turn belongs to the tenant with the least time so far;
+//! time in which a tenant had nothing to do gives it no credit. Of a tenant's statements the one
+//! with the least time so far runs first, in classes of up to 20, 40, 80 and so on milliseconds.
+//! Within a class the oldest statement runs first, so that a line of equal statements is finished
+//! one by one instead of all being started. The last class gets an eighth of the time, or short
+//! statements would starve it. This is the multi-level feedback queue of time-sharing systems
+//! (Corbató et al. 1962), with start-time fair queueing (Goyal et al. 1996) among tenants.
 //!
-//! The tasks run on an executor that knows nothing of it: a task is [`Scheduled`], which is
-//! polled when it is called, and its time is what its polls take. So turns end where a task
-//! gives way ([`turn_is_over`]) or has nothing to do. What sleeps in a poll lets another have
-//! its place meanwhile ([`asleep`]).
+//! The tasks run on an executor that knows nothing of this: a task is [`Scheduled`], is polled
+//! when it is called, and its time is the time of its polls. A turn thus ends where a task yields
+//! ([`turn_is_over`]) or has nothing to do. A task that sleeps in a poll gives its place to
+//! another meanwhile ([`asleep`]).
 //!
-//! Threads that answer clients are not among them; the system lets these in first ([`prefer_latency`]). Unsafe
-//! code is in `slice`, two calls of the system.
+//! Threads that answer clients are not scheduled here; the operating system runs them first
+//! ([`prefer_latency`]). Unsafe code is in `slice`, two system calls.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 #![deny(unsafe_code)]

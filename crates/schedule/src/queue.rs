@@ -1,4 +1,4 @@
-//! What waits: by tenant, and of a tenant by rank.
+//! The waiting tasks: by tenant, and within a tenant by rank.
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -1,4 +1,4 @@
-//! How soon the system lets a thread in that has woken.
+//! How soon the operating system runs a thread that has woken.
 
 use std::{io, mem::size_of, time::Duration};
 

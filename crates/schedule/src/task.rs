@@ -1,4 +1,4 @@
-//! A task of a statement: a future that is polled when it is its turn.
+//! A task of a statement: a future that is polled when its turn has come.
 
 use std::{
     cell::RefCell,

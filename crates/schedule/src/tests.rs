@@ -1,4 +1,5 @@
-//! Who is polled when: on a clock that only work moves, with threads, and when tasks are dropped.
+//! Tests of who is polled when: with a clock that only work advances, with threads, and when
+//! tasks are dropped.
 
 use std::{
     collections::BTreeMap,

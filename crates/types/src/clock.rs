@@ -1,4 +1,4 @@
-//! What time it is, behind a trait: a simulation has a clock of its own.
+//! The time, behind a trait: a simulation has a clock of its own.
 
 use std::{
     fmt,

@@ -1,4 +1,4 @@
-//! The data of COPY: its formats, and what its options say.
+//! The data of COPY: its formats and options.
 
 use crate::{Encoding, ErrorKind, SqlError};
 

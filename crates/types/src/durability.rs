@@ -1,4 +1,4 @@
-//! What commits survive.
+//! Which failures a commit survives.
 
 use std::fmt;
 

@@ -1,8 +1,8 @@
 //! Character encodings of clients, as PostgreSQL names and converts them.
 //!
-//! Texts are UTF-8 here, in storage and in memory. A client may speak an encoding of one byte for
-//! each character instead: its texts are converted where they come in and go out. `encodings.txt`
-//! holds what the bytes from 0x80 mean in each, as a PostgreSQL 15 says; those below are ASCII.
+//! Texts are UTF-8 here, in storage and in memory. A client may use a single-byte encoding
+//! instead: its texts are converted on the way in and out. `encodings.txt` holds the meaning of
+//! the bytes from 0x80 in each encoding, as PostgreSQL 15 defines it; bytes below are ASCII.
 
 use std::{borrow::Cow, fmt, sync::LazyLock};
 

@@ -1,7 +1,7 @@
 //! The kinds of error a user can meet, by meaning.
 //!
-//! Crates name *what* went wrong; which SQLSTATE says so is told in one place,
-//! [`ErrorKind::sqlstate`].
+//! Crates name *what* went wrong; [`ErrorKind::sqlstate`] is the one place that maps it to a
+//! SQLSTATE.
 
 use thiserror::Error;
 

@@ -1,6 +1,6 @@
 //! SQL's keywords in PostgreSQL's four categories (its `kwlist.h`, release 15).
 //!
-//! | category | may name | example |
+//! | category | can name | example |
 //! |---|---|---|
 //! | unreserved | anything | `day` |
 //! | column name | tables and columns, but no function or type | `coalesce` |

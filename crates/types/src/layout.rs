@@ -1,8 +1,8 @@
-//! Layouts: which attributes of a table lie together.
+//! Layouts: which attributes of a table are stored together.
 //!
-//! A layout is any vertical partitioning of a table into attribute groups
-//! (HYRISE, source 000 §3.3): one group of all attributes is a row store, one
-//! group per attribute a column store, anything between is a hybrid.
+//! A layout is any vertical partitioning of a table into attribute groups (HYRISE, source 000
+//! §3.3): one group of all attributes is a row store, one group per attribute a column store,
+//! anything between is a hybrid.
 
 use std::{collections::HashMap, fmt};
 

@@ -1,9 +1,8 @@
-//! The vocabulary every other crate speaks: typed ids, byte quantities, SQL
-//! types and their physical form, schemas, layouts, and the kinds of error a
-//! user can meet; time zones, and clocks.
+//! The vocabulary that every other crate uses: typed ids, byte quantities, SQL types and their
+//! physical form, schemas, layouts, the kinds of error a user can meet, time zones, and clocks.
 //!
-//! Nothing here does I/O, allocates memory for data, or knows how anything is
-//! stored. One concept has one word; `docs/glossary.md` lists them.
+//! Nothing here does I/O, allocates memory for data, or knows how anything is stored. One concept
+//! has one word; `docs/glossary.md` lists them.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 

@@ -1,4 +1,4 @@
-//! Messages beside results.
+//! Messages that accompany a result.
 
 use crate::ErrorKind;
 

@@ -1,4 +1,4 @@
-//! The refusal of a memory budget.
+//! The error of a memory budget that refuses a reservation.
 
 use thiserror::Error;
 

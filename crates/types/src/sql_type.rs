@@ -1,5 +1,4 @@
-//! SQL types, their Arrow form, their physical form in a segment, and their
-//! PostgreSQL numbers.
+//! SQL types, their Arrow form, their physical form in a segment, and their PostgreSQL numbers.
 //!
 //! | SQL | Arrow | slot in a segment |
 //! |---|---|---|
@@ -15,8 +14,8 @@
 //! | timestamp, timestamptz | Timestamp(µs, none or UTC) | 8 bytes |
 //! | interval | Interval(MonthDayNano) | 16 bytes |
 //!
-//! A `char(n)` value travels without its trailing blanks; they are put back
-//! where a client sees the value.
+//! A `char(n)` value is stored and passed without its trailing blanks; they are added where a
+//! client sees the value.
 
 use std::fmt;
 use std::sync::Arc;

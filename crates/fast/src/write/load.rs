@@ -1,5 +1,5 @@
-//! INSERT of the rows that a statement lists, any number of them, chunk by chunk; with
-//! ON CONFLICT what is in their way is left alone or updated.
+//! INSERT of the rows that a statement lists, any number of them, chunk by chunk; with ON
+//! CONFLICT, conflicting rows are left alone or updated.
 
 use std::collections::HashSet;
 

@@ -1,5 +1,5 @@
-//! Dates and times of day: writing, and reading with a fast way for the ISO
-//! form; `decode` reads the free forms that PostgreSQL takes besides.
+//! Dates and times of day: writing them, and reading them with a fast case for the ISO form;
+//! `decode` reads the free forms that PostgreSQL also accepts.
 
 mod decode;
 

@@ -1,5 +1,5 @@
-//! Intervals: months, days and microseconds, which PostgreSQL keeps apart
-//! because months and days differ in length.
+//! Intervals: months, days and microseconds, which PostgreSQL keeps apart because months and days
+//! differ in length.
 
 use std::borrow::Cow;
 

@@ -1,7 +1,7 @@
 //! Time zones: the one place that converts between local time and instants.
 //!
-//! A [`Zone`] is one of the IANA database, by name, or a rule as POSIX writes it. What a clock in
-//! it shows at an instant is certain; which instant a local time is, not always:
+//! A [`Zone`] is an IANA zone, by name, or a POSIX rule. An instant always has one local time; a
+//! local time need not have one instant:
 //!
 //! ```text
 //!            gap: 02:30 does not exist          overlap: 01:30 exists twice
@@ -10,11 +10,13 @@
 //!              └ read as at -06: 03:30           └ read as at -06: the second one
 //! ```
 //!
-//! As in PostgreSQL, the offset from before a gap is taken in it, and the one from behind an
-//! overlap in that. Behind the changes that the database lists, each zone's rule goes on for ever.
+//! As in PostgreSQL, a local time in a gap uses the offset from before the gap, and one in an
+//! overlap the offset from after the overlap. After the last change that the database lists, each
+//! zone's rule applies for ever.
 //!
-//! Names in values (`'… Europe/Berlin'`, `AT TIME ZONE 'EST'`) are those of `abbreviations.tsv`
-//! first, PostgreSQL's default set, and then zones; settings know zones only.
+//! Names in values (`'… Europe/Berlin'`, `AT TIME ZONE 'EST'`) are looked up in
+//! `abbreviations.tsv` first, PostgreSQL's default set, and then among zones; settings accept
+//! zones only.
 
 mod posix;
 

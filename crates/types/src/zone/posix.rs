@@ -1,8 +1,8 @@
-//! Zones by rule, as POSIX writes them in `TZ`: `EST5EDT,M3.2.0,M11.1.0`, `<+0530>-5:30`, `FOO+3`.
+//! POSIX rules, as in the variable `TZ`: `EST5EDT,M3.2.0,M11.1.0`, `<+0530>-5:30`, `FOO+3`.
 //!
-//! Offsets count west of Greenwich there, east of it here. As PostgreSQL reads them a name may be
-//! empty (`+02:00` is a zone two hours west), is upper case, and summer time without rules is that
-//! of the United States.
+//! Offsets count west of Greenwich there, east of it here. As in PostgreSQL, a name may be empty
+//! (`+02:00` is a zone two hours west) and is upper case, and summer time without rules follows
+//! the United States.
 
 use super::civil_day;
 use crate::text::{civil_from_days, days_from_civil};

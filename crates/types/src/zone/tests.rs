@@ -1,4 +1,5 @@
-//! Zones against moments that PostgreSQL knows: changes of clocks, rules behind the table, spellings.
+//! Zones against moments that PostgreSQL knows: changes of clocks, rules after the table's end,
+//! spellings.
 
 use super::*;
 use crate::text::{days_from_civil, parse_timestamp, parse_timestamptz};
