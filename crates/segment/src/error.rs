@@ -1,4 +1,4 @@
-//! What can go wrong with a segment.
+//! The errors of a segment.
 
 use arrow_schema::DataType;
 use thiserror::Error;

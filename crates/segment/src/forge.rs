@@ -1,5 +1,5 @@
-//! What whoever reads the source can do to a segment's bytes: for tests and fuzz
-//! targets, which damage bytes and must get past the checksum to what is behind.
+//! Damage to a segment's bytes as anyone who has read the source could do it: for tests and fuzz
+//! targets that must get past the checksum to the checks behind it.
 
 use std::sync::Arc;
 

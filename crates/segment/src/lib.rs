@@ -1,6 +1,6 @@
-//! The segment: a position-independent arena of at most 32 MiB that holds
-//! everything about its rows, so that the same bytes serve in memory, on disk, on
-//! the wire and in another machine's memory.
+//! The segment: a position-independent arena of at most 32 MiB that holds everything about its
+//! rows, so that the same bytes serve in memory, on disk, on the wire and in another machine's
+//! memory.
 //!
 //! ```text
 //!            ┌──────────────────────────────── arena ────────────────────────────────┐
@@ -9,36 +9,36 @@
 //!                         ▲ a tuple of attribute group (a,b)
 //! ```
 //!
-//! * **Attribute groups** ([`SegmentSchema`]): a group's tuples are packed one
-//!   after the other, fixed stride, no padding. One group of all attributes is a
-//!   row store, one group per attribute a column store. `plan` draws the layout.
-//! * **Variable attributes** have an eight-byte slot: up to seven bytes inline,
-//!   longer values in the heap, equal ones stored once (`intern`).
+//! * **Attribute groups** ([`SegmentSchema`]): a group's tuples are packed one after the other,
+//!   fixed stride, no padding. One group of all attributes is a row store, one group per
+//!   attribute a column store. `plan` draws the layout.
+//! * **Variable attributes** have an eight-byte slot: up to seven bytes inline, longer values in
+//!   the heap, equal ones stored once (`intern`).
 //! * **Versions**: a begin and an end stamp per row (`versions`, [`stamp`]).
-//! * **Key index**: hash cells next to the rows, all versions of a key (`index`);
-//!   keys are memcomparable bytes ([`key`]).
-//! * **Secondary indexes**: hash chains and skip lists over row numbers, of frozen rows
-//!   their order (`secondary`).
+//! * **Key index**: hash cells next to the rows, all versions of a key (`index`); keys are
+//!   memcomparable bytes ([`key`]).
+//! * **Secondary indexes**: hash chains and skip lists over row numbers; for frozen rows their
+//!   order (`secondary`).
 //! * **Zone maps** per 8,192-row vector ([`Zone`]).
 //!
-//! A scan goes vector by vector: zones decide whether to look at all
-//! ([`Predicate::may_match`]), [`Segment::select_seen`] makes a [`Selection`],
-//! [`Segment::keep`] narrows it, [`Segment::keep_seen`] takes out what has ended,
-//! [`Segment::gather`] makes Arrow arrays. A join asks for
-//! the rows whose foreign keys are in a [`LookupTable`], and for the keys' codes ([`Probe`]).
-//! A statement by key takes single rows: [`Segment::find`], then [`Segment::read_row`].
+//! A scan goes vector by vector: zones decide whether to look at it at all
+//! ([`Predicate::may_match`]), [`Segment::select_seen`] makes a [`Selection`], [`Segment::keep`]
+//! narrows it, [`Segment::keep_seen`] removes ended rows, [`Segment::gather`] makes Arrow arrays.
+//! A join asks for the rows whose foreign keys are in a [`LookupTable`], and for the keys' codes
+//! ([`Probe`]). A statement by key reads single rows: [`Segment::find`], then
+//! [`Segment::read_row`].
 //!
 //! Invariants:
 //! * A segment holds no pointers. Its plan follows from schema, size and capacity.
-//! * Values of published rows never change; what changes after publication
-//!   (stamps, zones, index, bitmap words) is only ever accessed as atomics.
+//! * Values of published rows never change; the parts that change after publication (stamps,
+//!   zones, index, bitmap words) are only ever accessed as atomics.
 //! * Readers take no lock. One writer at a time holds the latch.
 //! * Unsafe code is in `kernel` (`plain`, `simd`), `format` (`arena`, `region`), `frozen::arena`
 //!   and `scan::buffer`, nowhere else.
-//! * A frozen segment ([`FrozenImage`], `frozen`) holds encoded rows in key order: it
-//!   is read as any other and takes none; only its end stamps change.
+//! * A frozen segment ([`FrozenImage`], `frozen`) holds encoded rows in key order: it is read
+//!   like any other and takes no new rows; only its end stamps change.
 //!
-//! The rooms, which are folders by what is done; each uses those below it and none above:
+//! The rooms are folders, one for each activity; each uses those below it and none above:
 //!
 //! ```text
 //!  scan        filters, lookups by key and index, gathering
@@ -50,7 +50,8 @@
 //!  kernel      loops over plain values, selections, hashes        error: known to all
 //! ```
 //!
-//! Who may see which stamp, and what is durable, is for others to say.
+//! The crate decides neither who may see which stamp (`aerostat-txn`) nor what is durable
+//! (`aerostat-storage`).
 #![deny(clippy::undocumented_unsafe_blocks)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 

@@ -1,4 +1,4 @@
-//! Advisory locks: on numbers that mean something to clients only.
+//! Advisory locks: on numbers that have a meaning only to clients.
 //!
 //! ```text
 //!  session S ──► counts of S ── has it already? ──► one more
@@ -7,12 +7,12 @@
 //!  transaction term  a Hold among the transaction's other locks, which end together
 //! ```
 //!
-//! * In the tenant's table and the graph of waits the session is the owner, of locks of both
-//!   terms: PostgreSQL's sessions are not in their own way. Its transaction waits for rows and
-//!   relations under an id of its own; the graph joins the two.
-//! * Who is granted a lock while asleep finds it in the table when it asks again, and only
-//!   then counts it. So a statement that was stopped meanwhile counts nothing: nothing is
-//!   taken after [`CancelToken::cancel`] has returned, but by calls that were about to return.
+//! * In the tenant's table and the wait-for graph the session owns locks of both terms: as in
+//!   PostgreSQL, a session does not block itself. Its transaction waits for rows and relations
+//!   under an id of its own; the graph joins the two.
+//! * A session that is granted a lock while asleep finds it in the table when it asks again, and
+//!   only then counts it. So a statement that was stopped meanwhile counts nothing: nothing is
+//!   taken after [`CancelToken::cancel`] has returned, except by calls that were about to return.
 
 use std::{
     collections::HashMap,

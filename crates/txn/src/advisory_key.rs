@@ -1,4 +1,4 @@
-//! The numbers that advisory locks are on.
+//! The numbers that advisory locks are on: keys of one bigint or two integers.
 
 /// What an advisory lock is on. The two kinds are apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,4 +1,4 @@
-//! Several statements that commit together: what is between BEGIN and COMMIT.
+//! Several statements that commit together: everything between BEGIN and COMMIT.
 //!
 //! ```text
 //!  Block B          id 64, its statements have ids 65, 66, 67 …
@@ -12,18 +12,17 @@
 //!                   stamps "65" and "68" become 42, they leave the table, then 64
 //! ```
 //!
-//! * Each statement is a [`Transaction`] with an id of its own, so it never sees its own
-//!   writes, and undoing it, alone or with all since a savepoint, is what a rollback is.
-//! * A statement that is done is *kept*: what it enlisted and its redo wait for the
-//!   block's end. The states of its statements refer to the block's own state, so one
-//!   change of that commits them all.
-//! * A snapshot of a block sees commits up to its point and the statements that the block
-//!   had kept by then.
-//! * Locks on relations are the block's. It has them to its end, or until it goes back to a
+//! * Each statement is a [`Transaction`] with an id of its own, so it never sees its own writes,
+//!   and undoing it, alone or with all statements since a savepoint, is an ordinary rollback.
+//! * A finished statement is *kept*: what it enlisted and its redo wait for the block's end. The
+//!   states of the statements refer to the block's own state, so changing that commits them all.
+//! * A snapshot of a block sees commits up to its point and the statements that the block had
+//!   kept by then.
+//! * Relation locks belong to the block. It holds them to its end, or until it rolls back to a
 //!   savepoint before them.
-//! * Redo goes to the log in the order of the statements: before a statement's redo goes
-//!   out early, that of all before it does, each under its own id. The commit names those
-//!   of which the log has parts.
+//! * Redo goes to the log in the order of the statements: before a statement's redo is written
+//!   early, that of all earlier statements is, each under its own id. The commit names the
+//!   statements of which the log has parts.
 
 use std::{fmt, ops::Range, sync::Arc};
 

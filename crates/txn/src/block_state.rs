@@ -1,11 +1,11 @@
-//! Where a block stands: which of its statements runs, which are kept, what the next one sees.
+//! The state of a block: which of its statements runs, which are kept, what the next one sees.
 //!
-//! A statement shares this with its [`Block`](crate::Block), which may end or go back to a savepoint
-//! while the statement runs. The statement is given up then: its token is cancelled, and what it
-//! did is undone when it is handed in.
+//! A statement shares this with its [`Block`](crate::Block), which may end or roll back to a
+//! savepoint while the statement runs. The statement is then abandoned: its token is cancelled,
+//! and its changes are undone when it is handed in.
 //!
-//! Locks: the state's mutex, then those of the transactions. Redo goes to the log with the mutex
-//! held, so that no other overtakes it.
+//! Lock order: the state's mutex, then those of the transactions. Redo goes to the log with the
+//! mutex held, so that no other redo overtakes it.
 
 use std::{ops::Range, sync::Arc};
 

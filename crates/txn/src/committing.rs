@@ -5,8 +5,8 @@
 //!  Committing::finish   ──► waits for the disk, publishes, stamps rows       a thread that may wait
 //! ```
 //!
-//! What is between the two can be carried from thread to thread: one that may wait finishes
-//! the commits of many, and the first of them has the log write for all.
+//! A commit between the two steps can be passed from thread to thread: one thread that may wait
+//! finishes the commits of many, and the first of them makes the log write for all.
 
 use std::{fmt, sync::Arc};
 

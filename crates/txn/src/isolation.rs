@@ -1,4 +1,4 @@
-//! How far a transaction is kept apart from those beside it.
+//! Isolation levels of transactions.
 
 /// What the statements of a block see of other transactions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,7 +1,7 @@
-//! Who sees what, and who waits for whom.
+//! Transactions: what each sees, and which waits for which.
 //!
-//! Every row version carries two *stamps*: who began it and who ended it. A
-//! stamp is a commit timestamp, or the id of a transaction that has not ended.
+//! Every row version carries two *stamps*: the transaction that began it and the one that ended
+//! it. A stamp is a commit timestamp, or the id of a transaction that has not ended.
 //!
 //! ```text
 //!   begin T7 ──► rows stamped "T7" ──► commit: state[T7] := Committed(42), last := 42
@@ -11,31 +11,30 @@
 //!                                        └─► T7 leaves the state table; waiters wake
 //! ```
 //!
-//! * A [`Snapshot`] is a point in the commit order. A version is visible when it
-//!   was begun at or before that point and not ended at or before it. Stamps of
-//!   transactions are resolved through the state table.
-//! * A transaction is in the state table from its begin until all its stamps have
-//!   been overwritten. A reader that finds a stamp whose transaction has left the
-//!   table therefore reads the stamp again and finds a final one
-//!   ([`Visibility::Reread`]).
-//! * What a snapshot decides about a transaction never changes: a transaction
-//!   that is unfinished while the snapshot is registered commits after it.
+//! * A [`Snapshot`] is a point in the commit order. A version is visible if it was begun at or
+//!   before that point and not ended at or before it. Stamps of transactions are resolved through
+//!   the state table.
+//! * A transaction is in the state table from its begin until all its stamps have been
+//!   overwritten. A reader that finds a stamp whose transaction has left the table therefore
+//!   reads the stamp again and finds a final one ([`Visibility::Reread`]).
+//! * A snapshot's verdict on a transaction never changes: a transaction that is unfinished while
+//!   the snapshot is registered commits after it.
 //!
-//! * An explicit transaction is a [`Block`]. Each of its statements is a transaction of its
-//!   own that ends with the block, so that stamps and undo are the same (`block`).
-//! * [`RelationLocks`] on relations and names, in PostgreSQL's eight modes, are held to the end of
-//!   a transaction or block. Waits for them and for rows are edges of one graph.
-//! * With a [`CommitLog`] a commit has its place in the order before it is durable,
-//!   and is visible after: nobody reads what a crash could lose (`log`). Who must not wait
-//!   for the disk takes the place and has another thread wait ([`Committing`]).
+//! * An explicit transaction is a [`Block`]. Each of its statements is a transaction of its own
+//!   that ends with the block, so stamps and undo are the same (`block`).
+//! * [`RelationLocks`] on relations and names, in PostgreSQL's eight modes, are held to the end
+//!   of a transaction or block. Waits for them and for rows are edges of one graph.
+//! * With a [`CommitLog`] a commit gets its place in the order before it is durable, and becomes
+//!   visible after: nobody reads what a crash could lose (`log`). A caller that must not wait for
+//!   the disk takes the place and lets another thread wait ([`Committing`]).
 //!
-//! * Advisory locks are on numbers that mean something to clients only, and a session's or a
-//!   transaction's (`advisory`). Their waits are edges of the same graph.
-//! * Who waits for a row gets it in the order in which they came ([`RowPlace`], `queue`).
+//! * Advisory locks are on numbers that have a meaning only to clients, and belong to a session
+//!   or a transaction (`advisory`). Their waits are edges of the same graph.
+//! * Waiters for a row get it in the order in which they came ([`RowPlace`], `queue`).
 //! * A row lock is an end stamp that names a set of holders (`lock_sets`, `locks`).
 //!
-//! The crate knows neither rows nor latches: storage stamps rows as a
-//! [`Participant`], and calls [`TxnManager::wait_for`] holding no latch.
+//! The crate knows neither rows nor latches: storage stamps rows as a [`Participant`], and calls
+//! [`TxnManager::wait_for`] without holding a latch.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 #![cfg_attr(

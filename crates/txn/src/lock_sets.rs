@@ -8,17 +8,19 @@
 //!  T1 ends      1 is gone              2 = {T2 share}
 //! ```
 //!
-//! * **Rows are not visited when locks end.** Who ends leaves all sets. A stamp whose set is
-//!   gone says that nobody has locked the row, and whoever locks or ends it next overwrites
-//!   it. So a million rows that a transaction locks are one set, and one step to give back.
-//! * **A set never gains a holder** and its number is not used again; who joins a row's
-//!   holders gives it another set. Rows with the same holders share one.
+//! * **Rows are not visited when locks end.** A transaction that ends leaves all its sets. A
+//!   stamp whose set is gone means that nobody has locked the row, and the next transaction that
+//!   locks or ends the row overwrites it. So a million rows that a transaction locks are one set,
+//!   released in one step.
+//! * **A set never gains a holder** and its number is not reused; a transaction that joins a
+//!   row's holders gives the row another set. Rows with the same holders share one.
 //! * **Keys** that are locked FOR KEY SHARE beside an update of their rows have holders of their
 //!   own (`locks`).
-//! * Holders are transactions and statements of blocks, so that going back to a savepoint
-//!   gives the locks since then back.
+//! * Holders are transactions and statements of blocks, so rolling back to a savepoint releases
+//!   the locks taken since.
 //!
-//! Locks: a segment's latch, then `gate`, then `sets`. Nobody waits with one of them held.
+//! Lock order: a segment's latch, then `gate`, then `sets`. Nobody waits while holding one of
+//! them.
 
 use std::{
     collections::HashMap,

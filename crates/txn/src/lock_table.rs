@@ -1,13 +1,12 @@
-//! The locks of a tenant that come in PostgreSQL's eight modes: which there are, who has them, who
-//! waits.
+//! A tenant's locks in PostgreSQL's eight modes: their objects, holders and waiters.
 //!
-//! * `mode`: the modes, and which exclude each other.
+//! * `mode`: the modes, and which of them conflict.
 //! * `table`: holders and queues. Locks on relations and names are in one table, advisory locks
 //!   in another.
 //! * `fast`: weak locks on relations, which the table does not know of.
 //!
-//! Nobody sleeps here: a request that must wait gets a signal. Whose locks they are, and when they
-//! end, is left to those who take them (`relations`, `advisory`).
+//! Nobody sleeps here: a request that must wait gets a signal. The callers know whose locks they
+//! are and when they end (`relations`, `advisory`).
 
 mod fast;
 mod mode;

@@ -1,12 +1,12 @@
 //! How a transaction locks rows: it keeps others from changing them, without changing them.
 //!
-//! Whose locks are in whose way is asked of the sets of holders (`lock_sets`). A transaction's own
-//! locks, and those of its block before it, are never in its way.
+//! The sets of holders (`lock_sets`) decide which locks conflict. A transaction's own locks, and
+//! those of its block before it, never conflict with it.
 //!
-//! FOR KEY SHARE goes together with an update that keeps the key, which puts another version in
-//! the row's place. Where the two meet, the lock is kept beside the key and not in a version.
-//! Whoever deletes the row or changes its key asks for both. Nobody locks a key while such a one
-//! looks and marks its rows ([`RowLocks::hold_keys`]).
+//! FOR KEY SHARE is compatible with an update that keeps the key, and such an update replaces the
+//! row by another version. Where the two meet, the lock is recorded for the key and not in a
+//! version. A transaction that deletes the row or changes its key checks both. While it looks and
+//! marks its rows, nobody can lock the key ([`RowLocks::hold_keys`]).
 
 use aerostat_types::{TableId, TxnId};
 use parking_lot::RwLockReadGuard;

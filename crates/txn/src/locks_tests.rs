@@ -1,4 +1,4 @@
-//! Lock sets and locked keys: who is in whose way, and what is left when holders end.
+//! Lock sets and locked keys: which locks conflict, and what is left when holders end.
 
 use std::collections::BTreeMap;
 

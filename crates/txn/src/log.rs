@@ -10,20 +10,21 @@
 //!            participants overwrite stamps; waiters wake
 //! ```
 //!
-//! * The log holds entries in the order of their timestamps, and what is durable is a
-//!   prefix of it. So whoever learns that the log is durable *through* a point may make
-//!   all of it visible at once: every commit up to there was assigned, and has its state,
-//!   under the order lock before its entry could be written.
-//! * Between assignment and visibility a transaction is `Committed(ts)` with `ts` above
-//!   every snapshot there is or that can be taken: it is hidden as an active one is. Its
-//!   stamps stand, so that writers of the same rows wait until it has settled.
-//! * The statements of a block have redo of their own, in order: what goes out before the
-//!   commit, goes out in the order of the statements. One that is undone is forgotten, and
-//!   the commit names those of whose redo the log has a part.
-//! * When the log fails, what waits for it is *in doubt*: the bytes may have reached the
-//!   disk. In memory it is undone, for nobody has seen it; the log says what became of it
-//!   when it is opened again. Nothing is taken into a failed log. One that is mended while it
-//!   is open says first that what was in doubt did not happen ([`crate::TxnManager::give_up`]).
+//! * The log holds entries in the order of their timestamps, and the durable part is a prefix of
+//!   it. A thread that learns that the log is durable *through* a point may therefore make all of
+//!   it visible at once: every commit up to there was assigned, and has its state, under the
+//!   order lock before its entry could be written.
+//! * Between assignment and visibility a transaction is `Committed(ts)` with `ts` above every
+//!   snapshot that exists or can be taken: it is hidden like an active one. Its stamps stand, so
+//!   that writers of the same rows wait until it has settled.
+//! * The statements of a block have redo of their own. Redo that is written before the commit is
+//!   written in the order of the statements. A statement that is undone is forgotten, and the
+//!   commit names those of whose redo the log has a part.
+//! * When the log fails, the commits that wait for it are *in doubt*: their bytes may have
+//!   reached the disk. In memory they are undone, since nobody has seen them; the log decides
+//!   their fate when it is opened again. A failed log accepts nothing. A log that is mended while
+//!   it is open first declares that the commits in doubt did not happen
+//!   ([`crate::TxnManager::give_up`]).
 
 use std::{io, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! Commits over a log whose disk the test plays.
+//! Commits over a log whose disk is simulated by the test.
 
 use std::{
     collections::HashSet,

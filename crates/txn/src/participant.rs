@@ -1,8 +1,8 @@
 //! What a transaction has done to rows, and what becomes of it at the end.
 //!
-//! Storage enlists [`Participant`]s, which know where the transaction's stamps are. [`Work`] is all
-//! of them with the redo, and ends as a whole: the state table has the outcome first, then every
-//! stamp is made final, and last the transaction leaves the table.
+//! Storage enlists [`Participant`]s, which know where the transaction's stamps are. [`Work`] is
+//! all of them together with the redo, and ends as a whole: the state table gets the outcome
+//! first, then every stamp is made final, and last the transaction leaves the table.
 
 use aerostat_types::{CommitTs, TxnId};
 

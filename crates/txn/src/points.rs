@@ -1,5 +1,5 @@
-//! Points of the commit order that somebody holds: of snapshots, and where blocks began. Which
-//! versions are garbage follows from them.
+//! Points of the commit order in use: of snapshots, and of the begins of blocks. They determine
+//! which versions are garbage.
 
 use std::collections::VecDeque;
 

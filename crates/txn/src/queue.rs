@@ -7,22 +7,22 @@
 //!  W1 has the row     W2 has the turn, and waits for W1
 //! ```
 //!
-//! * **A ticket** is a statement's place in the queue of one row. The first, and whoever goes
-//!   together with all before him, has the *turn*: he waits for whoever holds the row, and no one
-//!   else is woken when that one ends. The others sleep until it is their turn.
-//! * **A row that is free is its first waiter's.** Who comes meanwhile and finds nobody holding the
-//!   row, but somebody waiting whose lock does not go together with his, queues behind. Who goes
-//!   together with those that hold the row has it at once, whoever waits, as in PostgreSQL.
-//! * **A statement that runs again keeps its place** (`row_place`): the row's queue is that of its
-//!   key, whichever version has it. It leaves when it has the row, when it waits for another
-//!   one, or when it ends.
-//! * **Waiting behind somebody is soft.** What must happen for a waiter to go on is that the row's
-//!   holder ends; that others come first is only an order. A circle of waits that such an edge is a
-//!   part of is no deadlock: the waiter gets the turn, too (`wait`).
+//! * **A ticket** is a statement's place in the queue of one row. The first waiter, and every
+//!   waiter that is compatible with all before it, has the *turn*: it waits for the row's holder,
+//!   and no other waiter is woken when the holder ends. The others sleep until it is their turn.
+//! * **A free row belongs to its first waiter.** A newcomer that finds the row free, but with a
+//!   waiter whose lock conflicts with its own, queues behind. A lock that is compatible with the
+//!   row's holders is granted at once, whoever waits, as in PostgreSQL.
+//! * **A statement that runs again keeps its place** (`row_place`): the queue is that of the
+//!   row's key, whichever version has it. The statement leaves when it has the row, when it waits
+//!   for another one, or when it ends.
+//! * **Waiting behind another waiter is soft.** A waiter can go on once the row's holder ends;
+//!   that others come first is only an order. A circle of waits that includes such an edge is no
+//!   deadlock: the waiter gets the turn, too (`wait`).
 //!
-//! Rows are told apart by hashes: two that share one share a queue, which costs them time and
-//! nothing else. The queues are guarded by the transactions' mutex, as the graph of waits is; a
-//! count of them says without it that there are none.
+//! Rows are identified by hashes: two rows that share one share a queue, which costs them time
+//! and nothing else. The transactions' mutex guards the queues, as it does the wait-for graph; a
+//! separate count tells without it that there are none.
 
 use std::{
     collections::{HashMap, VecDeque, hash_map::Entry},

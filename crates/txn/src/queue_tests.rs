@@ -1,4 +1,4 @@
-//! Who of those that wait for a row has it next. No threads: waits are tasks that are polled.
+//! Which of the waiters for a row gets it next. No threads: waits are tasks that are polled.
 
 use std::{
     future::Future,

@@ -1,7 +1,7 @@
-//! Redo that waits in memory for its transaction's commit, and is paid for.
+//! Redo that waits in memory for its transaction's commit, and is charged for.
 //!
-//! What a buffer takes is reserved from the log's budget before it grows, and given back
-//! when the buffer is dropped: after the log has got its content, or the undo.
+//! A buffer's bytes are reserved from the log's budget before it grows, and given back when the
+//! buffer is dropped: after the log has its content, or after the undo.
 
 use std::{mem, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! What redo takes is paid for, as long as it waits, and no longer.
+//! Redo is charged for as long as it waits, and no longer.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What a row is locked with: a mode, and the number of the set of those that hold it.
+//! A row's lock: a mode, and the number of the set of its holders.
 
 /// How strongly a row is locked. Each is in the way of more than those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,9 +1,9 @@
 //! A statement's places in the queues of rows, which it keeps from run to run.
 //!
 //! A statement that has waited for a row may have to be undone and to run again, as another
-//! transaction. Its place in the row's queue (`queue`) stays meanwhile, so that nobody who came
-//! later has the row before it. One whose run takes longer than [`RUN_MAX`] begins at the end of
-//! the queue, or the row would be kept from others for as long while nobody holds it.
+//! transaction. Its place in the row's queue (`queue`) stays meanwhile, so that no later
+//! statement gets the row first. A statement whose run takes longer than [`RUN_MAX`] goes to the
+//! end of the queue; otherwise the row would be withheld for that long while nobody holds it.
 
 use std::{
     sync::{

@@ -1,4 +1,4 @@
-//! All locks of a tenant at one moment, for whoever looks at them.
+//! All locks of a tenant at one moment, for display.
 
 use std::time::SystemTime;
 

@@ -1,7 +1,7 @@
-//! Where one thread or task sleeps until somebody says how its wait ended.
+//! Where one thread or task sleeps until it learns how its wait ended.
 //!
-//! A signal is set once: by whoever ends what is waited for, or by the waiter's token. What comes
-//! later changes nothing. Who waits for what is not known here (`wait`).
+//! A signal is set once: by the one who ends what is waited for, or by the waiter's token. Later
+//! calls change nothing. The reasons of waits are not known here (`wait`).
 
 use std::{
     task::{Context, Poll, Waker},

@@ -1,4 +1,4 @@
-//! The meaning of the numbers that row versions are stamped with.
+//! The meaning of the numbers with which row versions are stamped.
 //!
 //! ```text
 //!  bits 63 62
@@ -8,9 +8,9 @@
 //!        1  1   an end: such a transaction, and the row lives on under the same key
 //! ```
 //!
-//! A lock is above every commit timestamp, so readers see a row that has not ended, by the
-//! very comparison they make anyway. Segments store stamps as plain `u64`s; storage asserts
-//! that both crates agree on the constants.
+//! A lock is above every commit timestamp, so the comparison that readers make anyway shows them
+//! a row that has not ended. Segments store stamps as plain `u64`s; storage asserts that both
+//! crates agree on the constants.
 
 use aerostat_types::{CommitTs, TxnId};
 

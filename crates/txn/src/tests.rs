@@ -1,4 +1,4 @@
-//! A toy table of stamped versions, against a model of whole states.
+//! A toy table of stamped versions, checked against a model of whole states.
 
 use std::{
     collections::BTreeMap,

@@ -1,12 +1,12 @@
-//! The transactions of one tenant: ids, states, the commit order, where snapshots are.
+//! The transactions of one tenant: ids, states, the commit order, the positions of snapshots.
 //!
-//! Transactions, blocks, snapshots and locks hold on to a [`TxnManager`]; its methods that begin
-//! one stand in the module of what they begin.
+//! Transactions, blocks, snapshots and locks refer to a [`TxnManager`]; its methods that begin
+//! one are in that one's module.
 //!
-//! Locks: `order` guards what must change together; `states` is apart so that
-//! readers resolving stamps do not queue behind commits. `states` is locked
-//! inside `order`, never the other way round; so is what the log guards its queue
-//! with. Nobody waits for the log's disk with a lock held.
+//! Lock order: `order` guards what must change together; `states` is separate so that readers
+//! resolving stamps do not queue behind commits. `states` is locked inside `order`, never the
+//! other way round, and so is the guard of the log's queue. Nobody waits for the log's disk while
+//! holding a lock.
 
 use std::{
     collections::HashMap,

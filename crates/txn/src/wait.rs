@@ -1,20 +1,20 @@
 //! Waiting for another transaction to end, and finding circles of waits.
 //!
-//! The wait-for graph has one edge per waiting thread or task, waiter → holder. A circle
-//! can only close with the newest edge, so the newcomer searches from its holder
-//! for itself before it waits, and gives up if it finds a way: the others go on.
+//! The wait-for graph has one edge per waiting thread or task, waiter → holder. A circle can only
+//! close with the newest edge, so the newcomer searches from its holder for itself before it
+//! waits, and fails if it finds a path: the others go on.
 //!
-//! A statement of a block is waited for until it is undone or its block has ended, but
-//! what holds the others up is the block: the nodes of the graph are *owners*, a
-//! statement's block or a transaction itself.
+//! A statement of a block is waited for until it is undone or its block has ended. Since the
+//! block is what holds the others up, the nodes of the graph are *owners*: a statement's block,
+//! or a transaction itself.
 //!
-//! Who waits for a row waits in its queue until he is the first (`queue`). That others come before
-//! him is an edge, too, but a soft one: if a circle closes by it, he passes them.
+//! A waiter for a row waits in its queue until it is the first (`queue`). Being behind others is
+//! an edge, too, but a soft one: if a circle closes by it, the waiter passes them.
 //!
-//! Who waits for a lock on a relation waits for several at once. Those edges are not kept
-//! here but follow from the table of locks (`lock_table`).
+//! A waiter for a relation lock waits for several owners at once. Those edges are not stored but
+//! follow from the table of locks (`lock_table`).
 //!
-//! Advisory locks are a session's, rows and relations its transaction's (`advisory`). Either
+//! Advisory locks belong to a session, rows and relations to its transaction (`advisory`). Either
 //! goes on only when the other does, so there is an edge both ways between the two.
 
 use std::{

@@ -6,8 +6,8 @@
 //!    task                         Waiting polls the signal; dropping it takes the edge away
 //! ```
 //!
-//! An edge is there exactly as long as somebody waits by it (`wait`). Nobody holds a latch
-//! meanwhile, and who has woken looks at the row again.
+//! An edge exists exactly as long as somebody waits by it (`wait`). Nobody holds a latch
+//! meanwhile, and a waiter that has woken looks at the row again.
 
 use std::{
     pin::Pin,

@@ -1,9 +1,9 @@
 //! The writer's side of a segment: appending rows and stamping them.
 //!
-//! Rows are appended in chunks that never cross a version block (1,024 rows), so
-//! a chunk is in one vector too and fits the L1 cache column by column. Nothing
-//! is visible before `publish` at the very end, so an error leaves the segment
-//! as it was but for some wasted heap, and a full heap wastes at most one row's.
+//! Rows are appended in chunks that never cross a version block (1,024 rows), so a chunk is in
+//! one vector too and fits the L1 cache column by column. Nothing is visible before `publish` at
+//! the very end, so an error leaves the segment as it was except for some wasted heap, and a full
+//! heap wastes at most one row's.
 
 use std::{ops::Range, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! The segment as a whole: how one comes to be, is written, sealed and attached.
+//! The segment as a whole: creating, writing, sealing and attaching it.
 //!
 //! ```text
 //!  append ──► segment ──► format: hot     bytes ──seal──► bytes elsewhere ──attach──► segment
@@ -6,8 +6,8 @@
 //!     └──► touched: which pages an append adds to those in use
 //! ```
 //!
-//! The room uses all below it: `frozen`, `secondary`, `input`, `format`, `kernel`. Reading rows is
-//! left to `scan`.
+//! The room uses all rooms below it: `frozen`, `secondary`, `input`, `format`, `kernel`. Reading
+//! rows is left to `scan`.
 
 pub(crate) mod append;
 pub(crate) mod seal;

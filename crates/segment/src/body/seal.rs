@@ -1,16 +1,14 @@
-//! Sealing and attaching: from a living segment to bytes that can be trusted
-//! elsewhere, and back.
+//! Sealing and attaching: from a living segment to bytes that can be trusted elsewhere, and back.
 //!
-//! The checksum covers every byte that a reader of the sealed segment uses:
-//! header and directory, published tuples, bitmaps, index, zones, versions, the
-//! stamps of blocks that vary, and the used heap. Bytes beyond are written
-//! before they are read, so it does not matter what they are.
+//! The checksum covers every byte that a reader of the sealed segment uses: header and directory,
+//! published tuples, bitmaps, index, zones, versions, the stamps of blocks that vary, and the
+//! used heap. Bytes beyond are written before they are read, so their contents do not matter.
 //!
-//! `attach` believes nothing. The plan is derived from schema and capacity and
-//! compared with the directory; row and heap counts are held against it; the
-//! checksum is computed; and, because a checksum can be forged, every value that
-//! other code relies on for safety is examined: variable slots lie within the
-//! heap, texts are UTF-8, the index has a cell for each row and no more.
+//! `attach` trusts nothing. The plan is derived from schema and capacity and compared with the
+//! directory; row and heap counts are checked against it; the checksum is computed; and, because
+//! a checksum can be forged, every value on which other code relies for safety is examined:
+//! variable slots lie within the heap, texts are UTF-8, and the index has exactly one cell for
+//! each row.
 
 use std::{
     ops::Range,

@@ -1,7 +1,7 @@
-//! The segment itself: how one comes to be, its two forms, and which of its rows are visible.
+//! The segment itself: its creation, its two forms, and which of its rows are visible.
 //!
-//! What else is done with the rows is above: `append` writes them, `filter`, `probe`, `by_index`
-//! and `read` find them, `gather` and `read` hand them out.
+//! Everything else that is done with the rows is in the modules above: `append` writes them,
+//! `filter`, `probe`, `by_index` and `read` find them, `gather` and `read` hand them out.
 
 pub(crate) mod forward;
 

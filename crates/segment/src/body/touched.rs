@@ -1,7 +1,7 @@
-//! What an append or a stamp has touched of a hot segment's arena, as ranges of bytes: the
-//! holder of the latch adds their pages to those in use (`footprint`).
+//! What an append or a stamp has touched of a hot segment's arena, as ranges of bytes: the holder
+//! of the latch adds their pages to those in use (`footprint`).
 //!
-//! What is added is a few ranges each time, and not all that the segment has.
+//! Each call adds only a few ranges, never the whole segment.
 
 use std::ops::Range;
 

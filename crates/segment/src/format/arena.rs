@@ -1,17 +1,15 @@
-//! The arena: safe, bounds-checked access to a region of bytes that one writer
-//! and many readers share. Together with `region`, `plain` and `buffer` this is the
-//! unsafe code of hot segments.
+//! The arena: safe, bounds-checked access to a region of bytes that one writer and many readers
+//! share. Together with `region`, `plain` and `buffer` this is the unsafe code of hot segments.
 //!
 //! Two rules make sharing sound, and this module enforces both:
 //!
-//! 1. Bytes that a reader may see change are accessed as atomics only. The plan
-//!    assigns every area to *words* (`AtomicU64`), *cells* (`AtomicU32`) or
-//!    *plain*, and there is no function that reads an area another way.
-//! 2. Plain bytes (tuples and heap) have a watermark, `rows` or `heap_used` in
-//!    the header. Readers are given bytes below it, the writer bytes above it;
-//!    the writer raises it with a Release store after writing, readers load it
-//!    with Acquire before reading. It never goes down. So no byte is written
-//!    while it can be read.
+//! 1. Bytes that may change under a reader's eyes are accessed only as atomics. The plan assigns
+//!    every area to *words* (`AtomicU64`), *cells* (`AtomicU32`) or *plain*, and no function
+//!    reads an area in another way.
+//! 2. Plain bytes (tuples and heap) have a watermark, `rows` or `heap_used` in the header.
+//!    Readers are given bytes below it, the writer bytes above it. The writer raises it with a
+//!    Release store after writing; readers load it with Acquire before reading. It never goes
+//!    down. So no byte is written while it can be read.
 //!
 //! ```text
 //!  tuples  ┌───────── published ─────────┬──── the writer's ────┐

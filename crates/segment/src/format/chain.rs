@@ -6,9 +6,9 @@
 //!          with the same head                        └────────────┴───────────────────────┘
 //! ```
 //!
-//! A cell says of the row it leads to both its number and a tag of its key, as in the
-//! key index (`index`), so that few wrong rows are looked at. Entering takes the same
-//! time however many rows have the key. Along a chain row numbers descend.
+//! A cell holds the number of the row it leads to and a tag of its key, as in the key index
+//! (`index`), so that few wrong rows are examined. Inserting takes the same time however many
+//! rows have the key. Along a chain row numbers descend.
 
 use std::{
     ops::ControlFlow,

@@ -1,5 +1,4 @@
-//! What an attribute looks like in a segment, for those who want to know why it takes
-//! the bytes it takes.
+//! How an attribute is encoded in a segment: explains the bytes that it takes.
 
 use std::fmt;
 

@@ -1,10 +1,10 @@
-//! Which pages of a hot segment's arena are in use: what it takes of its tenant's memory.
+//! Which pages of a hot segment's arena are in use: how much of its tenant's memory it takes.
 //!
-//! Pages cost memory from when they are first written, and areas share pages, so this is a
-//! set: a bit for each page. It is kept by the holder of the latch, who adds what is touched
-//! (`touched`). The number of pages is read at any time, without the latch.
+//! Pages cost memory from their first write on, and areas share pages, so this is a set: a bit
+//! for each page. The holder of the latch maintains it and adds touched pages (`touched`). The
+//! number of pages can be read at any time, without the latch.
 //!
-//! Nothing is ever taken away: a page that was written stays.
+//! Nothing is ever removed: a page that was written stays.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,5 +1,5 @@
-//! What hot and frozen segments have alike: the facts in the words at the start of the
-//! header, and how many words there are to a null bitmap, a zone and a version block.
+//! What hot and frozen segments have in common: the facts in the words at the start of the
+//! header, and the number of words of a null bitmap, a zone and a version block.
 //!
 //! ```text
 //!  word    0     1      2      3        4     5           6        7        8    9       … 15
@@ -8,7 +8,7 @@
 //!        └─────┴──────┴──────┴────────┴─────┴───────────┴────────┴────────┴────┴───────┴───┘
 //! ```
 //!
-//! A hot segment has a directory of its areas behind the facts (`plan`), a frozen one the
+//! After the facts, a hot segment has a directory of its areas (`plan`), a frozen one the
 //! descriptions of its encodings (`frozen::plan`).
 
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -7,11 +7,10 @@
 //! └────────────┴───────────────────────┘
 //! ```
 //!
-//! A cell has no key: candidates are compared with the row's own attributes, and
-//! the tag keeps 2,047 of 2,048 wrong candidates from being looked at. All
-//! versions of a key are in the index. Cells are never freed (a segment with
-//! many dead rows is rewritten), so readers need no lock: a cell goes from free
-//! to taken once, before its row is published.
+//! A cell does not contain the key: candidates are compared with the row's own attributes, and
+//! the tag rules out 2,047 of 2,048 wrong candidates beforehand. All versions of a key are in the
+//! index. Cells are never freed (a segment with many dead rows is rewritten), so readers need no
+//! lock: a cell goes from free to taken once, before its row is published.
 
 use std::{
     ops::ControlFlow,

@@ -1,4 +1,4 @@
-//! Variable slots, and the writer's memory of long values it has stored lately.
+//! Variable slots, and the writer's memory of long values that it has stored recently.
 //!
 //! ```text
 //!           byte 0   1        2        3        4        5        6        7
@@ -10,8 +10,8 @@
 //!         └────────┴──────────────────────────┴───────────────────────────────────┘
 //! ```
 //!
-//! A short value has exactly one slot form, so short values are equal when their
-//! slots are equal. Long values have eight bytes or more.
+//! A short value has exactly one slot form, so short values are equal if and only if their slots
+//! are. Long values have eight bytes or more.
 
 use aerostat_types::VALUE_BYTES_MAX;
 

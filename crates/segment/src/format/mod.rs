@@ -6,9 +6,9 @@
 //!              └─ header │ groups │ nulls │ index, chain, skip │ zones │ versions │ heap (intern)
 //! ```
 //!
-//! `stamp` says what the numbers in `versions` mean, `footprint` which pages are in use,
-//! `encoding` what an attribute takes. What hot and frozen segments have alike (`header`, `nulls`,
-//! `versions`, `zone`) is read here for both. The room uses `kernel` and `error`.
+//! `stamp` defines the numbers in `versions`, `footprint` which pages are in use, `encoding` what
+//! an attribute takes. The parts that hot and frozen segments share (`header`, `nulls`,
+//! `versions`, `zone`) are read here for both. The room uses `kernel` and `error`.
 
 pub(crate) mod arena;
 pub(crate) mod chain;

@@ -6,15 +6,15 @@
 //!           ──► 7 ──► 2 ──► 4 ──► 0 ──► 6 ► 9 ──► 3 … ───►│   level 0, a link per row
 //! ```
 //!
-//! Of each four rows with neighbouring numbers one is on level 1, of each four of these
-//! one on level 2, and so on; which one, a hash of their common number says. So a level's
-//! links lie side by side, a row's at its number divided by 4^level, a link and a third
-//! per row in all, and neither heights nor offsets are stored.
+//! Of each four rows with neighbouring numbers one is on level 1, of each four of these one on
+//! level 2, and so on; a hash of their common number chooses which. A level's links are therefore
+//! adjacent, a row's link at its number divided by 4^level: a link and a third per row in all,
+//! and neither heights nor offsets are stored.
 //!
-//! A cell is a row number + 1; 0 in a link is the end, and as a place it is the head.
+//! A cell is a row number + 1; 0 in a link is the end, and as a position it is the head.
 //!
-//! A row's own links are set before one leads to it, level 0 first. A reader that comes
-//! to a row that is not published does not look at its values but goes on to the next.
+//! A row's own links are set before any link leads to it, level 0 first. A reader that reaches an
+//! unpublished row does not look at its values but continues to the next.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

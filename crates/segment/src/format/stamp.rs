@@ -1,4 +1,4 @@
-//! Version stamps: the two numbers that say from when to when a row holds.
+//! Version stamps: the two numbers that say from when to when a row is valid.
 //!
 //! ```text
 //! 0 … 2^62−1          a commit timestamp
@@ -7,9 +7,9 @@
 //!                     of an end, bit 62 says that the row lives on under its key
 //! ```
 //!
-//! Here are the raw numbers only: who sees what is for the transaction layer.
-//! The constants are chosen so that plain comparison does the right thing:
-//! `END_NONE` and `ABORTED` are above every commit timestamp.
+//! Only the raw numbers are defined here; the transaction layer decides who sees what. The
+//! constants are chosen so that plain comparison does the right thing: `END_NONE` and `ABORTED`
+//! are above every commit timestamp.
 
 /// Set in the stamp of a transaction, clear in a commit timestamp.
 pub const TXN_BIT: u64 = 1 << 63;

@@ -1,10 +1,9 @@
 //! Version information: begin and end stamp of every row.
 //!
-//! Rows come in blocks of 1,024, and the rows of a block mostly share their
-//! stamps: loaded by one transaction, never deleted. So a block's header holds
-//! one begin and one end for all of its rows. Only when rows differ are the
-//! reserved arrays used (for one block 2 × 8 KiB, which are whole pages) and the
-//! header says `VARIES`.
+//! Rows come in blocks of 1,024, and the rows of a block mostly share their stamps: loaded by one
+//! transaction, never deleted. So a block's header holds one begin and one end for all of its
+//! rows. Only when rows differ are the reserved arrays used (for one block 2 × 8 KiB, which are
+//! whole pages) and the header says `VARIES`.
 //!
 //! ```text
 //!  versions   │ begin 17     end NONE   │ begin VARIES  end NONE   │ …
@@ -12,15 +11,14 @@
 //!  ends       │ (untouched)             │ (untouched)              │
 //! ```
 //!
-//! Stamps change under the latch; readers take them at any time. A reader finds
-//! either the old or the new stamp of a row: the array is filled before the
-//! header says so, with Release and Acquire.
+//! Stamps change under the latch; readers take them at any time. A reader finds either the old or
+//! the new stamp of a row: the array is filled before the header says so, with Release and
+//! Acquire.
 //!
-//! The rows of a frozen segment have all begun, and few of them end. Beside its stamps there
-//! is a bit for each row of a block whose ends vary, set where there is an end stamp
-//! ([`Ended`]): a scan tests values first, and then looks at the stamps of those rows that
-//! are left and whose bit is set. So a row that has ended costs what it costs, not a look
-//! at the 8 KiB of its block.
+//! The rows of a frozen segment have all begun, and few of them end. Beside its stamps there is a
+//! bit for each row of a block whose ends vary, set if the row has an end stamp ([`Ended`]). A
+//! scan tests values first, and then reads the stamps only of the remaining rows whose bit is
+//! set. A row that has ended thus costs its own stamp, not a look at the 8 KiB of its block.
 //!
 //! ```text
 //!  conditions  all rows of the vector ─► █  █ █   █  ██

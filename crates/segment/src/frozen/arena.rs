@@ -1,8 +1,8 @@
 //! The memory of a frozen segment: the unsafe code of this folder.
 //!
-//! What [`Bytes`] name is written before there is a [`FrozenArena`] and never
-//! after, so it is handed out as slices. What [`Words`] name may change and is
-//! handed out as atomics. The plan keeps the two apart.
+//! The areas that [`Bytes`] name are written before a [`FrozenArena`] exists and never after, so
+//! they are handed out as slices. The areas that [`Words`] name may change and are handed out as
+//! atomics. The plan keeps the two apart.
 
 use std::{
     marker::PhantomData,

@@ -1,4 +1,4 @@
-//! Values of a fixed width as integers and as bytes, for all types alike.
+//! Fixed-width values as integers and as bytes, the same for all types.
 
 use arrow_buffer::IntervalMonthDayNano;
 

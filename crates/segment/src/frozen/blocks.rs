@@ -1,5 +1,5 @@
-//! Conditions on codes, several at once, over the blocks of a vector: a bit for each row, as long
-//! as many rows are left, then a list of those that are.
+//! Several conditions on codes at once, over the blocks of a vector: one bit per row while many
+//! rows remain, then a list of the remaining rows.
 //!
 //! ```text
 //!  vector    all rows ─► quantity < 25 ─► discount 1 to 3 ─► date is a key ─► part is a key
@@ -7,9 +7,9 @@
 //!            whole blocks are tested                         codes are picked one by one
 //! ```
 //!
-//! Between two conditions there are a kilobyte of bits or a short list, in the L1 cache. The list
-//! is of a vector, not of a block, for each code that is picked is a cache miss, and only of
-//! many rows can the next ones be asked for in time.
+//! Between two conditions there is a kilobyte of bits or a short list, in the L1 cache. The list
+//! covers a vector, not a block: each picked code is a cache miss, and only with many rows can
+//! the next ones be prefetched in time.
 
 use std::{borrow::Cow, ops::Range};
 

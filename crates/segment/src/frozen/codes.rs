@@ -1,4 +1,4 @@
-//! The codes of an attribute, wherever they are: packed, per run, or in tuples.
+//! The codes of an attribute in any of their forms: packed, per run, or in tuples.
 
 use std::ops::Range;
 

@@ -1,5 +1,4 @@
-//! How many different values there are, and which: exactly by a table or by bits, about by
-//! counting hashes.
+//! Counts distinct values: exactly by a table or by bits, approximately by counting hashes.
 
 use crate::kernel::hash::{hash_bytes, hash_number};
 

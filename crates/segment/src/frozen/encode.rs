@@ -10,12 +10,12 @@
 //!  plain        rows × the slot
 //! ```
 //!
-//! `scalars` and `texts` choose, `distinct` counts different values, `lanes` holds codes and
-//! finds runs, `pack` packs them. What is certain early is decided early: mostly there are
-//! too many different values for a dictionary after a few of the rows.
+//! `scalars` and `texts` choose, `distinct` counts distinct values, `lanes` holds codes and finds
+//! runs, `pack` packs them. Encodings are ruled out early: in most cases a few of the rows
+//! already have too many distinct values for a dictionary.
 //!
-//! Everything is computed before the arena is allocated, so that it can be as
-//! large as it needs to be and be paid for first.
+//! Everything is computed before the arena is allocated, so that the arena has exactly the size
+//! it needs and is reserved first.
 
 use std::{borrow::Cow, collections::HashMap, sync::Arc};
 

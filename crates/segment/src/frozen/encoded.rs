@@ -1,4 +1,4 @@
-//! An encoded attribute: what is to be in each of its areas, before there is an arena.
+//! An encoded attribute: the future contents of each of its areas, before the arena exists.
 
 use std::collections::HashMap;
 

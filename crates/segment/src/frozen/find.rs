@@ -1,8 +1,8 @@
-//! Keys of frozen rows: found by binary search, since rows are in key order.
+//! Finding keys of frozen rows by binary search, since rows are in key order.
 //!
-//! The rows that have a key's first value are side by side; among them those that
-//! have its second, and so on. Each value is translated to codes once, and the
-//! search compares codes. A value that is in no dictionary ends it at once.
+//! The rows that have a key's first value are adjacent; among them those that have its second,
+//! and so on. Each value is translated to codes once, and the search compares codes. A value that
+//! is in no dictionary ends the search at once.
 
 use std::{
     cmp::Ordering,

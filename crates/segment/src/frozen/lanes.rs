@@ -1,5 +1,5 @@
-//! Codes on their way into a segment: in vectors as narrow as the lanes they are packed
-//! into, so that the loops over them are vector instructions.
+//! Codes on their way into a segment: in vectors as narrow as the lanes into which they will be
+//! packed, so that the loops over them are vector instructions.
 
 use crate::{
     frozen::plan::RANK_ROWS,

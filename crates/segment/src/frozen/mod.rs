@@ -1,21 +1,20 @@
-//! The frozen form of a segment: encoded, immutable but for end stamps, and exactly
-//! as large as it needs to be. `plan` draws the arena.
+//! The frozen form of a segment: encoded, immutable except for end stamps, and exactly as large
+//! as it needs to be. `plan` draws the arena.
 //!
-//! * **Encodings** (`encode` chooses, by size): frame of reference, sorted
-//!   dictionary, strings in order of rows, values as they are. Codes of the first
-//!   two keep the order of values, so that a predicate becomes a range or a set
-//!   of codes (`filter`), translated once per call.
-//! * **Codes** (`codes`) of an attribute alone in its group are bit-packed
-//!   (`pack`), or per run where neighbours mostly repeat; those of a group of more
-//!   are interleaved, a tuple of bits per row.
-//! * **Order.** Rows are in key order, all versions of a key side by side: a key is
-//!   found by binary search over codes (`find`), without an index. A secondary index
-//!   is the row numbers in the order of its keys (`sorted`).
-//! * **Versions.** All rows have one begin stamp, which every snapshot there may
-//!   be sees. End stamps work as in a hot segment.
+//! * **Encodings** (`encode` chooses, by size): frame of reference, sorted dictionary, strings in
+//!   order of rows, values as they are. Codes of the first two keep the order of values, so that
+//!   a predicate becomes a range or a set of codes (`filter`), translated once per call.
+//! * **Codes** (`codes`) of an attribute alone in its group are bit-packed (`pack`), or stored
+//!   per run where neighbours mostly repeat; those of a larger group are interleaved, a tuple of
+//!   bits per row.
+//! * **Order.** Rows are in key order, all versions of a key adjacent: a key is found by binary
+//!   search over codes (`find`), without an index. A secondary index is the row numbers in the
+//!   order of its keys (`sorted`).
+//! * **Versions.** All rows have one begin stamp, which every existing snapshot may see. End
+//!   stamps work as in a hot segment.
 //!
-//! Who freezes when, and what a table does with rows that are written to frozen
-//! ones, is for others to say.
+//! When to freeze, and what a table does with writes to frozen rows, is decided elsewhere
+//! (`aerostat-storage`).
 
 mod arena;
 pub(crate) mod bits;

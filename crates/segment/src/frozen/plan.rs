@@ -1,5 +1,5 @@
-//! The plan of a frozen arena: a pure function of schema, rows and the attributes'
-//! descriptors, so that the descriptors in the header are the whole directory.
+//! The plan of a frozen arena: a pure function of schema, rows and the attributes' descriptors,
+//! so that the descriptors in the header are the whole directory.
 //!
 //! ```text
 //! offset 0
@@ -28,7 +28,7 @@
 //! └────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! Every area starts on a cache line, none is rounded to pages.
+//! Every area starts on a cache line; none is rounded up to pages.
 
 use aerostat_types::Physical;
 

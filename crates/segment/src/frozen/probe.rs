@@ -1,5 +1,5 @@
-//! Lookups on encoded keys: a table becomes a condition on codes, and codes lead to what
-//! the table says of their keys.
+//! Lookups on encoded keys: a table becomes a condition on codes, and codes lead to the table's
+//! values for their keys.
 
 use std::{ops::Range, sync::Arc};
 

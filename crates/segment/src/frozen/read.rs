@@ -1,8 +1,8 @@
 //! Values of single rows.
 //!
-//! In a column layout each attribute of a row is a cache miss or two, or three: where its
-//! run is, the code of that, the dictionary's value. So a row is read in steps, each for all
-//! attributes: while one is waited for, the others are on their way.
+//! In a column layout each attribute of a row costs up to three cache misses: the run, its code,
+//! and the dictionary's value. So a row is read in steps, each for all attributes: while one load
+//! is waited for, the others are in flight.
 
 use crate::{
     ValueRef,

@@ -1,5 +1,5 @@
-//! Encoding values of a fixed width: as their distance from the least, by a dictionary, or
-//! as they are.
+//! Encoding of fixed-width values: as their distance from the least, by a dictionary, or as they
+//! are.
 
 use std::borrow::Cow;
 

@@ -1,6 +1,6 @@
-//! Sealing and attaching frozen segments, by the rules of the hot ones: the checksum
-//! covers every byte a reader uses, and whatever other code relies on is examined
-//! again, because a checksum can be forged.
+//! Sealing and attaching frozen segments, by the rules of the hot ones: the checksum covers every
+//! byte a reader uses, and every value on which other code relies is examined again, because a
+//! checksum can be forged.
 
 use std::sync::{
     Arc,

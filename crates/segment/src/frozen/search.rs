@@ -1,4 +1,4 @@
-//! Searches in what ascends.
+//! Searches in ascending sequences.
 
 use std::ops::Range;
 

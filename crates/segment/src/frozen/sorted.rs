@@ -1,7 +1,7 @@
-//! Secondary indexes of a frozen segment: the rows in order of their keys, packed, and a
-//! Bloom filter of the keys where single ones are looked for.
+//! Secondary indexes of a frozen segment: the rows in order of their keys, packed, and a Bloom
+//! filter of the keys where single keys are looked up.
 //!
-//! A search halves the rows: of some twenty the values are decoded and compared.
+//! A binary search decodes and compares the values of some twenty rows.
 
 use std::{
     cmp::Ordering,

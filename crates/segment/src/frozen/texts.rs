@@ -1,4 +1,4 @@
-//! Encoding texts and byte strings: by a sorted dictionary, or in order of rows.
+//! Encoding of texts and byte strings: by a sorted dictionary, or in order of rows.
 
 use aerostat_types::VALUE_BYTES_MAX;
 

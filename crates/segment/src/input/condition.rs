@@ -1,4 +1,4 @@
-//! Conditions, from what a caller asks of rows to what is tested.
+//! Conditions: from a caller's request to the test that is applied.
 //!
 //! ```text
 //!  Condition   a predicate ─────────────┐ literals are looked up in the attribute's dictionary
@@ -8,7 +8,7 @@
 //!  Test        a range, a set, a list, or a table of codes ─► a bit per code
 //! ```
 //!
-//! On values that lie in slots there are no codes: these are compared one by one (`filter`).
+//! Values in slots have no codes: they are compared one by one (`filter`).
 
 use std::{ops::Range, sync::Arc};
 

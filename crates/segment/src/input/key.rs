@@ -1,6 +1,5 @@
-//! Keys: the key attributes of a row as bytes whose order is the SQL order of
-//! the rows (memcomparable), so that a key is compared with `memcmp` whatever
-//! its attributes.
+//! Keys: the key attributes of a row as bytes whose order is the SQL order of the rows
+//! (memcomparable), so that keys of any attributes are compared with `memcmp`.
 //!
 //! | attribute | bytes |
 //! |---|---|
@@ -11,11 +10,11 @@
 //! | interval | 16 bytes: nanoseconds in all, so that `1 mon` equals `30 days` |
 //! | text, bytea | bytes, 00 written as 00 FF, ended by 00 00 |
 //!
-//! The key of a secondary index may have NULLs. An attribute that takes them has a byte
-//! in front of its value, 00, and 01 for NULL, so that NULLs are last; what follows an
-//! 01 is zeros, or nothing for text and bytea.
+//! The key of a secondary index may have NULLs. An attribute that takes them has a byte in front
+//! of its value, 00, and 01 for NULL, so that NULLs are last; an 01 is followed by zeros, or by
+//! nothing for text and bytea.
 //!
-//! A key is not in the segment: it is derived from the row's attributes.
+//! A key is not stored in the segment: it is derived from the row's attributes.
 
 mod order;
 

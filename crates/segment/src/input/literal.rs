@@ -1,4 +1,4 @@
-//! Literals and how they are compared with: one side of a predicate.
+//! Literals and comparisons with them: one side of a predicate.
 
 use std::cmp::Ordering;
 

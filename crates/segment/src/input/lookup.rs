@@ -1,4 +1,5 @@
-//! Lookup tables: what a join knows of the keys on its other side, as a scan asks it.
+//! Lookup tables: what a join knows of the keys on its other side, in the form in which a scan
+//! tests them.
 //!
 //! ```text
 //!  keys 12 14 70, codes 3 0 1
@@ -6,10 +7,10 @@
 //!  hashed  cells (14,0) · (70,1) (12,3) ·
 //! ```
 //!
-//! A key that is found has a code, for instance its group's. Where the keys lie close
-//! together, membership is a bit, and the code is where the bits set before lead to.
+//! Each key has a code, for instance its group's. Where the keys are dense, membership is a bit,
+//! and the number of bits set before it is the index of the code.
 //!
-//! What a table becomes for the codes of one segment is `probe`'s.
+//! `probe` translates a table to the codes of one segment.
 
 use crate::kernel::simd::{self, Kernel, Simd};
 

@@ -1,4 +1,5 @@
-//! What callers speak of rows in: values to take in, keys and literals to look for, conditions.
+//! The types in which callers describe rows: values to take in, keys and literals to look for,
+//! conditions.
 //!
 //! ```text
 //!  value ◄── source     rows that a segment takes

@@ -1,6 +1,6 @@
-//! Rows as a segment takes them: Arrow columns, downcast once, checked against the
-//! attribute, then read by typed loops; or the values of a single row, which is read as
-//! columns of one value and costs no array.
+//! Rows as a segment takes them: Arrow columns, downcast once, checked against the attribute,
+//! then read by typed loops; or the values of a single row, which are read as columns of one
+//! value and cost no array.
 
 use std::{ops::Range, slice, sync::LazyLock};
 

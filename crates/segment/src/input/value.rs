@@ -1,5 +1,5 @@
-//! A single value, borrowed from the segment that it was read of, or from the row that it is
-//! written with.
+//! A single value, borrowed from the segment it was read from, or from the row it is written
+//! with.
 
 use arrow_buffer::IntervalMonthDayNano;
 use arrow_schema::{DataType, IntervalUnit};

@@ -1,9 +1,8 @@
-//! The hash of keys and long values. Part of the format: the key index in a
-//! segment's bytes depends on it, so it has no random seed.
+//! The hash of keys and long values. It is part of the format: the key index in a segment's bytes
+//! depends on it, so it has no random seed.
 //!
-//! Folded multiplication (wyhash, also in foldhash): the 128-bit product of the
-//! running hash and a constant, its halves xored. Two or three multiplications
-//! for a key of one or two integers.
+//! Folded multiplication (wyhash, also in foldhash): the 128-bit product of the running hash and
+//! a constant, its halves xored. A key of one or two integers takes two or three multiplications.
 
 const STEP: u64 = 0x9E37_79B9_7F4A_7C15; // 2^64 / golden ratio
 const LAST: u64 = 0xD6E8_FEB8_6659_FD93; // from Pelle Evensen's rrmxmx mixer

@@ -1,11 +1,11 @@
-//! Lanes: the unsigned integers that codes lie in, packed bit by bit, in an order that vector
-//! instructions like.
+//! Lanes: the unsigned integers into which codes are packed bit by bit, in an order that suits
+//! vector instructions.
 //!
-//! Codes come in blocks of 512, of a fixed width in bits. A block is a stream of 512-bit
-//! lines, one cache line each; a block of width `w` is exactly `w` lines. A line is divided
-//! into lanes, of 8, 16, 32 or 64 bits: the narrowest that the width fits. Code `i` of the
-//! block belongs to lane `i mod lanes`, and the codes of a lane follow one another in the
-//! lane's own stream of bits:
+//! Codes come in blocks of 512, of a fixed width in bits. A block is a stream of 512-bit lines,
+//! one cache line each; a block of width `w` is exactly `w` lines. A line is divided into lanes
+//! of 8, 16, 32 or 64 bits: the narrowest that the width fits. Code `i` of the block belongs to
+//! lane `i mod lanes`, and the codes of a lane follow one another in the lane's own stream of
+//! bits:
 //!
 //! ```text
 //!  width 12, 16-bit lanes     lane 0             lane 1             … lane 31
@@ -13,14 +13,14 @@
 //!  line 1                     │ c64 ▯▯│▯▯ c32 │  │ c65 ▯▯│▯▯ c33 │    …
 //! ```
 //!
-//! So a whole line of neighbouring codes is unpacked with one shift, or two where
-//! the codes cross into the next line, the same for all lanes, and comes out in
-//! row order. The width is a run-time number: shifts by a register are as fast as
-//! shifts by a constant, and there is one kernel per lane in place of one per
-//! width. Narrow codes stay in narrow lanes, which is why there are no
-//! byte-packed codes beside the bit-packed: with 8 bits this layout *is* bytes.
+//! So a whole line of neighbouring codes is unpacked with one shift, or two where the codes cross
+//! into the next line, the same for all lanes, and comes out in row order. The width is a
+//! run-time number: shifts by a register are as fast as shifts by a constant, and there is one
+//! kernel per lane size instead of one per width. Narrow codes stay in narrow lanes, so
+//! byte-packed codes are not needed beside the bit-packed ones: with 8 bits this layout *is*
+//! bytes.
 //!
-//! The loops here are plain, compiled for each kind of machine where a kernel calls them
+//! The loops here are plain, and are compiled for each kind of machine where a kernel calls them
 //! (`simd`).
 
 use std::ops::{BitAnd, BitOr, Shl, Shr};

@@ -1,4 +1,4 @@
-//! Plain values, the loops over them, and the rows that these leave.
+//! Plain values, the loops over them, and the rows that remain.
 //!
 //! ```text
 //!  selection ──► simd ──► plain ◄── lane      the integers that codes are packed in
@@ -7,7 +7,7 @@
 //!  left          machine            how values rank
 //! ```
 //!
-//! `plain` reads values of types that any bytes are a value of. Nothing here knows of an arena or
+//! `plain` reads values of types for which any bytes are valid. Nothing here knows of an arena or
 //! a schema; the room uses no other.
 
 pub(crate) mod hash;

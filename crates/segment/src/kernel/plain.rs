@@ -1,8 +1,8 @@
-//! Plain values: types that any bytes are a value of, and runs of them in bytes that do not
-//! change.
+//! Plain values: types for which any bytes are a valid value, and runs of them in bytes that do
+//! not change.
 //!
-//! A run is read where it lies, at any alignment and any distance from one value to the next.
-//! The maker of a run ([`Slots::over`]) vouches for its bytes, so that reading from it is safe.
+//! A run is read in place, at any alignment and any distance from one value to the next. The
+//! maker of a run ([`Slots::over`]) vouches for its bytes, so reading from it is safe.
 
 use std::{marker::PhantomData, slice};
 

@@ -1,10 +1,10 @@
-//! Loops that are compiled several times, for the baseline, AVX2 and AVX-512, and
-//! the few instructions that the compiler does not find by itself. The machine
-//! decides which version runs.
+//! Loops that are compiled several times, for the baseline, AVX2 and AVX-512, and the few
+//! instructions that the compiler does not find by itself. The machine decides which version
+//! runs.
 //!
-//! A loop is a [`Kernel`]: plain code, generic over what [`Simd`] offers. A value
-//! of a `Simd` type exists only where the machine has the instructions, so its
-//! methods are safe to call.
+//! A loop is a [`Kernel`]: plain code, generic over the operations of [`Simd`]. A value of a
+//! `Simd` type exists only where the machine has the instructions, so its methods are safe to
+//! call.
 
 #[cfg(target_arch = "x86_64")]
 use std::{

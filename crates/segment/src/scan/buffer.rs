@@ -1,8 +1,7 @@
 //! Arrow buffers and views over published bytes of a segment, without a copy.
 //!
-//! An Arrow buffer is immutable bytes plus an owner that keeps them alive. The
-//! bytes below the arena's watermarks are immutable, and the owner is the
-//! segment itself.
+//! An Arrow buffer is immutable bytes plus an owner that keeps them alive. The bytes below the
+//! arena's watermarks are immutable, and the owner is the segment itself.
 
 use std::{ptr::NonNull, sync::Arc};
 

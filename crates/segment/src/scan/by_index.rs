@@ -1,6 +1,6 @@
-//! Rows by a secondary index: those that have a key, or keys within spans.
+//! Finding rows by a secondary index: those with a key, or with keys within spans.
 //!
-//! A hot segment is asked by its chains and links, a frozen one by its order of rows
+//! A hot segment is searched by its chains and links, a frozen one by its order of rows
 //! (`secondary` draws them).
 
 use std::ops::ControlFlow;

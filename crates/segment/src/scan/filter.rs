@@ -1,10 +1,9 @@
 //! Filter kernels: a predicate over the selected rows of one attribute.
 //!
-//! A kernel is a loop over 64 values that yields a 64-bit mask, compiled for each
-//! physical type and operator, without branches, so that the compiler uses
-//! vector instructions. Values that lie side by side are read in place, others
-//! through a 64-value buffer. Over a range, masks become rows only where they
-//! are neither empty nor full, so a range that passes whole stays a range.
+//! A kernel is a loop over 64 values that yields a 64-bit mask, compiled for each physical type
+//! and operator, without branches, so that the compiler uses vector instructions. Adjacent values
+//! are read in place, others through a 64-value buffer. Over a range, masks become rows only
+//! where they are neither empty nor full, so a range that passes completely stays a range.
 //! Selected rows (already sparse) are tested one by one, again without branches.
 
 use aerostat_types::Physical;

@@ -1,8 +1,8 @@
 //! Gather: the selected values of an attribute as an Arrow array of
 //! [`aerostat_types::SqlType::arrow`].
 //!
-//! A range over values that lie side by side in their Arrow form is handed out
-//! without a copy. Long texts are never copied: a view points into the heap.
+//! A range over adjacent values in their Arrow form is handed out without a copy. Long texts are
+//! never copied: a view points into the heap.
 
 mod frozen;
 

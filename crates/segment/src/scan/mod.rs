@@ -6,8 +6,8 @@
 //!  read             one row by its key, as plain values                │     └─► buffer: no copy
 //! ```
 //!
-//! Each reads both forms of a segment: hot by `format`, frozen by `frozen`. Nothing in the crate
-//! uses this room.
+//! Each reads both forms of a segment: hot by `format`, frozen by `frozen`. No other room of the
+//! crate uses this one.
 
 mod buffer;
 mod by_index;

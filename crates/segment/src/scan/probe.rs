@@ -1,7 +1,7 @@
-//! Probes: a lookup table as the rows of one segment are asked for it.
+//! Probes: a lookup table in the form in which the rows of one segment are tested.
 //!
-//! A probe is made once per segment: on codes the table becomes a set of codes, or a range, and
-//! so a join's condition costs what a predicate does. Slots are looked up one by one.
+//! A probe is made once per segment: on codes the table becomes a set of codes, or a range, so a
+//! join's condition costs as much as a predicate. Slots are looked up one by one.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Single rows, as a statement by key takes them: found by their key, and read without an array
-//! for each attribute.
+//! Single rows for statements by key: found by their key, and read without an array for each
+//! attribute.
 
 use std::ops::ControlFlow;
 

@@ -8,11 +8,10 @@
 //!
 //! * An index holds row numbers only. A row's key in it is derived from the row's values
 //!   ([`mod@crate::key`]), and is compared as bytes; NULLs come last.
-//! * Every version is a row and is in the index. Who may see which is for the reader to ask.
-//! * One writer holds the latch; readers take no lock. A row is entered before it is
-//!   published, so whoever sees the row finds it; readers pass over rows that are not
-//!   published yet.
-//! * Whether keys are unique is for others to say: a segment knows only its own rows.
+//! * Every version is a row and is in the index. The reader decides which version is visible.
+//! * One writer holds the latch; readers take no lock. A row is entered before it is published,
+//!   so a reader that sees the row finds it; readers skip rows that are not published yet.
+//! * Uniqueness is checked elsewhere: a segment knows only its own rows.
 
 pub(crate) mod search;
 

@@ -1,4 +1,4 @@
-//! From predicates to what is looked for in an index.
+//! From predicates to the searches in an index.
 //!
 //! ```text
 //!  index (a, b)     a = 1                  keys from 1 on, below what follows 1
@@ -7,8 +7,8 @@
 //!                   b = 2                  nothing: the leading attribute is open
 //! ```
 //!
-//! What is found may be more than what satisfies the predicates, never less: who searches
-//! evaluates them.
+//! A search may find more rows than satisfy the predicates, never fewer: the caller evaluates the
+//! predicates.
 
 use aerostat_types::{IndexKind, Physical};
 

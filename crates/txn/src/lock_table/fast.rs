@@ -1,13 +1,12 @@
-//! Weak locks, noted where nobody else looks: the fast path past the table.
+//! Weak locks, noted outside the table: PostgreSQL's fast path.
 //!
 //! Statements that read and write take weak locks only (ACCESS SHARE, ROW SHARE, ROW EXCLUSIVE),
 //! which never conflict with each other: they touch neither the table nor the order lock. The
-//! stripe is chosen by the owner, so that sessions that use the same relation meet nowhere. It
-//! is PostgreSQL's fast path.
+//! owner chooses the stripe, so sessions that use the same relation do not contend.
 //!
-//! Why none is missed: who wants a strong lock says so first and then locks each stripe.
-//! Who notes a weak one looks for strong ones with the stripe locked. So either the strong
-//! one finds the note, or the weak one finds the strong one.
+//! Why none is missed: a transaction that wants a strong lock announces it first and then locks
+//! each stripe. A transaction that notes a weak one checks for strong ones with the stripe
+//! locked. So either the strong one finds the note, or the weak one finds the strong one.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

@@ -1,4 +1,4 @@
-//! The modes of locks on relations, and which exclude each other: PostgreSQL's.
+//! The modes of relation locks, and which of them conflict, as in PostgreSQL.
 
 use std::fmt;
 

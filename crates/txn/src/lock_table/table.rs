@@ -1,12 +1,11 @@
-//! Who has which locks, and who waits for them in which order. No threads here.
+//! Holders of locks and queues of waiters, in order. No threads here.
 //!
-//! An object's queue is fair: a request waits for those before it that it conflicts
-//! with, not only for holders, so that a strong one is not passed by weak ones for ever.
-//! But who holds a lock goes before the first that waits for that very lock, for it would
-//! wait for itself behind it.
+//! An object's queue is fair: a request waits for the conflicting requests before it, not only
+//! for holders, so that weak ones do not pass a strong one for ever. But a holder goes before the
+//! first request that waits for that holder's own lock, or it would wait for itself.
 //!
-//! What somebody waits for follows from holders and queue at any time, so the circles that
-//! `wait` looks for need no edges to be kept up.
+//! A request's obstacles follow from holders and queue at any time, so the circles that `wait`
+//! looks for need no stored edges.
 
 use std::{
     collections::{HashMap, HashSet},

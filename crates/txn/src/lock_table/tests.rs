@@ -1,4 +1,4 @@
-//! Holders and queues against what must always be true of them.
+//! Holders and queues, checked against their invariants.
 
 use std::{sync::Arc, time::UNIX_EPOCH};
 

@@ -1,4 +1,4 @@
-//! Locks: who gets them, who waits, and that circles are found.
+//! Locks: granted requests, waiting requests, and detection of circles.
 
 use std::{
     sync::{

@@ -1,4 +1,4 @@
-//! Sealed bytes: attached they are the same segment; damaged they are refused.
+//! Sealed bytes: attached, they are the same segment; damaged, they are refused.
 
 use std::{
     ops::ControlFlow,

@@ -1,8 +1,8 @@
 //! Forwarding: where the rows of a rewritten segment have gone.
 //!
-//! A split or a compaction copies the live rows of a segment to others and
-//! retires it. Transactions that remember rows by their old place find the new
-//! one here. Process memory, not part of the format.
+//! A split or a compaction copies the live rows of a segment to others and retires it.
+//! Transactions that remember rows by their old place find the new one here. This is process
+//! memory, not part of the format.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Sealed bytes of frozen segments: attached they are the same, damaged they are
-//! refused, forged they are refused or harmless.
+//! Sealed bytes of frozen segments: attached, they are the same; damaged, they are refused;
+//! forged, they are refused or harmless.
 
 use std::{
     ops::ControlFlow,
