@@ -1,4 +1,4 @@
-//! What can go wrong in a table.
+//! The errors of tables.
 
 use aerostat_memory::{MemoryError, OutOfMemory};
 use aerostat_segment::SegmentError;

@@ -7,32 +7,31 @@
 //!  TableView = Table + Snapshot + the Directory of that moment ──► Scan
 //! ```
 //!
-//! * **Writing.** [`Table::insert`] routes rows by key to segments and checks
-//!   uniqueness under the segment's latch; [`TableView::delete`] and
-//!   [`TableView::update`] end the versions a view found. Rows carry the
-//!   transaction's stamp until it ends; what was written is enlisted with the
-//!   transaction, which stamps it for good or undoes it.
-//! * **Locking.** [`TableView::lock`] keeps others from changing rows until the transaction
-//!   ends, with a stamp where a change would have its own (`lock`).
+//! * **Writing.** [`Table::insert`] routes rows by key to segments and checks uniqueness under
+//!   the segment's latch; [`TableView::delete`] and [`TableView::update`] end the versions that a
+//!   view found. Rows carry the transaction's stamp until it ends; written rows are enlisted with
+//!   the transaction, which stamps them for good or undoes them.
+//! * **Locking.** [`TableView::lock`] keeps others from changing rows until the transaction ends,
+//!   with a stamp in the place of a change's own (`lock`).
 //! * **Reading.** A [`TableView`] pins the directory; readers take no latch.
-//! * **Structure.** Full segments are rewritten or followed by new ones, mostly
-//!   dead ones are rewritten without their garbage. Old segments say where rows
-//!   went and live while views pin them.
-//! * **Freezing.** [`Table::freeze`] encodes segments; what is written to their keys
-//!   afterwards goes to hot ones in front of them, until the next freeze.
-//! * **Shape.** [`Table::set_layout`] changes how new segments are laid out,
-//!   [`Table::reshape`] brings the others to it, one after the other.
-//! * **Indexes.** [`Table::create_index`] gives every segment a piece of a secondary index,
-//!   which scans use by themselves; unique ones are guarded across segments (`unique`).
-//! * **Memory.** Every arena's bytes in use are charged to the tenant's budget
-//!   before they are touched.
+//! * **Structure.** Full segments are rewritten or followed by new ones; mostly dead ones are
+//!   rewritten without their garbage. Old segments record where their rows went, and live while
+//!   views pin them.
+//! * **Freezing.** [`Table::freeze`] encodes segments; later writes to their keys go to hot
+//!   segments in front of them, until the next freeze.
+//! * **Shape.** [`Table::set_layout`] changes how new segments are laid out; [`Table::reshape`]
+//!   brings the others to it, one after the other.
+//! * **Indexes.** [`Table::create_index`] gives every segment a piece of a secondary index, which
+//!   scans use by themselves; unique ones are guarded across segments (`unique`).
+//! * **Memory.** Every arena's bytes in use are charged to the tenant's budget before they are
+//!   touched.
 //!
-//! * **Durability.** A tenant with a folder has a commit log (`log`) that transactions
-//!   wait for, checkpoints (`checkpoint`) that let the log's old files go, and recovery
-//!   (`recover`) from both. The log speaks of rows, not of segments. [`backup`] has
-//!   backups, archives of the log, and tenants made of them.
+//! * **Durability.** A tenant with a folder has a commit log (`log`) that transactions wait for,
+//!   checkpoints (`checkpoint`) that let the log's old files be removed, and recovery (`recover`)
+//!   from both. The log records rows, not segments. [`backup`] has backups, archives of the log,
+//!   and tenants restored from them.
 //!
-//! Its rooms are folders by what is done; each uses those below it and none above:
+//! Its rooms are folders, one for each activity; each uses those below it and none above:
 //!
 //! ```text
 //!  rewrite   freezing, reshaping, vacuum      durable   checkpoints, recovery, repair, backups
@@ -43,8 +42,8 @@
 //!            meta ────► files   log, manifest, archive           error: known to all
 //! ```
 //!
-//! The crate knows neither SQL nor DataFusion. [`MetaStore`] keeps the node's
-//! catalogue, whose contents are the caller's.
+//! The crate knows neither SQL nor DataFusion. [`MetaStore`] stores the node's catalogue, whose
+//! contents are the caller's.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 #![cfg_attr(

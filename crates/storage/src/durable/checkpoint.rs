@@ -1,4 +1,4 @@
-//! Checkpoints: what there is at a point, in files, so that the log before it can go.
+//! Checkpoints: the state at one point, in files, so that the log before it can be removed.
 //!
 //! ```text
 //!  log.rotate ──► everything through D is in files before F
@@ -8,14 +8,14 @@
 //!  log files before F and images that no manifest names: removed
 //! ```
 //!
-//! Writers go on: a snapshot holds what is to be written, no latch is taken. A segment
-//! keeps its image as long as nobody takes its latch, for neither rows nor stamps change
-//! without it. The count of latches is read *before* S is taken and compared once all
-//! transactions up to the next S have settled, so a change is never missed, though now
-//! and then an unchanged segment is written again.
+//! Writers go on: a snapshot holds what is to be written, and no latch is taken. A segment keeps
+//! its image as long as nobody takes its latch, since neither rows nor stamps change without it.
+//! The count of latches is read *before* S is taken and compared once all transactions up to the
+//! next S have settled, so a change is never missed, though now and then an unchanged segment is
+//! written again.
 //!
-//! Unfinished transactions' chunks may lie in files before F; the log then says an
-//! earlier file to keep.
+//! Chunks of unfinished transactions may be in files before F; the log then names an earlier file
+//! to keep.
 
 use std::{
     collections::{HashMap, HashSet},

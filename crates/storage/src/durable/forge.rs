@@ -1,5 +1,5 @@
-//! What whoever reads the source can do to a tenant's files: for tests and fuzz targets,
-//! which damage them and must get past the checksums to what is behind.
+//! Damage to a tenant's files as anyone who has read the source could do it: for tests and fuzz
+//! targets that must get past the checksums to the checks behind them.
 
 use crate::{
     OpenOptions,

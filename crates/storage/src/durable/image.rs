@@ -1,4 +1,4 @@
-//! What one snapshot sees of one segment, as a file of a checkpoint.
+//! One segment as one snapshot sees it, as a file of a checkpoint.
 //!
 //! ```text
 //!  rows    := "AEROIMG1", chunk*, rows 0 u32
@@ -8,13 +8,13 @@
 //!             the segment as it was made, sealed
 //! ```
 //!
-//! Of a hot segment the image holds rows, not the arena: it needs no latch, has no stamps
-//! to sort out and no dead versions, and is the same for every format of segments. Reading
-//! it costs an append of its rows.
+//! The image of a hot segment holds rows, not the arena: it needs no latch, has no stamps to sort
+//! out and no dead versions, and is the same for every format of segments. Reading it costs an
+//! append of its rows.
 //!
-//! A frozen segment never changes but for end stamps, so its bytes are the image, and the
-//! list of rows that have ended for the snapshot. Reading it costs little more than its
-//! bytes, and it takes as little memory as before.
+//! A frozen segment never changes except for end stamps, so its image is its bytes and the list
+//! of rows that have ended for the snapshot. Reading it costs little more than its bytes, and it
+//! takes as little memory as before.
 
 use std::{
     io::{self, BufWriter, Write},

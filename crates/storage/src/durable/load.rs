@@ -1,5 +1,4 @@
-//! Filling tables from the images of a checkpoint, as many at a time as there are
-//! processors.
+//! Filling tables from the images of a checkpoint, as many at a time as there are processors.
 //!
 //! ```text
 //!  manifest   │ frozen │ rows │ rows │ │ rows │ │ frozen │     in key order
@@ -8,9 +7,9 @@
 //!  ranges     ├──────┼──────┼────────┤ ├───┼──┤ ├────────┤     laid side by side, published
 //! ```
 //!
-//! Units have keys apart, so nobody waits for another and no segment is rewritten. Rows
-//! become segments that no directory has yet; frozen segments are attached as they are,
-//! and keep their images for the next checkpoint.
+//! Units have disjoint keys, so none waits for another and no segment is rewritten. Rows become
+//! segments that no directory has yet; frozen segments are attached unchanged, and keep their
+//! images for the next checkpoint.
 
 use std::{path::Path, sync::Arc};
 

@@ -8,7 +8,7 @@
 //!  repair     a copy without what is damaged
 //! ```
 //!
-//! The room uses `files` for what the bytes are, `read` for what a snapshot sees, and `write` for
+//! The room uses `files` for the formats, `read` for what a snapshot sees, and `write` for
 //! filling tables. `forge` damages files for tests.
 
 pub mod backup;

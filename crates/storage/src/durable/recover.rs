@@ -7,12 +7,12 @@
 //!  log, pass 2   ──► redo of commits after S, file by file, tables side by side
 //! ```
 //!
-//! Two passes, because redo of a large transaction is in the log before anybody knows
-//! whether it commits. The first reads nothing but frames and checksums. Why the second
-//! may apply redo in the order of the log: see `log`.
+//! There are two passes because redo of a large transaction is in the log before it is known
+//! whether it commits. The first reads only frames and checksums. Why the second may apply redo
+//! in the order of the log: see `log`.
 //!
-//! LSNs have no gaps, so a missing file is noticed. Transactions' ids begin anew above
-//! all in the log, so that chunks of one that never ended are nobody's.
+//! LSNs have no gaps, so a missing file is noticed. New transaction ids start above all in the
+//! log, so that chunks of a transaction that never ended belong to no new one.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},

@@ -1,4 +1,4 @@
-//! Making a damaged tenant's folder one that can be opened, at a known loss.
+//! Turning a damaged tenant's folder into one that can be opened, at a known loss.
 //!
 //! ```text
 //!  tenant's folder ──copy──► beside it ──open──► damage in a file
@@ -7,15 +7,16 @@
 //!  exchange both: the damaged folder is whole where the copy was
 //! ```
 //!
-//! All is done to a copy, whose images are links: nobody writes to an image. So the damaged
-//! files stay as they are, and a repair that is given up has changed nothing.
+//! The repair works on a copy, whose images are links, since nobody writes to an image. So the
+//! damaged files stay as they are, and an abandoned repair has changed nothing.
 //!
-//! * The log is cut at the damage. What is behind it may depend on what is damaged, so that no
+//! * The log is cut at the damage. Everything behind it may depend on what is damaged, so no
 //!   later commit can be kept, in whatever files.
-//! * An image is left out: the rows of its segment are lost, but for those that the log has
-//!   again. Redo of rows that are not there any more is passed over
+//! * A damaged image is left out: the rows of its segment are lost, except for those that are
+//!   also in the log. Redo of rows that do not exist any more is skipped
 //!   ([`crate::OpenOptions::lenient`]).
-//! * Without a manifest all is lost but what the log has, if that reaches to the beginning.
+//! * Without a manifest everything is lost except the log's contents, if the log reaches back to
+//!   the beginning.
 
 use std::{
     fmt, io,

@@ -1,4 +1,4 @@
-//! Doing again to a table what the log says, in bulk.
+//! Applying the log's redo to a table, in bulk.
 //!
 //! ```text
 //!  keyed     operations ──► pending: last word per key ──(full)──► end keys, insert sorted
@@ -6,13 +6,13 @@
 //!            ends       ──► wanted images              ──(full, or at the end)──► one scan
 //! ```
 //!
-//! Nobody reads meanwhile and no snapshot is older than the end of the log, so a row that
-//! came and went between two flushes is never written, and all rows of a flush carry one
-//! stamp: that of the newest commit among them.
+//! Nobody reads meanwhile and no snapshot is older than the end of the log, so a row that came
+//! and went between two flushes is never written, and all rows of a flush carry one stamp: that
+//! of the newest commit among them.
 //!
-//! Rows of a table without key have no identity, so the table is a multiset: what is left
-//! is what was there and came, minus what went, in whatever order it is subtracted. Ends
-//! are therefore collected and taken off in one scan.
+//! Rows of a table without a key have no identity, so the table is a multiset: the result is what
+//! was there plus what came minus what went, in whatever order it is subtracted. Ends are
+//! therefore collected and removed in one scan.
 
 use std::{collections::HashMap, ops::ControlFlow, sync::Arc};
 

@@ -1,9 +1,9 @@
-//! A log file that a manifest asks for though nothing needs it, and that is not there.
+//! A missing log file that a manifest asks for although nothing needs it.
 //!
-//! Manifests without `last_txn` may ask for one file too many. A transaction whose first
-//! chunk was queued while a checkpoint began file F + 1 has that chunk there, and was noted
-//! as one that may have it in file F. The checkpoint removed F, for nobody had anything in
-//! it, and the next one, with the transaction still open, asked for F.
+//! Manifests without `last_txn` may ask for one file too many. If a transaction's first chunk was
+//! queued while a checkpoint began file F + 1, the chunk is in that file, but the transaction was
+//! noted as one that may have it in file F. The checkpoint removed F, since nobody had anything
+//! in it, and the next one, with the transaction still open, asked for F.
 //!
 //! ```text
 //!  manifest at S, log from F     F is not there, all files from F + 1 on are
@@ -12,9 +12,9 @@
 //!  BLOCK after S, of 7 and 8     both have ROWS in what is there
 //! ```
 //!
-//! Such a tenant is opened if all of that is so. The files cannot tell the rest, whether a
-//! transaction with ROWS in F + 1 had some before; that nobody had is why F was removed.
-//! Newer manifests ask for what is needed alone, and one that misses a file is damaged.
+//! Such a tenant is opened if all of that holds. The files cannot show whether a transaction with
+//! ROWS in F + 1 had some before; that none had is the reason why F was removed. Newer manifests
+//! ask only for what is needed, so a tenant that misses one of these files is damaged.
 
 use std::{collections::HashMap, path::PathBuf};
 

@@ -1,7 +1,7 @@
 //! The places that take and give the files of backups and archives.
 //!
 //! A checkpoint hands complete log files to such a place, and a backup its images: both know
-//! [`BackupSink`] and not each other. What makes a backup of files is `backup`'s to know.
+//! [`BackupSink`] and not each other. `backup` knows what makes files a backup.
 
 use std::{
     io::{self, Read, Write},

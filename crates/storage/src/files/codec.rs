@@ -6,9 +6,9 @@
 //!            rows × varint length, then all bytes         texts and byte strings
 //! ```
 //!
-//! The reader knows the table's types. It trusts no byte: lengths are held against
-//! what is there before anything is allocated, texts are checked to be UTF-8. Decoding
-//! appends to a [`RowBuffer`], so that the rows of many small commits become one batch.
+//! The reader knows the table's types. It trusts no byte: lengths are compared with the available
+//! bytes before anything is allocated, and texts are checked to be UTF-8. Decoding appends to a
+//! [`RowBuffer`], so that the rows of many small commits become one batch.
 
 use std::{ops::Range, sync::Arc};
 

@@ -1,14 +1,15 @@
-//! What the store asks of a disk. All that it keeps goes through here, so that a simulation can
-//! have a disk of its own, which loses what was not synced and fails where it likes.
+//! What the store asks of a disk. All stored data goes through here, so that a simulation can
+//! have a disk of its own that loses unsynced writes and fails at any call.
 //!
 //! ```text
 //!  Disk ── names: open, list, rename, link, remove, lock     durable once their folder is synced
 //!   └ DiskFile ── bytes: read, write, cut, sync              durable once the file is synced
 //! ```
 //!
-//! * A file's bytes and its name are made durable apart, as POSIX has it: who makes a file syncs it
-//!   and then its folder. A rename puts the new name in place of the old one in one step.
-//! * Nothing else of the crate calls the file system; clippy sees to that (`clippy.toml`).
+//! * A file's bytes and its name become durable separately, as in POSIX: a writer that creates a
+//!   file syncs it and then its folder. A rename replaces the old name by the new one in one
+//!   step.
+//! * Nothing else in the crate calls the file system; clippy enforces it (`clippy.toml`).
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,

@@ -1,12 +1,11 @@
-//! Places where a test can have the process die.
+//! Places where a test can kill the process.
 //!
-//! `AEROSTAT_FAULT=log.before_sync:3` aborts the process when it passes that place for
-//! the third time. `AEROSTAT_SLOW=2000` has each passage take up to so many microseconds, as
-//! on a disk that is slow and not always as slow. Without the variables a passage costs a
-//! load or two.
+//! `AEROSTAT_FAULT=log.before_sync:3` aborts the process when it passes that place for the third
+//! time. `AEROSTAT_SLOW=2000` makes each passage take up to that many microseconds, like a disk
+//! that is slow to a varying degree. Without the variables a passage costs a load or two.
 //!
-//! Tests of this crate can be told of each passage of their thread ([`visit`]), and do then
-//! and there what other threads might do.
+//! Tests of this crate can hook each passage of their thread ([`visit`]), and do there what other
+//! threads might do at that moment.
 
 use std::{
     hash::{BuildHasher, RandomState},

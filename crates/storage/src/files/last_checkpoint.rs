@@ -1,5 +1,5 @@
-//! What is known of the last checkpoint, so that the next one keeps the images of segments
-//! that have not changed.
+//! What is known of the previous checkpoint, so that the next one keeps the images of unchanged
+//! segments.
 
 use std::collections::HashMap;
 

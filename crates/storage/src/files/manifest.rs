@@ -1,11 +1,11 @@
-//! The manifest of a checkpoint: what there was at a point of the commit order, and in
-//! which files.
+//! The manifest of a checkpoint: the contents at a point of the commit order, and the files that
+//! hold them.
 //!
 //! ```text
 //!  file := "AEROCKP2", crc u32 of the rest, JSON length u32, JSON, the catalogue's bytes
 //! ```
 //!
-//! There is one manifest, replaced as a whole: written beside, synced, renamed.
+//! There is one manifest, replaced as a whole: written to another name, synced, renamed.
 
 use std::{collections::HashSet, io, path::Path};
 

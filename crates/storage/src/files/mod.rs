@@ -1,5 +1,5 @@
-//! The files of a tenant: the commit log, the manifest of its checkpoints, and what is common
-//! to all that lies on disk.
+//! The files of a tenant: the commit log, the manifest of its checkpoints, and what all data on
+//! disk has in common.
 //!
 //! ```text
 //!  log ───── group commit, records, redo          manifest ─── which images a checkpoint has
@@ -13,7 +13,7 @@
 //! ```
 //!
 //! The room knows no table: a record is bytes of rows, a manifest is descriptions. Of the crate
-//! it uses `error` alone. When files are written and read as a whole is for `durable`.
+//! it uses only `error`. `durable` decides when files are written and read as a whole.
 
 pub(crate) mod archive;
 pub(crate) mod codec;

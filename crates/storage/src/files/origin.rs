@@ -1,4 +1,4 @@
-//! Whose history a file belongs to.
+//! The origin of a file: the tenant and the history it belongs to.
 
 use std::{
     collections::hash_map::RandomState,

@@ -1,9 +1,9 @@
-//! Folders and files that nobody but their owner may read, and the disk that they are on.
+//! Folders and files that only their owner may read, and the disk that they are on.
 //!
-//! The data folder holds password verifiers and every row, so that nobody else may look
-//! into it, as in PostgreSQL: mode 0700, or 0750 for whoever lets a group read. One that others
-//! may read is closed to them if it is a data folder or empty; any other folder, such as one
-//! that is shared with other programs, is left alone, and the log warns.
+//! The data folder holds password verifiers and every row, so nobody else may look into it, as in
+//! PostgreSQL: mode 0700, or 0750 if a group is allowed to read. A folder that others may read is
+//! closed to them if it is a data folder or empty; any other folder, such as one shared with
+//! other programs, is left alone, and the log warns.
 
 use std::{io, path::Path};
 

@@ -4,15 +4,15 @@
 //!  file := {"crc32":"89abcdef","version":12,"document":⏎ the document ⏎}⏎
 //! ```
 //!
-//! The checksum is of the version and the document's bytes, and all other bytes of the file are
-//! given, so that no single damaged byte is read as another catalogue. A file without a version has
-//! 0, its checksum is of the document; a file of the document alone, without a checksum, is read as
-//! well. Both get what they lack at once.
+//! The checksum covers the version and the document's bytes, and all other bytes of the file are
+//! fixed, so that no single damaged byte is read as another catalogue. A file without a version
+//! has version 0, and its checksum covers the document; a file with the document alone, without a
+//! checksum, is read as well. Both get what they lack at once.
 //!
-//! A replacement is written beside the document, made durable, and renamed over
-//! it, so that a crash at any instruction leaves the old document or the new one.
-//! There are two of these files. The copy is replaced first, so that it is never older than
-//! what anybody was told, and stands in for the document if that is damaged or missing.
+//! A replacement is written to another name, made durable, and renamed over the document, so that
+//! a crash at any instruction leaves the old document or the new one. There are two of these
+//! files. The copy is replaced first, so that it is never older than what anybody was told, and
+//! stands in for the document if that is damaged or missing.
 
 use std::{io, path::PathBuf, time::Duration};
 

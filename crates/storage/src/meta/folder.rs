@@ -1,4 +1,4 @@
-//! A node's data folder, which one process has at a time.
+//! A node's data folder, which only one process can have at a time.
 
 use std::{
     io,

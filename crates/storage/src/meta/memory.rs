@@ -1,4 +1,4 @@
-//! A catalogue that is nowhere but in memory.
+//! A catalogue in memory only.
 
 use std::{path::PathBuf, time::Duration};
 

@@ -1,4 +1,4 @@
-//! Where the node's catalogue is kept: one document, replaced as a whole.
+//! Where the node's catalogue is stored: one document, replaced as a whole.
 //!
 //! ```text
 //!  load ──► version 7, document
@@ -9,9 +9,9 @@
 //! | store | for |
 //! |---|---|
 //! | [`MetaFile`] | one node: a file in its [`DataFolder`] |
-//! | [`MetaMemory`] | tests, and nodes that keep nothing |
+//! | [`MetaMemory`] | tests, and nodes that store nothing |
 //!
-//! Whoever implements [`MetaStore`] passes the suite in `tests/meta.rs`.
+//! Every implementation of [`MetaStore`] passes the suite in `tests/meta.rs`.
 
 mod file;
 mod folder;

@@ -1,4 +1,4 @@
-//! Key values as PostgreSQL's messages show them.
+//! Key values in the form in which PostgreSQL's messages show them.
 
 use aerostat_segment::{KeyRef, Literal, NewRows, SegmentSchema, ValueRef};
 use aerostat_types::{SqlType, TableSchema, text};

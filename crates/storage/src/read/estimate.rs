@@ -1,11 +1,11 @@
-//! How many rows satisfy predicates, told from a sample.
+//! Estimates how many rows satisfy predicates, from a sample.
 //!
 //! ```text
 //!  all vectors ─► those whose zones do not rule it out ─► a few of them are filtered
 //! ```
 //!
-//! A planner that chooses which side of a join to keep in memory needs no more, and a sample
-//! knows what single columns do not tell: skew, texts, predicates that go together.
+//! A planner that chooses which side of a join to hold in memory needs no more, and a sample
+//! shows what statistics of single columns do not: skew, texts, correlated predicates.
 
 use aerostat_segment::{Condition, Predicate, Selection, VECTOR_ROWS};
 

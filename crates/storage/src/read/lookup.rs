@@ -1,4 +1,4 @@
-//! Joins in a scan: rows whose values are keys of lookup tables, and the codes of these.
+//! Joins in a scan: rows whose values are keys of lookup tables, and the codes of these keys.
 
 use std::sync::{
     Arc, OnceLock,

@@ -1,4 +1,4 @@
-//! Reading tables as one snapshot sees them; no latch is taken.
+//! Reading tables as one snapshot sees them, without latches.
 //!
 //! ```text
 //!  TableView (view) ─┬─► Scan (scan): morsels (queue) ─► lookup, narrow ─► columns
@@ -8,8 +8,8 @@
 //!  Table            ───► statistics, segments: what a table is like
 //! ```
 //!
-//! `describe` shows keys as messages do. The room uses `store` and no other; `write` asks it
-//! which rows are in its way.
+//! `describe` formats keys as messages show them. The room uses `store` and no other; `write`
+//! asks it which rows conflict with new ones.
 
 pub(crate) mod describe;
 mod estimate;

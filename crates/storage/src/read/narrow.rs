@@ -1,8 +1,8 @@
-//! Conditions that a scan is given while it runs: what a join has learned of the keys of its
-//! other side, or the rows that a top-n query has found so far.
+//! Conditions that a scan gets while it runs: what a join has learned of the keys of its other
+//! side, or the rows that a top-n query has found so far.
 //!
-//! Nobody relies on them: a row that fails one may be in the scan or not. So a condition that
-//! admits NULL is tested only where a zone tells that there is none.
+//! Nobody relies on them: a row that fails one may be returned or not. So a condition that admits
+//! NULL is tested only where a zone shows that there is none.
 
 use std::sync::{
     Arc,

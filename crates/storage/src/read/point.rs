@@ -1,4 +1,4 @@
-//! Single rows by key, read where they lie: no batch, no copy.
+//! Single rows by key, read in place: no batch, no copy.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Which morsels of a scan are still to be read.
+//! Which morsels of a scan remain to be read.
 //!
 //! ```text
 //!  entry    0          1          2          3
@@ -7,9 +7,9 @@
 //!  thread 3                       ██████████             helps with one that another has
 //! ```
 //!
-//! Two threads in one entry get in each other's way: what a scan has to know of a segment is
-//! made by one, while the other waits. So they come together only at the end, where a morsel
-//! at a time is claimed, and no thread is idle while there are two.
+//! Two threads in one entry get in each other's way: what a scan has to know of a segment is made
+//! by one while the other waits. So threads share an entry only at the end, where they claim a
+//! morsel at a time, and no thread is idle while two morsels remain.
 
 use std::{
     ops::Range,

@@ -1,5 +1,4 @@
-//! Rows found by the values that other tables' rows refer to them with, or refer with: what
-//! foreign keys ask.
+//! Rows found by the values in foreign keys, on either side: the lookups of foreign-key checks.
 
 use std::{
     collections::{HashMap, hash_map},

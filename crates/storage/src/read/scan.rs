@@ -1,13 +1,13 @@
 //! Scanning a view: a queue of morsels (`queue`) that threads draw from.
 //!
-//! A morsel is a vector of a segment, or a part of one when the caller wants
-//! smaller batches. Whoever claims it prunes it by the zones, selects the visible
-//! rows, filters them, and only then gathers columns. Rows of frozen segments that have ended
-//! are taken out after the filters, when few are left to be looked at.
+//! A morsel is a vector of a segment, or a part of one when the caller wants smaller batches. The
+//! thread that claims it prunes it by the zones, selects the visible rows, filters them, and only
+//! then gathers columns. Ended rows of frozen segments are removed after the filters, when few
+//! rows are left to be checked.
 //!
-//! Where the predicates fix the key there is one morsel, looked up. Where they fix the
-//! leading columns of a secondary index that a segment has, and that finds few rows there,
-//! these are the segment's only morsel; each segment goes its own way.
+//! If the predicates fix the key there is one morsel, which is looked up. If they fix the leading
+//! columns of a secondary index that a segment has, and few rows match there, these rows are the
+//! segment's only morsel; each segment decides by itself.
 
 use std::{
     fmt,

@@ -1,4 +1,4 @@
-//! What a table's segments are like, one by one.
+//! Descriptions of a table's segments, one by one.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Ends that rows have found since they were chosen: carried over to the made segments once
-//! beside the unit's writers, and under its latches what has changed since.
+//! Carrying over the ends that rows have got since they were chosen: to the new segments, first
+//! while the unit's writers go on, and then, under its latches, those that have changed since.
 
 use aerostat_segment::BLOCK_ROWS;
 use aerostat_txn::{END_NONE, Stamp};

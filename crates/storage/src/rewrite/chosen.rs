@@ -1,4 +1,4 @@
-//! The rows of a unit that are frozen together: which, in what order, and their columns.
+//! The rows of a unit that are frozen together: the choice, their order, and their columns.
 
 use std::{ops::Range, sync::Arc};
 

@@ -13,18 +13,18 @@
 //!                 └───────┘ base 7                └───────────┘
 //! ```
 //!
-//! * What is frozen together is a *unit*: the ranges over one base with it, or one
-//!   or more neighbouring hot ranges that are small.
-//! * **Which rows.** A row whose begin every snapshot sees, registered or to come,
-//!   needs no begin of its own. Garbage is left behind. Others are the *tail*: begun
-//!   lately, by an unfinished transaction, or appended during the build.
-//! * **Soundness.** A begin stamp at or before the horizon is final, and so is its
-//!   row, but for the end stamp, which is read under the latch. Everything else is
-//!   as in a rewrite (`room`): the directory is replaced under the structure mutex
-//!   and all latches of the unit, then the old segments say where their rows went.
-//! * **Budget.** An arena is reserved before it is mapped. The encoded form is made
-//!   outside, so that its size is known, and copied. What that takes meanwhile is reserved
-//!   before the first row is read (`working`).
+//! * The segments that are frozen together are a *unit*: the ranges over one base together with
+//!   it, or one or more neighbouring hot ranges that are small.
+//! * **Which rows.** A row whose begin every snapshot sees, registered or to come, needs no begin
+//!   of its own. Garbage is left behind. Other rows are the *tail*: begun lately, by an
+//!   unfinished transaction, or appended during the build.
+//! * **Soundness.** A begin stamp at or before the horizon is final, and so is its row, except
+//!   for the end stamp, which is read under the latch. Everything else is as in a rewrite
+//!   (`room`): the directory is replaced under the structure mutex and all latches of the unit,
+//!   then the old segments record where their rows went.
+//! * **Budget.** An arena is reserved before it is mapped. The encoded form is made outside, so
+//!   that its size is known, and then copied. The memory for this is reserved before the first
+//!   row is read (`working`).
 
 use std::{cmp::Reverse, iter::Sum, ops::Range, sync::Arc, time::Duration};
 

@@ -1,4 +1,4 @@
-//! Rewriting segments beside those who use them: freezing, reshaping, vacuum.
+//! Rewriting segments while they are in use: freezing, reshaping, vacuum.
 //!
 //! ```text
 //!  freeze, reshape, vacuum
@@ -12,8 +12,8 @@
 //! ```
 //!
 //! `redefine` and `indexes` reshape a table for another definition, or another index. The room
-//! uses `write` (room for rows, what transactions wrote) and `store`. It changes no row, so that the
-//! log has nothing of it.
+//! uses `write` (room for rows, what transactions wrote) and `store`. It changes no row, so
+//! nothing of it is logged.
 
 mod carry;
 mod chosen;

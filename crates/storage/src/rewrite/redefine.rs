@@ -1,10 +1,10 @@
-//! Readying a table for another definition of the same rows.
+//! Preparing a table for another definition of the same rows.
 //!
-//! What a definition names, and which columns refuse NULL, is the catalogue's: a table is
-//! had under it by [`Table::redefined`], and its segments stay as they are. Only room for
-//! NULL has to be made before a column may have it. That room stays when the column
-//! refuses NULL again, so shapes differ in one direction alone, and whoever still has the
-//! table under an older definition can do no harm.
+//! Names, and which columns refuse NULL, belong to the catalogue: [`Table::redefined`] returns
+//! the table under a definition, and its segments stay as they are. Only room for NULL has to be
+//! made before a column may have it. That room stays when the column refuses NULL again, so
+//! shapes change in one direction only, and a statement that still has the table under an older
+//! definition can do no harm.
 
 use std::time::Duration;
 

@@ -7,15 +7,15 @@
 //!                         whatever is in front of it by then (`freeze`)
 //! ```
 //!
-//! * **Nobody waits for it.** Every segment is read by its own schema, so a table with
-//!   segments of several shapes is as good as any other. Statements go on; who writes to
-//!   the segment that is being copied waits for its latch, as in any rewrite (`room`).
-//! * **It may stop anywhere**: at a cancellation, for lack of memory, in a crash. What has
-//!   been done stays, and the next call goes on with what is left.
-//! * **Rows stay.** A copy has the same rows with the same stamps, but for garbage, under the
-//!   same bounds, and the old segment says where they went. Old views go on with old segments.
+//! * **Nobody waits for it.** Every segment is read by its own schema, so a table with segments
+//!   of several shapes is as good as any other. Statements go on; a writer to the segment that is
+//!   being copied waits for its latch, as in any rewrite (`room`).
+//! * **It may stop anywhere**: at a cancellation, for lack of memory, in a crash. Finished work
+//!   stays, and the next call continues with the rest.
+//! * **Rows stay.** A copy has the same rows with the same stamps, except for garbage, under the
+//!   same bounds, and the old segment records where they went. Old views go on with old segments.
 //!
-//! What shapes differ in is no concern of this module: it goes by the schemas' fingerprints.
+//! This module does not look at how shapes differ: it compares the schemas' fingerprints.
 
 use std::sync::Arc;
 

@@ -1,12 +1,13 @@
-//! The rows that are too new to be frozen: they go to hot segments in front of what is made.
+//! The rows that are too new to be frozen: they go to hot segments in front of the new frozen
+//! ones.
 //!
 //! ```text
 //!   no latch   copy those there are, then those that came meanwhile, until few do
 //!   latches    copy the last few; bring the stamps of all copies up to date
 //! ```
 //!
-//! Rows do not change (ADR 2), so a copy made beside writers can be wrong only in its stamps,
-//! and these change under the latch of the segment that has the row. Writers wait for the
+//! Rows do not change (ADR 2), so a copy made while writers go on can be wrong only in its
+//! stamps, and these change under the latch of the segment that has the row. Writers wait for the
 //! last few rows and a look at each stamp, however many rows were copied.
 
 use std::sync::Arc;

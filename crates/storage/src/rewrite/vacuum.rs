@@ -1,8 +1,8 @@
 //! Vacuum: segments that are mostly garbage are rewritten without it.
 //!
-//! A small one is rewritten under its latch, which takes less time than it takes to wake
-//! another thread. The rows of a large one are copied beside its writers, as the freezer
-//! copies rows that are too new for it (`tail`).
+//! A small one is rewritten under its latch, which takes less time than waking another thread.
+//! The rows of a large one are copied while its writers go on, as the freezer copies rows that
+//! are too new for it (`tail`).
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! What building frozen segments takes beside the segments themselves, and who pays.
+//! The memory that building frozen segments needs beside the segments themselves, and its
+//! reservation.
 //!
 //! ```text
 //!  choose   a source per row, and its key                       until the switch
@@ -6,8 +7,8 @@
 //!           until all are packed                               until the arena has them
 //! ```
 //!
-//! It is reserved from the tenant's budget before the first row is read, for a unit as a
-//! whole. Without it nothing is built: the unit stays as it is, and a later call tries again.
+//! It is reserved from the tenant's budget before the first row is read, for a unit as a whole.
+//! Without it nothing is built: the unit stays as it is, and a later call tries again.
 
 use aerostat_memory::Reservation;
 

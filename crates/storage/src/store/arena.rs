@@ -1,4 +1,4 @@
-//! How large the next arena is.
+//! The size of the next arena.
 
 use aerostat_segment::{ARENA_BYTES_MAX, SegmentSchema};
 

@@ -8,19 +8,18 @@
 //!     Entry     Entry     Entry ──► segment, reservation, counts                   └────────┘
 //! ```
 //!
-//! * An entry's key range is from its lower bound to the next entry's. All
-//!   versions of a key are in the one segment whose range has the key, or in that
-//!   and the range's *base*: a frozen segment, which takes no rows, so that new ones
-//!   of its keys go to a hot segment in front of it. Neighbouring ranges may share
-//!   a base, when that hot segment was cut in two.
-//! * The directory is replaced under the table's structure mutex, and a range is
-//!   cut only under the latch of the entry that has it. A writer that holds an
-//!   entry's latch and finds its directory still current therefore owns the range.
-//! * A rewrite first publishes the new directory and then, still under the old
-//!   segment's latch, says where the rows went. Whoever follows a forward finds
-//!   rows that every later view finds too.
-//! * Views pin a directory; a retired segment lives as long as one does. Places
-//!   hold segments weakly, so a chain of rewrites pins only the row maps.
+//! * An entry's key range is from its lower bound to the next entry's. All versions of a key are
+//!   in the one segment whose range has the key, or in that and the range's *base*: a frozen
+//!   segment, which takes no rows, so new rows of its keys go to a hot segment in front of it.
+//!   Neighbouring ranges may share a base, if that hot segment was split.
+//! * The directory is replaced under the table's structure mutex, and a range is split only under
+//!   the latch of its entry. A writer that holds an entry's latch and finds its directory still
+//!   current therefore owns the range.
+//! * A rewrite first publishes the new directory and then, still under the old segment's latch,
+//!   records where the rows went. A reader that follows a forward finds rows that every later
+//!   view finds too.
+//! * Views pin a directory; a retired segment lives as long as a view pins it. Places hold
+//!   segments weakly, so a chain of rewrites pins only the row maps.
 
 use std::sync::{
     Arc, OnceLock, Weak,

@@ -1,8 +1,8 @@
-//! A secondary index, as the shape of a table has it.
+//! A secondary index, as part of a table's shape.
 //!
-//! An index is part of every segment and maintained by it; segments know it by its
-//! specification. While it is being built (`indexes`) some segments have it and some do not:
-//! scans ask each. What a unique one demands of rows is `unique`'s.
+//! An index is part of every segment and maintained by it; segments know it by its specification.
+//! While it is being built (`indexes`) some segments have it and some do not: scans ask each.
+//! `unique` enforces what a unique index demands of rows.
 
 use std::{
     hash::{DefaultHasher, Hash, Hasher},

@@ -1,4 +1,4 @@
-//! What a tenant's rows are in: tables, their directories of segments, their shapes.
+//! What holds a tenant's rows: tables, their directories of segments, their shapes.
 //!
 //! ```text
 //!  TenantStore (tenant) ── arena, tables: making and dropping tables
@@ -9,8 +9,8 @@
 //!
 //! `TenantStore` lists its tables and a `Table` holds its store, so these two modules are a
 //! circle. The room uses `files`: the store has the log, and a table can describe itself for a
-//! manifest. Rows are read, written and rewritten by the rooms above, in `impl` blocks of
-//! their own.
+//! manifest. Rows are read, written and rewritten by the rooms above, in `impl` blocks of their
+//! own.
 
 pub(crate) mod arena;
 pub(crate) mod directory;

@@ -1,16 +1,15 @@
-//! What scans pay for rows that are in front of frozen ones, or have ended among them, and when
-//! a merge is worth that.
+//! What scans pay for rows that are in front of frozen ones, or that have ended among them, and
+//! when a merge is worth that.
 //!
-//! A merge copies all rows of a unit, and each scan until then pays for those that it would
-//! take over. Nobody knows how many scans are still to come, as nobody knows how often one will
-//! ski when one may rent skis or buy them: who buys once the rents have come to the price never
-//! pays more than twice what was best (Karlin et al., Competitive Snoopy Caching, 1988). So
-//! scans count what they have paid, in nanoseconds, at the segments where they paid it, and a
-//! unit is due when that is what its merge costs. LevelDB's `allowed_seeks` does the same with
-//! seeks.
+//! A merge copies all rows of a unit; until then each scan pays for the rows that the merge would
+//! take over. The number of scans to come is unknown, as in the ski-rental problem: whoever buys
+//! skis once the rents have reached their price never pays more than twice the optimum (Karlin et
+//! al., Competitive Snoopy Caching, 1988). So scans count what they have paid, in nanoseconds, at
+//! the segments where they paid it, and a unit is due when the sum reaches the price of its
+//! merge. LevelDB's `allowed_seeks` does the same with seeks.
 //!
-//! Writers go on to put rows in front of a unit that is written, and it will be due again. One
-//! that is not written any more is merged for good, so that less is enough.
+//! While a unit is being written, writers put more rows in front of it, and it will be due again.
+//! A unit that is no longer written is merged for good, so less is enough.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

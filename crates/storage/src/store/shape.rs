@@ -1,9 +1,9 @@
 //! A table's shape: how its new segments are laid out.
 //!
-//! Every segment keeps the schema it was made by, so a table may have segments of several
-//! shapes: scans and writers ask the segment. The table's shape is one value that is
-//! replaced as a whole, under the structure mutex: who holds that sees one shape. Bringing
-//! older segments to it is `reshape`'s.
+//! Every segment keeps the schema with which it was made, so a table may have segments of several
+//! shapes: scans and writers ask the segment. The table's shape is one value that is replaced as
+//! a whole, under the structure mutex: a holder of that sees one shape. `reshape` brings older
+//! segments to it.
 
 use std::sync::Arc;
 

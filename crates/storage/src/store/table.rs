@@ -1,4 +1,4 @@
-//! A table: its schema, its directory, and the way in for rows.
+//! A table: its schema, its directory, and the entry point for rows.
 
 use std::{
     fmt,

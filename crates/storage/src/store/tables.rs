@@ -1,9 +1,9 @@
-//! The tables of a tenant: making and dropping them, and the catalogue that says which count.
+//! The tables of a tenant: creating and dropping them, and the catalogue that decides which
+//! count.
 //!
-//! A table is there from its creation on, whatever becomes of the transaction that made it;
-//! what counts is the catalogue, which the transaction commits with its rows in one record.
-//! Who rolls back drops the table, and who opens the tenant drops what the catalogue does not
-//! name.
+//! A table exists from its creation on, whatever becomes of the transaction that created it. What
+//! counts is the catalogue, which the transaction commits with its rows in one record. A rollback
+//! drops the table, and opening the tenant drops the tables that the catalogue does not name.
 
 use std::{collections::BTreeSet, sync::Arc};
 

@@ -1,5 +1,5 @@
-//! What a tenant's tables share. A durable tenant has a log and its folder as well, and the
-//! list of tables and the catalogue as the log has them.
+//! What a tenant's tables share. A durable tenant also has a log and its folder, and the list of
+//! tables and the catalogue as the log has them.
 //!
 //! ```text
 //!  <folder>/log/<number>.log          the commit log
@@ -7,8 +7,8 @@
 //!  <folder>/checkpoint/*.img          images of segments
 //! ```
 //!
-//! The registry is locked while a change of it becomes durable, so that whoever locks it
-//! finds exactly the tables and the catalogue of a point in the commit order.
+//! The registry is locked while a change of it becomes durable, so a thread that locks it finds
+//! exactly the tables and the catalogue of a point in the commit order.
 
 use std::{
     collections::BTreeMap,

@@ -1,4 +1,4 @@
-//! A unit: the ranges that are frozen, or built anew, together.
+//! A unit: the ranges that are frozen, or rebuilt, together.
 
 use std::sync::Arc;
 

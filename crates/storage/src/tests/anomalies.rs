@@ -1,8 +1,8 @@
-//! What each isolation level lets happen: the scenarios of Adya's thesis as Hermitage
+//! The anomalies that each isolation level permits: the scenarios of Adya's thesis as Hermitage
 //! (github.com/ept/hermitage) writes them down, through two or three blocks.
 //!
-//! The table begins as 1 → 10, 2 → 20. Where a statement meets a row that has changed
-//! since its snapshot, READ COMMITTED runs it again, and REPEATABLE READ gives up.
+//! The table begins as 1 → 10, 2 → 20. If a statement meets a row that has changed since its
+//! snapshot, READ COMMITTED runs it again, and REPEATABLE READ fails.
 
 use std::thread::{self, ScopedJoinHandle};
 

@@ -1,4 +1,4 @@
-//! What tables promise, one by one.
+//! The promises of tables, one by one.
 
 use arrow_array::StringArray;
 

@@ -1,4 +1,4 @@
-//! What is in the way of new rows, and inserts that ask for it while others write.
+//! Rows that conflict with new ones, and inserts that ask for them while others write.
 
 use std::thread;
 

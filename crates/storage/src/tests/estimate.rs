@@ -1,4 +1,4 @@
-//! Estimates of what predicates leave.
+//! Estimates of how many rows predicates leave.
 
 use super::*;
 

@@ -1,5 +1,5 @@
-//! Secondary indexes in tables: the same rows whichever way they are found, uniqueness
-//! whoever races, and builds while others write.
+//! Secondary indexes in tables: the same rows however they are found, uniqueness under races, and
+//! builds while others write.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},

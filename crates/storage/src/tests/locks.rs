@@ -1,4 +1,4 @@
-//! Row locks: what waits for what, on which versions, wherever rows are moved.
+//! Row locks: which waits for which, on which versions, wherever rows are moved.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},

@@ -1,5 +1,5 @@
-//! Room that is written ahead of the log's records: what a crash leaves of it, and that it
-//! is neither a torn tail nor in a file that is complete.
+//! Room that is written ahead of the log's records: what a crash leaves of it, and that it is
+//! neither a torn tail nor in a complete file.
 
 use std::{
     fs,

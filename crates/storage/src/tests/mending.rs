@@ -1,4 +1,4 @@
-//! Logs that the disk refused and takes again, while the tenant is open.
+//! Logs that the disk refuses and then accepts again, while the tenant is open.
 
 use std::{fs, os::unix::fs::FileExt, path::Path, thread, time::Duration};
 

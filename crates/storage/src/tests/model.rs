@@ -1,8 +1,8 @@
-//! Random transactions over random layouts against a map of states.
+//! Random transactions over random layouts, checked against a map of states.
 //!
-//! The model keeps the state after every commit. Each open snapshot must read its
-//! state, through views old and new, whatever is rewritten, rolled back or
-//! vacuumed meanwhile, whatever is frozen, and whichever layout is asked for.
+//! The model keeps the state after every commit. Each open snapshot must read its state, through
+//! views old and new, whatever is rewritten, rolled back, vacuumed or frozen meanwhile, and
+//! whichever layout is set.
 
 use std::collections::{BTreeMap, BTreeSet};
 

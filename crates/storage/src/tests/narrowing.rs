@@ -1,4 +1,4 @@
-//! Scans that are narrowed while they run: whatever they leave out fails a condition.
+//! Scans that are narrowed while they run: every row they leave out fails a condition.
 
 use super::*;
 use crate::{Bound, Lookup, Narrowing};

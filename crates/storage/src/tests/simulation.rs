@@ -1,5 +1,5 @@
 //! Log, checkpoints, archives, backups and recovery of many tenants, on schedules that a seed
-//! chooses, on a disk that loses what was not synced.
+//! chooses, on a disk that loses unsynced writes.
 //!
 //! ```text
 //!  step   of one tenant after the other: a session begins, writes, rolls back, takes its place in
@@ -12,10 +12,11 @@
 //!         held against the commits, and a backup is restored
 //! ```
 //!
-//! One thread plays everybody, with a clock and a disk of the simulation ([`clock`], [`disk`]), so a
-//! seed is a schedule. What is checked: nothing that was acknowledged, or seen by anybody, is lost,
-//! however the power fails; what was not is there as a whole or not at all; nothing fails without a
-//! reason. `AEROSTAT_SIMULATION_ROUNDS` and `AEROSTAT_SIMULATION_SEED` play more, or one again.
+//! One thread plays all roles, with a clock and a disk of the simulation ([`clock`], [`disk`]),
+//! so a seed is a schedule. Checked is that nothing acknowledged, or seen by anybody, is lost,
+//! however the power fails; that everything else is there as a whole or not at all; and that
+//! nothing fails without a reason. `AEROSTAT_SIMULATION_ROUNDS` and `AEROSTAT_SIMULATION_SEED`
+//! play more, or one again.
 
 mod clock;
 mod disk;

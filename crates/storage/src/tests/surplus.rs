@@ -1,5 +1,5 @@
-//! Chunks that are queued while a checkpoint begins a file, and manifests of versions that
-//! noted them wrongly.
+//! Chunks that are queued while a checkpoint begins a file, and older manifests that recorded
+//! them wrongly.
 
 use std::{cell::RefCell, fs, path::Path, rc::Rc};
 

@@ -1,4 +1,4 @@
-//! Temporary tables of a durable tenant: nothing of them is in its files.
+//! Temporary tables of a durable tenant: its files contain nothing of them.
 
 use super::{
     recovery::{create, open, rows_in},

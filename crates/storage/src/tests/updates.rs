@@ -1,5 +1,5 @@
-//! Frozen rows that are updated and deleted: scans see what they saw, whoever merges them
-//! meanwhile, and merges are made where scans pay for them.
+//! Frozen rows that are updated and deleted: scans see the same as before, whatever is merged
+//! meanwhile, and merges happen where scans pay for them.
 
 use std::{
     collections::BTreeSet,

@@ -1,8 +1,9 @@
-//! Which rows are in the way of new ones: what INSERT … ON CONFLICT asks before it inserts.
+//! Which rows conflict with new ones: what INSERT … ON CONFLICT asks before it inserts.
 //!
-//! Asked of the newest rows, whatever the snapshot sees, for these are what the insert would
-//! meet. Whoever has a key and has not ended is waited for. The answer was true a moment
-//! ago: the insert itself checks again, under locks, and fails if somebody was faster.
+//! The newest rows are asked, whatever the snapshot sees, since these are the rows that the
+//! insert would meet. A transaction that has a key and has not ended is waited for. The answer
+//! may be outdated at once: the insert itself checks again, under locks, and fails if another was
+//! faster.
 
 use std::{collections::HashSet, ops::ControlFlow, sync::Arc};
 

@@ -1,11 +1,10 @@
 //! Appending rows: routing by key, uniqueness, full segments.
 //!
-//! A batch is cut into runs, each for one segment's key range. Under that
-//! segment's latch the run's keys are probed and its rows appended, so between
-//! the probe and the append nobody else can insert them. Where a key is held by
-//! an unfinished transaction, the rows before it are appended, the latch is
-//! dropped, and the rest begins anew once that transaction has settled. Keys of unique
-//! indexes may be in any segment: locks of their own keep others out (`unique`).
+//! A batch is cut into runs, each for one segment's key range. Under that segment's latch the
+//! run's keys are probed and its rows appended, so between the probe and the append nobody else
+//! can insert them. If an unfinished transaction holds a key, the rows before it are appended,
+//! the latch is dropped, and the rest begins anew once that transaction has settled. Keys of
+//! unique indexes may be in any segment: locks of their own keep others out (`unique`).
 
 use std::sync::Arc;
 

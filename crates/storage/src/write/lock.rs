@@ -1,4 +1,4 @@
-//! Locking rows without changing them: SELECT … FOR UPDATE and its like, and foreign keys.
+//! Locking rows without changing them: SELECT … FOR UPDATE and similar clauses, and foreign keys.
 //!
 //! ```text
 //!  end stamp of a row   NONE                    free
@@ -9,19 +9,22 @@
 //!                       commit                  changed since the snapshot
 //! ```
 //!
-//! A lock is a stamp like the mark of who ends the row, so it goes with the row wherever that
-//! is moved, readers compare it like any other, and a row without locks has nothing. Who holds
-//! which set is in `aerostat_txn::RowLocks`; a block of rows that one statement locks has one
-//! stamp in its header.
+//! A lock is a stamp like the mark of a transaction that ends the row, so it goes with the row
+//! wherever that is moved, readers compare it like any other, and an unlocked row has nothing.
+//! `aerostat_txn::RowLocks` has the holders of each set; a block of rows that one statement locks
+//! has one stamp in its header.
 //!
-//! * **Waiting.** As for a change: until who is in the way has settled, no latch held, and in the order in
-//!   which they came. A free row that somebody waits for is his: to others it is locked.
-//! * **Changed rows.** One that has changed since the snapshot is a conflict. Under READ
-//!   COMMITTED who skips locked rows skips it, too: a moment ago its changer had it locked.
-//! * **FOR KEY SHARE beside an update that keeps the key.** The lock is on the key then, be the
-//!   update first or second: the version that has it would be left behind.
-//! * A table without a key has nothing to tell an old version's successor by. There an update
-//!   takes a row as a delete does, and waits for locks FOR KEY SHARE.
+//! * **Waiting.** As for a change: until the obstructing transaction has settled, with no latch
+//!   held, and in the order of arrival. A free row belongs to its first waiter: to others it is
+//!   locked.
+//! * **Changed rows.** A row that has changed since the snapshot is a conflict. Under READ
+//!   COMMITTED a statement that skips locked rows skips it, too: a moment ago its changer had it
+//!   locked.
+//! * **FOR KEY SHARE beside an update that keeps the key.** The lock is then on the key, whether
+//!   the update comes first or second, because the version that had the lock would be left
+//!   behind.
+//! * A table without a key cannot identify an old version's successor. There an update takes a
+//!   row as a delete does, and waits for locks FOR KEY SHARE.
 
 use std::{
     cell::Cell,

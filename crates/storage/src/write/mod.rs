@@ -9,8 +9,8 @@
 //!                          writes: what the transaction stamps for good, or undoes, at its end
 //! ```
 //!
-//! `conflicts` tells which rows an insert would meet. The room uses `store`, reads by `read`,
-//! and gives the log its redo (`files`).
+//! `conflicts` finds the rows that an insert would meet. The room uses `store`, reads by `read`,
+//! and passes its redo to the log (`files`).
 
 pub(crate) mod conflicts;
 pub(crate) mod incoming;

@@ -1,11 +1,11 @@
-//! Deleting and updating the rows a view found.
+//! Deleting and updating the rows that a view found.
 //!
-//! A row is marked with the transaction's end stamp. Who finds another
-//! transaction's mark waits until it has settled, with no latch held, and looks
-//! again: the row is free (that one was rolled back), or it has changed since the
-//! snapshot and the statement must be run again. Several that wait for a row get it in the order in
-//! which they came (`aerostat_txn::RowPlace`). A mark overwrites row locks, of which
-//! none that is in its way is left (`lock`); undoing it brings them back.
+//! A row is marked with the transaction's end stamp. A transaction that finds another's mark
+//! waits until that one has settled, with no latch held, and looks again: the row is free (the
+//! other was rolled back), or it has changed since the snapshot and the statement must be run
+//! again. Waiters for a row get it in the order in which they came (`aerostat_txn::RowPlace`). A
+//! mark overwrites row locks, of which no conflicting one is left (`lock`); undoing it brings
+//! them back.
 
 use std::{ops::Range, sync::Arc};
 

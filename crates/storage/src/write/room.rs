@@ -1,10 +1,9 @@
 //! Making room: opening segments, and rewriting full ones.
 //!
-//! Keys that arrive in ascending order fill one segment after the other. A key
-//! that belongs into a full segment has it rewritten: garbage is left out, the
-//! rest is copied with its stamps into a larger arena or, at the largest size,
-//! into two, cut between keys. The new row takes part in the cut, so that it has
-//! room afterwards even if it alone needs half an arena.
+//! Keys that arrive in ascending order fill one segment after the other. If a key belongs into a
+//! full segment, the segment is rewritten: garbage is left out, the rest is copied with its
+//! stamps into a larger arena or, at the largest size, into two, split between keys. The new row
+//! takes part in the split, so that it has room afterwards even if it alone needs half an arena.
 
 use std::{ops::Range, sync::Arc};
 

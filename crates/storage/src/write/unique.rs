@@ -1,13 +1,13 @@
-//! Unique keys: who has one, and what unique indexes demand of rows that come in.
+//! Unique keys: who has one, and what unique indexes demand of new rows.
 //!
-//! * A key may come into two segments at once, so who inserts holds a stripe of
-//!   the index, chosen by the key's hash, from before it looks for the key in all segments
-//!   until its row is in one. Stripes are taken in ascending order, indexes in the order of
-//!   the table, latches after stripes; nobody waits for a transaction meanwhile.
+//! * A key may come into two segments at once, so an insert holds a stripe of the index, chosen
+//!   by the key's hash, from before it looks for the key in all segments until its row is in one.
+//!   Stripes are taken in ascending order, indexes in the order of the table, latches after
+//!   stripes; nobody waits for a transaction meanwhile.
 //! * A key with a NULL in it is equal to none, unless the index says that NULLs are not distinct.
-//! * **Deferrable.** Who may have a key twice for a while inserts without asking, and asks
-//!   later ([`Table::check_keys`]) under the key's stripe. Of two that insert a key, the one
-//!   that asks last finds the other's row, so none of two can miss both.
+//! * **Deferrable.** A transaction that may have a key twice for a while inserts without asking,
+//!   and asks later ([`Table::check_keys`]) under the key's stripe. Of two that insert a key, the
+//!   one that asks last finds the other's row, so they cannot both miss it.
 
 use std::{
     ops::{ControlFlow, Range},

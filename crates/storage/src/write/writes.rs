@@ -1,4 +1,4 @@
-//! The rows a transaction wrote in one table, and stamping them when it ends.
+//! The rows that a transaction wrote in one table, and stamping them when it ends.
 
 use std::{
     ops::Range,

@@ -1,4 +1,4 @@
-//! `backup.json`: what a backup is of, and its files.
+//! `backup.json`: describes a backup and its files.
 //!
 //! ```text
 //!  line 1   { "format": 1, "database": …, "at": …, "files": [ … ] }

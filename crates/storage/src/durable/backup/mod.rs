@@ -1,4 +1,4 @@
-//! Backups of a tenant, and tenants made of them.
+//! Backups of a tenant, and tenants restored from them.
 //!
 //! ```text
 //!  backup    checkpoint at S ──► checkpoint/manifest, checkpoint/*.img, then backup.json
@@ -6,17 +6,17 @@
 //!  restore   backup at S (+ log files from there on, up to a point) ──► a tenant's folder
 //! ```
 //!
-//! * A backup is what one snapshot sees, so it needs no log. Writers go on meanwhile;
-//!   the next checkpoint waits. `backup.json` ([`BackupInfo`]) names every file with size
-//!   and checksum, and is written last: without it there is no backup.
-//! * The log files that a backup's manifest names and all later ones lead from it to any
-//!   later commit. Those of a running tenant lie in its folder until a checkpoint removes
-//!   them; with an archive ([`TenantStore::archive_log_to`]) they are copied before.
-//! * A restored tenant is another one: it has an id and a [`Timeline`](crate::Timeline) of its own, which
-//!   stand in the headers of its log and in its manifest. LSNs go on from the point it
-//!   was restored to. Restoring copies files and applies nothing: opening the folder does.
-//! * Where the files are is behind [`BackupSink`] and [`BackupSource`], and [`Places`] finds
-//!   them by name. Folders are here; object stores are the crate `objects`.
+//! * A backup is what one snapshot sees, so it needs no log. Writers go on meanwhile; the next
+//!   checkpoint waits. `backup.json` ([`BackupInfo`]) lists every file with size and checksum,
+//!   and is written last: without it there is no backup.
+//! * The log files that a backup's manifest names and all later ones lead from it to any later
+//!   commit. Those of a running tenant are in its folder until a checkpoint removes them; with an
+//!   archive ([`TenantStore::archive_log_to`]) they are copied first.
+//! * A restored tenant is a new one: it has an id and a [`Timeline`](crate::Timeline) of its own,
+//!   which are in the headers of its log and in its manifest. LSNs continue from the point to
+//!   which it was restored. Restoring copies files and applies nothing: opening the folder does.
+//! * The location of the files is behind [`BackupSink`] and [`BackupSource`], and [`Places`]
+//!   finds them by name. Folders are here; object stores are the crate `objects`.
 
 mod document;
 mod places;

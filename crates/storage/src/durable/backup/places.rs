@@ -1,4 +1,4 @@
-//! Which place a text names.
+//! From the text that names a place to the place.
 
 use std::{path::Path, sync::Arc};
 

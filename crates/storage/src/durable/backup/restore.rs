@@ -1,4 +1,4 @@
-//! Making a tenant's folder of a backup, with the log up to a point.
+//! Creating a tenant's folder from a backup, with the log up to a point.
 
 use std::{
     collections::BTreeMap,

@@ -1,12 +1,13 @@
-//! Where a log's records go: what the log asks of it, and the files of a folder.
+//! The medium of a log's records: what the log asks of it, and its implementation by files of a
+//! folder.
 //!
 //! ```text
 //!  Log ── groups, one at a time ──► Media ─┬─ Files ── the file at the end (writer)
 //!                                          └─ whatever else keeps bytes
 //! ```
 //!
-//! Who writes a group has the medium to itself from `append` to `secure`. After an error it is
-//! not asked for anything but [`Media::mend`], which need not succeed.
+//! The thread that writes a group has the medium to itself from `append` to `secure`. After an
+//! error only [`Media::mend`] is called, which need not succeed.
 
 use std::{
     io,

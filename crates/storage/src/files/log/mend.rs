@@ -1,4 +1,4 @@
-//! Bringing a log back after the disk refused it, while the tenant is open.
+//! Mending a log after the disk refused it, while the tenant is open.
 //!
 //! ```text
 //!  the failed file   │ head, records … secured   │ records in doubt, zeros, anything │
@@ -8,15 +8,15 @@
 //!                    written, synced, renamed over the failed one: the log goes on behind it
 //! ```
 //!
-//! * **The truth about what is in doubt** is that it did not happen: memory has undone it, and
-//!   nobody has seen it. Until the new file has its name for good no commit is taken, so that
-//!   a crash before finds the old file, which may have them, and no commit that contradicts it.
-//! * **Nothing is assumed of the failed file.** What it must have is read and its checksums
-//!   are verified; it is written anew to a file whose sync the disk has not refused. If a
-//!   record is missing the log stays failed.
-//! * **Places stay without gaps**: commits of nothing stand where those in doubt had been, so
-//!   that recovery, archives and restores need not know of any of this.
-//! * **Chunks** of unfinished transactions may have been in what was lost. None that had chunks
+//! * **Commits in doubt did not happen**: memory has undone them, and nobody has seen them. No
+//!   commit is taken until the new file's name is durable, so a crash before that finds the old
+//!   file, which may contain them, and no commit that contradicts it.
+//! * **Nothing is assumed of the failed file.** What it must contain is read, and its checksums
+//!   are verified; it is written anew to a file whose sync the disk has not refused. If a record
+//!   is missing the log stays failed.
+//! * **Places stay without gaps**: empty commits stand in the places of those in doubt, so
+//!   recovery, archives and restores need not know of any of this.
+//! * **Chunks** of unfinished transactions may have been lost. No transaction that had chunks
 //!   when the log failed can commit.
 
 use std::{

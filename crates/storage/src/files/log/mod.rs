@@ -10,26 +10,25 @@
 //!      + sleep   the threads
 //! ```
 //!
-//! * **No thread of its own.** Committers wait anyway, so one of them writes for all that
-//!   are queued by then; who comes meanwhile is the next group. An idle tenant costs a
-//!   file descriptor and a few hundred bytes, a single committer no change of threads.
-//! * **Order.** Records with an LSN are queued under the commit order's lock, and the queue
-//!   goes out in order: the files hold LSNs ascending without gaps, and what is durable is
-//!   a prefix.
-//! * **Logical contents** ([`redo`]). Rewrites, vacuum, splits and freezing move rows and
-//!   change nothing that the log knows of.
-//! * **Why redo may be applied in the order of the log.** A row or key that a transaction
-//!   has written is locked until the transaction has settled, which is after its commit is
-//!   durable, so after its record. Whoever changes the same row or key next makes its redo
-//!   after that, and so has it behind that record. Within a transaction, redo of a segment
-//!   is added under its latch, and the statements of a block have theirs one after the
-//!   other. So for each row the log has its changes in the order in
-//!   which they happened, whatever other rows' changes lie between; rows of transactions
-//!   and statements that did not commit are left out, and nobody can have built on them.
+//! * **No thread of its own.** Committers wait anyway, so one of them writes for all that are
+//!   queued; those that come meanwhile form the next group. An idle tenant costs a file
+//!   descriptor and a few hundred bytes, a single committer no change of threads.
+//! * **Order.** Records with an LSN are queued under the commit order's lock and written in
+//!   order: LSNs in the files ascend without gaps, and the durable part is a prefix.
+//! * **Logical contents** ([`redo`]). Rewrites, vacuum, splits and freezing move rows and change
+//!   nothing that the log knows of.
+//! * **Why redo may be applied in the order of the log.** A row or key that a transaction has
+//!   written is locked until the transaction has settled, which is after its commit is durable
+//!   and so after its record. The next transaction that changes the same row or key creates its
+//!   redo after that, and so has it behind that record. Within a transaction, redo of a segment
+//!   is added under its latch, and the statements of a block add theirs one after the other. So
+//!   for each row the log has its changes in the order in which they happened, whatever other
+//!   rows' changes lie between. Rows of transactions and statements that did not commit are left
+//!   out, and no other change can have built on them.
 //! * **Syncs** are made cheap by room that is written ahead ([`writer`]).
-//! * **Failure.** After an error from the disk nothing is taken any more until the log is
-//!   mended ([`mend`]): what a failed fsync left in the page cache cannot be known (Rebello et
-//!   al., ATC 2020).
+//! * **Failure.** After an error from the disk nothing is accepted until the log is mended
+//!   ([`mend`]): what a failed fsync left in the page cache cannot be known (Rebello et al., ATC
+//!   2020).
 
 mod media;
 mod mend;

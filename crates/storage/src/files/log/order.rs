@@ -1,5 +1,6 @@
-//! The order machine of the log: what is queued, written, durable and acknowledged. It is pure: it
-//! has no files, no threads and no clock, and [`super::Log`] tells it what happened to them.
+//! The state machine of the log's order: what is queued, written, durable and acknowledged. It is
+//! pure: it has no files, no threads and no clock, and [`super::Log`] tells it what happened to
+//! them.
 //!
 //! ```text
 //!  enqueue ─► queue ─next_group─► Group ─┬─ written ─┬─ synced          in the order of LSNs,
@@ -10,12 +11,12 @@
 //!                                      └──────── in doubt ────────────┘    once the log failed
 //! ```
 //!
-//! * **Written** is what the operating system has, **durable** what the disk has said that it has.
-//! * **Secured** is what this node's log has as well as the [`Rule`] asks of this node. A failure
-//!   puts what is behind that in doubt, and nothing before it.
+//! * **Written** is what the operating system has, **durable** what the disk has confirmed.
+//! * **Secured** is how far this node's log meets what the [`Rule`] asks of this node. A failure
+//!   puts everything behind that point in doubt, and nothing before it.
 //! * **Acknowledged** is what committers are told of: what is secured and, if the rule asks for
-//!   other members, acknowledged by them. It never goes back, whatever becomes of the rule: one that
-//!   asks for more counts for the groups that are taken from then on, one that asks for less at once.
+//!   other members, acknowledged by them. It never goes back, even if the rule changes: a
+//!   stricter rule applies to the groups that are taken from then on, a laxer one at once.
 //! * **Owing.** A commit of temporary relations alone takes a place in the order, and nothing is
 //!   lost with it: a group of such commits is secured once it is written, under every rule.
 

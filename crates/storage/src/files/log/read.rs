@@ -1,4 +1,4 @@
-//! Reading a log's files, and telling a torn tail from damage.
+//! Reading a log's files, and distinguishing a torn tail from damage.
 
 use std::{
     io,

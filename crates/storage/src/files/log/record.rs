@@ -8,15 +8,14 @@
 //!            LSN u64 (0 for ROWS), transaction u64, microseconds since 1970 u64, payload
 //! ```
 //!
-//! The payload of a BLOCK ends with `transaction u64 × count, count u32`: the statements of
-//! which there are ROWS before it. That of a DEFINING is that of a BLOCK, and then
-//! `catalogue, length u32`.
+//! The payload of a BLOCK ends with `transaction u64 × count, count u32`: the statements of which
+//! there are ROWS before it. That of a DEFINING is that of a BLOCK, followed by `catalogue,
+//! length u32`.
 //!
-//! `synced` is how much of the file was known to be on disk when the record was written.
-//! It tells a torn tail from damage: a write that a power failure interrupts may leave
-//! later pages without earlier ones, so a valid record behind an invalid one proves
-//! nothing by itself. But what lies before a valid record's `synced` had been written
-//! for good.
+//! `synced` is how much of the file was known to be on disk when the record was written. It
+//! distinguishes a torn tail from damage: a write that a power failure interrupts may leave later
+//! pages without earlier ones, so a valid record behind an invalid one proves nothing by itself.
+//! But everything before a valid record's `synced` had been written durably.
 
 use aerostat_types::{CommitTs, TenantId, TxnId};
 

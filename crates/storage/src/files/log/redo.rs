@@ -1,4 +1,4 @@
-//! What a transaction did to rows, as bytes: a sequence of operations.
+//! A transaction's changes to rows, as bytes: a sequence of operations.
 //!
 //! ```text
 //!  operation := kind u8, table u32, rows u32, bytes u32, body

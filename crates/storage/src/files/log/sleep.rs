@@ -1,9 +1,9 @@
 //! Committers that sleep while another writes, and waking them.
 //!
-//! Each has a seat of its own, and is woken with what it wants to know: it needs no lock for
-//! that. With a condition variable all that were woken would want the order's mutex, get it
-//! from one another, and keep the next leader from it until the last of them has run, which
-//! takes the longer the busier the processors are.
+//! Each has a seat of its own and is woken with its result, so it needs no lock for that. With a
+//! condition variable all woken committers would want the order's mutex, get it one after the
+//! other, and keep it from the next leader until the last of them has run, which takes longer the
+//! busier the processors are.
 
 use std::{
     sync::{Arc, OnceLock},

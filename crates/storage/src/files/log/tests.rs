@@ -1,4 +1,4 @@
-//! Bytes that come back as they were, bytes that do not, and disks that are full.
+//! Bytes that come back unchanged, bytes that do not, and full disks.
 
 use aerostat_memory::Governor;
 use aerostat_segment::{NewRows, ValueRef};

@@ -1,18 +1,19 @@
-//! The file at the end of the log: writing records, room ahead of them, syncs.
+//! The last file of the log: writing records, room ahead of them, syncs.
 //!
 //! ```text
 //!  header │ records … │ zeros …        a sync within the room writes data alone
 //!                     ▲ bytes   ▲ room
 //! ```
 //!
-//! * **Room.** A file that grows at every commit has the file system commit its own journal
-//!   at every sync. So who syncs writes zeros ahead, of which a few hundred commits then eat
-//!   without growing the file: on ext4 a sync takes a third of the time. Zeros, for blocks
-//!   that are merely allocated have to be noted as written, in that journal. Without syncs
-//!   there is no room, nor behind a large group, which grows the file in any case.
-//! * **What readers see of it.** Zeros are no record, so the records end where they begin. A
-//!   file that is complete ends with its last record: its room is cut off, durably, before
-//!   the next file is begun. So is that of a log that is closed.
+//! * **Room.** If a file grows at every commit, the file system commits its own journal at every
+//!   sync. So the thread that syncs writes zeros ahead, which the next few hundred commits
+//!   overwrite without growing the file: on ext4 a sync then takes a third of the time. Zeros are
+//!   necessary because blocks that are merely allocated have to be marked as written, in that
+//!   journal. Without syncs there is no room, nor behind a large group, which grows the file in
+//!   any case.
+//! * **Readers** see zeros as no record, so the records end where the zeros begin. A complete
+//!   file ends with its last record: its room is cut off, durably, before the next file is begun.
+//!   So is the room of a log that is closed.
 
 use std::{io, ops::Range, path::Path};
 

@@ -1,4 +1,4 @@
-//! A clock that goes on as it is read, and whose wall goes back now and then.
+//! A clock that advances as it is read, and whose wall-clock time goes back now and then.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},

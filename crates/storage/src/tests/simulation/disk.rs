@@ -1,5 +1,4 @@
-//! A disk in memory that loses what was not synced when the power fails, and fails where a seed
-//! says.
+//! A disk in memory that loses unsynced writes when the power fails, and fails where a seed says.
 //!
 //! ```text
 //!  file     synced bytes ── writes and cuts since ──► what is read now
@@ -9,10 +8,10 @@
 //!           folder   the first so many of its changes since its sync
 //! ```
 //!
-//! * Files and folders are synced each by itself: a file that was synced has a name once its folder
-//!   was.
-//! * A sync of a file that fails may take what it was to make durable with it: what was written is
-//!   read still, and no later sync makes it durable (Rebello et al., ATC 2020).
+//! * Files and folders are synced separately: a synced file has a name only once its folder was
+//!   synced.
+//! * A sync of a file that fails may lose what it was to make durable: the written bytes can
+//!   still be read, and no later sync makes them durable (Rebello et al., ATC 2020).
 //! * A crash is a picture of the disk, taken within one of its calls; the disk goes on.
 
 use std::{

@@ -1,4 +1,4 @@
-//! Faults that are built in on purpose: the simulation finds each of them.
+//! Faults that are built in on purpose: the simulation must find each of them.
 
 use std::{
     any::Any,

@@ -1,5 +1,5 @@
-//! A disk refuses something, the process ends, another opens the tenant, and then the power fails:
-//! what the system reads is not what the disk has.
+//! A disk refuses something, the process ends, another process opens the tenant, and then the
+//! power fails: what the system reads is not what the disk has.
 
 use super::{
     disk::{Handle, SimDisk},

@@ -1,4 +1,4 @@
-//! All tenants of a simulation with their disk and clock, from life to life.
+//! All tenants of a simulation with their disk and clock, from one life to the next.
 
 use std::cell::Cell;
 

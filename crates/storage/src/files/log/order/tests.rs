@@ -1,4 +1,4 @@
-//! The order by example, and against a model that says what each commit needs.
+//! The order by example, and against a model of what each commit needs.
 
 use std::{
     collections::{BTreeMap, VecDeque},
