@@ -1,21 +1,22 @@
-//! Expressions that DataFusion would take for one another.
+//! Expressions that DataFusion confuses with one another.
 //!
-//! Its constants are equal where their instants are, whatever their time zone: to its rules
-//! `'2024-02-29 12:00'::timestamp` is `'2024-02-29 12:00+00'::timestamptz`, and what is made of the
-//! one stands for what is made of the other, and has its type. And it computes what stands twice once,
-//! in a projection, which no window function can be in. They meet where the windows of a SELECT are
-//! told apart only until their types are known: `max(1) OVER (), max('1'::int) OVER ()`.
+//! DataFusion's constants are equal if their instants are, whatever their time zone: to its rules
+//! `'2024-02-29 12:00'::timestamp` is `'2024-02-29 12:00+00'::timestamptz`, and an expression
+//! over one replaces the same expression over the other, with its type. It also computes repeated
+//! expressions once, in a projection, where no window function can be. Both matter when the
+//! windows of a SELECT are distinguished only until their types are known: `max(1) OVER (),
+//! max('1'::int) OVER ()`.
 //!
-//! So these rules leave such plans alone:
+//! So these rules do not run on such plans:
 //!
 //! | rule | what it would do |
 //! |---|---|
 //! | `common_sub_expression_eliminate` | computes one of two that look equal |
 //! | `simplify_expressions`, `push_down_filter` | keep one of two conditions that look equal |
 //! | `eliminate_duplicated_expr` | keeps one of two keys that look equal |
-//! | `single_distinct_aggregation_to_group_by` | takes the arguments of two DISTINCTs for one |
+//! | `single_distinct_aggregation_to_group_by` | confuses the arguments of two DISTINCTs |
 //!
-//! `coalesce` is written out as CASE all the same, since nothing computes it as it is.
+//! `coalesce` is rewritten as CASE even then, because nothing evaluates it in its own form.
 
 use std::{
     collections::{HashMap, HashSet, hash_map::Entry},

@@ -1,8 +1,8 @@
-//! Comparisons: which types may meet, and what each side becomes.
+//! Comparisons: which types can be compared, and what each side becomes.
 //!
-//! A comparison stays DataFusion's operator, with the column bare on its side
-//! wherever that is exact, since only then can a scan use it: the constant is
-//! brought to the column's type, not the column to the constant's.
+//! A comparison stays DataFusion's operator, with the column bare on its side wherever that is
+//! exact, since only then can a scan use it: the constant is converted to the column's type, not
+//! the column to the constant's.
 
 use std::sync::Arc;
 

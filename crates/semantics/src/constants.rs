@@ -1,18 +1,18 @@
-//! Constants that cannot be computed.
+//! Constant expressions that fail.
 //!
 //! PostgreSQL computes the constant parts of a statement when it plans it: `1 / 0` in a SELECT
-//! list, a condition or a SET is an error over no rows, too. DataFusion leaves what fails to
-//! the execution, and drops it from a query that can find nothing. So constants are computed
-//! here where PostgreSQL does it, before the optimizer, which moves what is to be told apart:
-//! `10 / a` of a row whose `a` is set to 0 is no constant.
+//! list, a condition or a SET is an error over no rows, too. DataFusion leaves failing constants
+//! to the execution, and drops them from a query that cannot return rows. So constants are
+//! computed here where PostgreSQL computes them. This happens before the optimizer, which would
+//! blur the difference: `10 / a` of a row whose `a` is set to 0 is no constant.
 //!
 //! ```text
 //! CASE WHEN a THEN 1 / 0 END   an error       CASE WHEN false THEN 1 / 0 END   not computed
 //! a AND 1 / 0 = 1              an error       false AND 1 / 0 = 1              not computed
 //! ```
 //!
-//! What the query above does not read of the one below is not computed either. Subqueries in
-//! expressions are left to their execution.
+//! Outputs of a subquery that the outer query does not read are not computed either. Subqueries
+//! in expressions are left to their execution.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,7 +1,9 @@
-//! Volatile keys: `ORDER BY random()` in a window or an aggregate, and, for [`crate::order`], in a query.
+//! Volatile keys: `ORDER BY random()` in a window or an aggregate, and, for [`crate::order`], in
+//! a query.
 //!
-//! A key is evaluated wherever rows are sorted, merged and looked at by it, and PostgreSQL draws it once
-//! for each row. An argument that is also a key is drawn with it. So such keys become columns below:
+//! DataFusion evaluates a key wherever it sorts, merges or compares rows; PostgreSQL evaluates it
+//! once for each row. An argument that is also a key is evaluated together with it. So such keys
+//! become columns below:
 //!
 //! ```text
 //!  Aggregate array_agg(random() ORDER BY random())      Aggregate array_agg(k0 ORDER BY k0)
@@ -9,9 +11,10 @@
 //!                                                           …
 //! ```
 //!
-//! Subqueries that call such functions, and look alike, are drawn each for itself.
+//! Subqueries that call such functions and look alike are evaluated separately.
 //!
-//! Rows of which nothing else is read then have a column, too, without which DataFusion cannot merge them.
+//! If nothing else of the rows is read, they still get a column, since DataFusion cannot merge
+//! rows without columns.
 
 use std::sync::Arc;
 

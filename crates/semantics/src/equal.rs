@@ -1,7 +1,7 @@
-//! Values that are equal and yet told apart: `-0` and `0`, `1 day` and `24 hours`.
+//! Values that are equal and yet differ in bits: `-0` and `0`, `1 day` and `24 hours`.
 //!
-//! Arrow compares bits and fields wherever rows are sorted or gathered. So what they are sorted or
-//! gathered by is a *key*, which is the same for equal values and orders as they do ([`key`]):
+//! Arrow compares bits and fields wherever rows are sorted or gathered. So rows are sorted and
+//! gathered by a *key*, which is the same for equal values and has their order ([`key`]):
 //!
 //! | by | becomes |
 //! |---|---|

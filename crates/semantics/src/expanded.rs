@@ -1,10 +1,12 @@
-//! Keys end where rows are expanded, and where a correlated subquery groups its rows by more.
+//! Keys end where rows are expanded, and where a correlated subquery groups its rows by more
+//! columns.
 //!
-//! `unnest` makes many rows of one, so what told a row apart below it does so no more. DataFusion
-//! keeps the keys all the same, and drops a DISTINCT over them, makes a semi join of a join with
-//! them, or groups by less. So their columns go under it as values of a function that gives what
-//! it is given, which nobody takes for a key. So do the columns of the outer query that a correlated
-//! subquery groups by beside its own: it takes these for dependent on those, and groups by less.
+//! `unnest` makes many rows of one, so a key below it is no longer a key above. DataFusion keeps
+//! the keys all the same, and drops a DISTINCT over them, turns a join with them into a semi
+//! join, or groups by fewer columns. So the key columns go under the `unnest` as results of an
+//! identity function, which DataFusion does not take for keys. The same is done for the columns
+//! of the outer query that a correlated subquery groups by beside its own: DataFusion takes its
+//! own for dependent on them, and groups by fewer columns.
 //!
 //! ```text
 //!  Unnest                  Unnest

@@ -1,13 +1,13 @@
-//! Window frames by RANGE over what DataFusion cannot add anything to.
+//! RANGE frames of windows over types to which DataFusion cannot add offsets.
 //!
 //! | ordered by | frame | becomes |
 //! |---|---|---|
-//! | an interval | any | its length, which offsets are added to as to it |
+//! | an interval | any | its length, to which offsets are added in the same way |
 //! | a time | with offsets | the same of the time as an interval |
 //! | a time, uuid, bytea, array | without | GROUPS, which means the same |
 //! | a date, a timestamp | with offsets | offsets that are read as PostgreSQL reads intervals |
 //!
-//! What a call then makes, row by row, is watched ([`watched`]).
+//! The values that a call then makes, row by row, are watched ([`watched`]).
 
 use std::sync::Arc;
 

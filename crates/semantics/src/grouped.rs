@@ -1,10 +1,11 @@
-//! Keys given twice, and grouping sets of expressions and constants.
+//! Repeated keys, and grouping sets of expressions and constants.
 //!
-//! An aggregate's schema has a key that is given twice, `GROUP BY a, a`, once. Rules that go from
-//! columns to keys by their number would miss: it is given once from here on.
+//! An aggregate's schema has a repeated key, as in `GROUP BY a, a`, only once. Rules that go from
+//! columns to keys by number would miss, so such a key is given once from here on.
 //!
-//! DataFusion's rules look for the keys of grouping sets by name and by value: a constant among them
-//! is taken out, one that is resolved is no longer found. So what is no column is computed below:
+//! DataFusion's rules look for the keys of grouping sets by name and by value: a constant among
+//! them is removed, and a resolved one is no longer found. So every key that is not a column is
+//! computed below:
 //!
 //! ```text
 //!  Aggregate ROLLUP (a + 1, b)          Projection k0 AS "a + 1", b, sum(k0) AS "sum(a + 1)"

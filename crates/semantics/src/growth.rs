@@ -1,7 +1,7 @@
-//! Bytes that functions make: reserved before they are made, counted as long as they are there.
+//! Bytes that functions make: reserved before they are made, and counted as long as they exist.
 //!
 //! A function may make far more bytes than it is given: `replace`, a join of texts, an array.
-//! Nothing in Arrow or DataFusion counts what a function returns, so ours count it themselves:
+//! Nothing in Arrow or DataFusion counts a function's result, so ours count it themselves:
 //!
 //! ```text
 //!  Running ── the statement's budget, and whether it must stop ── of the thread ([`within`])
@@ -13,17 +13,17 @@
 //!
 //! So a result is counted wherever it goes: to the next operator, into a hash table, to the
 //! client. An operator that counts what it gathers counts it a second time, which errs on the
-//! safe side. What a call makes of up to [`FREE_BYTES`] is not counted at all, and costs no
-//! more than a subtraction.
+//! safe side. The first [`FREE_BYTES`] of a call are not counted at all, and cost no more than a
+//! subtraction.
 //!
-//! Two things shrink what a call may make. Constants that the optimizer folds stay in the plan,
-//! so all of a plan have `FOLDED_BYTES_MAX` ([`planning`]); a larger one is computed when the
-//! plan runs. A projection that can be evaluated for fewer rows at once gets `PIECE_BYTES_MAX`
-//! ([`in_pieces`]), and halves its rows until they fit.
+//! Two things limit what a call may make. Constants that the optimizer folds stay in the plan, so
+//! all constants of a plan together have `FOLDED_BYTES_MAX` ([`planning`]); a larger one is
+//! computed when the plan runs. A projection that can be evaluated for fewer rows at once gets
+//! `PIECE_BYTES_MAX` ([`in_pieces`]), and halves its rows until they fit.
 //!
-//! A window gathers the values of a batch's rows one by one, then makes an array of them, all in one poll.
-//! Its functions ask for both with each value (`gathered`), and have what they asked for until the poll
-//! ends.
+//! A window gathers the values of a batch's rows one by one, then makes an array of them, all in
+//! one poll. Its functions reserve both with each value (`gathered`), and hold the reservation
+//! until the poll ends.
 
 use std::{
     cell::{Cell, RefCell},

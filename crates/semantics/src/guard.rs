@@ -1,18 +1,17 @@
-//! Conditions that protect what they stand before.
+//! Conditions that protect the ones after them from failing.
 //!
-//! `b <> 0 AND a / b > 1` is no error in PostgreSQL, which looks at the right
-//! side only where the left is true. DataFusion evaluates both sides for every
-//! row, puts filters of several queries into one in any order, and rewrites
-//! `CASE WHEN b <> 0 THEN a / b > 1 ELSE false END` to an AND. So, after all
-//! other rules, this one moves the terms that can fail behind those that
-//! cannot and wraps what can fail in a CASE over the terms before it:
+//! `b <> 0 AND a / b > 1` is no error in PostgreSQL, which evaluates the right side only where
+//! the left is true. DataFusion evaluates both sides for every row, merges filters of several
+//! queries in any order, and rewrites `CASE WHEN b <> 0 THEN a / b > 1 ELSE false END` to an AND.
+//! So, after all other rules, this one moves the terms that can fail behind those that cannot,
+//! and wraps each term that can fail in a CASE over the terms before it:
 //!
 //! ```text
 //! a / b > 1 AND b <> 0   ─▶   b <> 0 AND CASE WHEN b <> 0 IS NOT FALSE THEN a / b END > 1
 //! ```
 //!
-//! Where a term before is false, the AND is false whatever the rest says, so
-//! the NULL of the CASE changes no result. OR is the mirror image.
+//! If an earlier term is false, the AND is false whatever the rest says, so the NULL of the CASE
+//! changes no result. OR is the mirror image.
 
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Result, ScalarValue};

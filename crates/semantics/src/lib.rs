@@ -1,5 +1,5 @@
-//! PostgreSQL's semantics on DataFusion: which types literals have, which
-//! operators exist for which types, what a cast means.
+//! PostgreSQL's semantics on DataFusion: which types literals have, which operators exist for
+//! which types, what a cast means.
 //!
 //! A statement passes through three places here:
 //!
@@ -10,25 +10,25 @@
 //!                 interval '…'     type_planner()        after_type_coercion()  optimizer_rules() last
 //! ```
 //!
-//! * A `Utf8` *literal* is PostgreSQL's `unknown`: it takes the type its
-//!   context wants and is parsed as that type. Texts are `Utf8View`.
-//! * Number arithmetic becomes the checked functions of
-//!   `functions::arithmetic`, which raise instead of wrapping.
-//!   Comparisons stay DataFusion's operators, so that scans see them.
-//! * Casts that Arrow does as PostgreSQL does stay `Expr::Cast`; the others
-//!   become `functions::cast`.
+//! * A `Utf8` *literal* is PostgreSQL's `unknown`: it takes the type its context wants and is
+//!   parsed as that type. Texts are `Utf8View`.
+//! * Number arithmetic becomes the checked functions of `functions::arithmetic`, which raise
+//!   errors instead of wrapping. Comparisons stay DataFusion's operators, so that scans see them.
+//! * Casts that Arrow does as PostgreSQL does stay `Expr::Cast`; the others become
+//!   `functions::cast`.
 //!
-//! * Equal values are sorted and gathered as equal (`equal`), and volatile keys drawn once (`drawn`).
-//! * What `unnest` makes of a row has not its key (`expanded`).
-//! * The ORDER BY of a subquery is told to who depends on it (`order`).
+//! * Equal values are sorted and gathered as equal (`equal`), and volatile keys are evaluated
+//!   once (`drawn`).
+//! * Rows made by `unnest` do not have the key of their source row (`expanded`).
+//! * The ORDER BY of a subquery is passed to whatever depends on it (`order`).
 //! * Subqueries that DataFusion cannot plan become joins (`unnest`).
-//! * What functions make is counted before they make it (`growth`).
-//! * What DataFusion takes for one another is kept apart (`alike`).
+//! * The bytes that functions make are reserved first (`growth`).
+//! * Expressions that DataFusion would confuse are kept apart (`alike`).
 //! * Constants are computed between analyzer and optimizer, for their errors (`constants`).
 //!
-//! Left to others: names of output columns, catalogue casts (`regclass`), DML.
-//! The crate knows neither tables nor sessions: the session's time zone and the
-//! statement's time reach it through DataFusion's configuration.
+//! Names of output columns, catalogue casts (`regclass`) and DML are left to others. The crate
+//! knows neither tables nor sessions: the session's time zone and the statement's time reach it
+//! through DataFusion's configuration.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 

@@ -1,8 +1,8 @@
-//! Lists of floats, whose bits DataFusion compares: `-0` is not in `(0, 1)` for it.
+//! Lists of floats, which DataFusion compares bit by bit: for it `-0` is not in `(0, 1)`.
 //!
-//! It makes such lists of alternatives, too: `round(f) = 0 OR round(f) = 1`. So, after all other
-//! rules, what is looked for and each item become keys ([`equal::key`]). A scan compares its columns
-//! with the items of a list as `=` does; what it has been given stays as it is.
+//! DataFusion also makes such lists of alternatives: `round(f) = 0 OR round(f) = 1`. So, after
+//! all other rules, the operand and each item become keys ([`equal::key`]). A scan compares its
+//! columns with the items of a list as `=` does, so lists that a scan has taken stay as they are.
 
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, Result, ScalarValue};

@@ -1,10 +1,10 @@
 //! IN lists that DataFusion may merge, and those that it may not.
 //!
-//! Its simplifier merges two lists of one operand that meet in AND or OR by what their items
-//! look like: `x IN (1, 2) AND x NOT IN (y, NULL)` becomes `x IN (1, 2)`, and
-//! `x IN (1, 2) AND x IN (3, 4)` becomes false where it is unknown for a NULL, which a NOT
-//! around it brings to light. So lists have only constants, and where merging could leave an
-//! empty list of an operand that may be NULL, one side stands behind a function.
+//! Its simplifier merges two lists of one operand that meet in AND or OR by what their items look
+//! like: `x IN (1, 2) AND x NOT IN (y, NULL)` becomes `x IN (1, 2)`, and `x IN (1, 2) AND x IN
+//! (3, 4)` becomes false where it is unknown for a NULL, which matters below a NOT. So lists
+//! contain only constants, and where merging could leave an empty list of an operand that may be
+//! NULL, one side is wrapped in a function.
 
 use std::sync::Arc;
 

@@ -1,15 +1,15 @@
 //! Joins whose keys match where both are NULL.
 //!
-//! DataFusion says of a join, not of each of its keys, whether NULLs match. `IS NOT DISTINCT FROM`
-//! makes such a join, and so do correlated LATERAL items. Two of its rules put other keys beside
-//! those, whose NULLs must not match, and give rows too many:
+//! DataFusion states for a join, not for each of its keys, whether NULLs match. `IS NOT DISTINCT
+//! FROM` makes such a join, and so do correlated LATERAL items. Two of its rules add other keys,
+//! whose NULLs must not match, and thus return too many rows:
 //!
 //! | rule | what it would do |
 //! |---|---|
 //! | `extract_equijoin_predicate` | makes keys of equalities in the join's filter |
 //! | `eliminate_cross_join` | makes one join of several, of which one says for all whether NULLs match |
 //!
-//! The first leaves such joins alone; to the second they are leaves:
+//! The first does not run on such joins; the second sees them as leaves:
 //!
 //! ```text
 //!  Join a = b                         Join a = b

@@ -1,5 +1,5 @@
-//! Parameters as arguments of functions: one whose type nobody has told has that of the overload that
-//! takes the others, as PostgreSQL finds by the function's signatures.
+//! Parameters as arguments of functions: a parameter without a declared type gets that of the
+//! overload that fits the other arguments, as PostgreSQL finds it by the function's signatures.
 //!
 //! | written | `$1` |
 //! |---|---|

@@ -1,8 +1,8 @@
 //! Operators while SQL becomes a plan.
 //!
-//! DataFusion types every expression as it builds a plan, so operators that it
-//! types otherwise, or refuses, are resolved here already; the analyzer
-//! resolves them again once string literals and casts have settled.
+//! DataFusion types every expression as it builds a plan, so operators that it types differently,
+//! or refuses, are resolved here already; the analyzer resolves them again once string literals
+//! and casts have settled.
 
 use arrow::datatypes::{DataType, Field};
 use datafusion::common::{Column, DFSchema, Result, ScalarValue, TableReference};

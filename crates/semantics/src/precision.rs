@@ -1,4 +1,4 @@
-//! What the written type of a time or an interval keeps of its values.
+//! Which fields and digits of a value the written type of a time or an interval keeps.
 
 use aerostat_types::text::{IntervalField, IntervalType};
 use datafusion::sql::sqlparser::ast::{ArrayElemTypeDef, DataType, IntervalFields, ObjectName};

@@ -1,13 +1,13 @@
 //! The types of recursive queries.
 //!
-//! What both terms of a recursive query have in common must be what the first one gives, as in
-//! PostgreSQL: `SELECT 1 UNION ALL SELECT n + 1::bigint FROM t` is refused. DataFusion casts what
-//! the recursive term gives to the type of the first one, before types are known here. So the casts
-//! that a statement has itself stand within calls of [`crate::functions::named::NAMED`], and whatever
-//! else is a cast is DataFusion's.
+//! The common type of both terms of a recursive query must be the type of the first, as in
+//! PostgreSQL: `SELECT 1 UNION ALL SELECT n + 1::bigint FROM t` is refused. DataFusion casts the
+//! outputs of the recursive term to the types of the first, before types are known here. So a
+//! statement's own casts are wrapped in calls of [`crate::functions::named::NAMED`], and all
+//! other casts are DataFusion's.
 //!
-//! A numeric has the digits after the point of the first term. Where PostgreSQL would go on with
-//! more, the query is refused.
+//! A numeric has the digits after the point of the first term. Where PostgreSQL would continue
+//! with more, the query is refused.
 
 use std::sync::Arc;
 

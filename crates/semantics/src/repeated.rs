@@ -1,18 +1,18 @@
 //! Constants that are repeated for each row.
 //!
-//! A constant that is too large to be folded is computed for a batch once, as one value. DataFusion
-//! makes a column of it where it must have one: an aggregate's argument, a key, a branch of CASE.
-//! Rows share a text then, but of an array each row has a copy, and 8,192 copies of a value of 16 MB
-//! are asked for at once, which ends the process.
+//! A constant that is too large to be folded is computed once per batch, as one value. DataFusion
+//! makes a column of it where it needs one: an aggregate's argument, a key, a branch of CASE.
+//! Rows then share a text, but each row has a copy of an array, and 8,192 copies of a value of 16
+//! MB are requested at once, which ends the process.
 //!
 //! ```text
 //!  max(array_fill(1, ARRAY[3000000]))  ─►  max(repeated(array_fill(1, ARRAY[3000000])))
 //! ```
 //!
-//! [`count_repeated`] puts a function around such a constant, which reserves the column before it
-//! makes it. The function answers to its argument's name, so that nothing above it is changed. Not
-//! where a function takes the constant, which knows what it does with it, and not where a projection
-//! gives it out, which makes its rows in pieces.
+//! [`count_repeated`] wraps such a constant in a function that reserves the column before it
+//! makes it. The function has its argument's name, so nothing above it changes. It is not used
+//! where a function takes the constant, which knows what it does with it, nor where a projection
+//! outputs it, which makes its rows in pieces.
 
 use std::borrow::Cow;
 use std::sync::Arc;

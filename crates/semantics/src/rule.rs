@@ -1,8 +1,8 @@
 //! The analyzer rules.
 //!
-//! [`PostgresSemantics`] stands before `TypeCoercion` and gives every
-//! expression PostgreSQL's meaning; [`PostgresCasts`] stands after it and turns
-//! the casts that coercion put between texts and other types into PostgreSQL's.
+//! [`PostgresSemantics`] runs before `TypeCoercion` and gives every expression PostgreSQL's
+//! meaning; [`PostgresCasts`] runs after it and turns the casts that coercion put between texts
+//! and other types into PostgreSQL's.
 
 use std::collections::HashMap;
 use std::sync::Arc;

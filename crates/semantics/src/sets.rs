@@ -1,12 +1,12 @@
-//! UNION, INTERSECT and EXCEPT: the types of their columns, and how often a row comes.
+//! UNION, INTERSECT and EXCEPT: the types of their columns, and how often a row occurs.
 //!
-//! The columns of both sides are brought to the type that PostgreSQL chooses for them
-//! ([`compare::common_type`]), string literals included, so that DataFusion, which would choose
-//! another, has nothing to choose. What it leaves to do is to widen numerics. Of more than two
-//! inputs the first two are resolved before they meet the third, as in PostgreSQL.
+//! The columns of both sides are converted to the type that PostgreSQL chooses for them
+//! ([`compare::common_type`]), string literals included, so DataFusion, which would choose
+//! another, has nothing left to choose except to widen numerics. With more than two inputs the
+//! first two are resolved before they meet the third, as in PostgreSQL.
 //!
-//! DataFusion plans INTERSECT as a semi join and EXCEPT as an anti join, both over the left side's
-//! distinct rows. With ALL a row counts as often as it is there:
+//! DataFusion plans INTERSECT as a semi join and EXCEPT as an anti join, both over the left
+//! side's distinct rows. With ALL a row counts as often as it occurs:
 //!
 //! ```text
 //! A EXCEPT ALL B      A, each row numbered among its equals ─┐
@@ -14,8 +14,8 @@
 //!                     B, each row numbered among its equals ─┘
 //! ```
 //!
-//! Of `a` equal rows on the left and `b` on the right the numbers 1 to min(a, b) meet, and a − b
-//! are left over: what INTERSECT ALL and EXCEPT ALL give.
+//! Of `a` equal rows on the left and `b` on the right, the numbers 1 to min(a, b) meet, which
+//! INTERSECT ALL returns, and a − b are left over, which EXCEPT ALL returns.
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -1,13 +1,13 @@
-//! Several sums of one column that differ by constants are one sum and one count.
+//! Several sums of one column that differ by constants are computed from one sum and one count.
 //!
 //! ```text
 //! sum(x + 1), sum(x + 2), sum(x - 3)   ─▶   s + 1 * c, s + 2 * c, s - 3 * c
 //!                                           of s = sum(x), c = count(x)
 //! ```
 //!
-//! That is so only where none of the additions can overflow, which is an error in PostgreSQL:
-//! of a smallint and a constant that leave integer room for every smallint. Where no value is
-//! there to sum up, both forms are NULL.
+//! This is valid only if none of the additions can overflow, which is an error in PostgreSQL: for
+//! a smallint and a constant that leave integer room for every smallint. Over no values both
+//! forms are NULL.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! Rules before each of which a statement is asked whether it may go on.
+//! Optimizer rules before each of which a statement is asked whether it may go on.
 //!
 //! A plan of hundreds of thousands of literals takes seconds to analyse and optimise, and a
 //! gigabyte. No rule can be stopped, but the next one need not begin.

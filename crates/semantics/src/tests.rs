@@ -1,4 +1,4 @@
-//! SQL over small tables, against what PostgreSQL 15 answers.
+//! SQL over small tables, compared with PostgreSQL 15's answers.
 
 use std::sync::Arc;
 

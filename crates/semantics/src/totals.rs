@@ -1,11 +1,12 @@
-//! Aggregates that some of DataFusion's rules would spoil.
+//! Aggregates that some of DataFusion's rules would break.
 //!
-//! Without GROUP BY, or with an empty grouping set, an aggregate gives its row over no rows, too.
-//! And a cast has the name of what it casts: `GROUP BY k, k::bigint` are two keys of one name.
+//! Without GROUP BY, or with an empty grouping set, an aggregate returns its row over no rows,
+//! too. And a cast has the name of its operand: `GROUP BY k, k::bigint` are two keys with one
+//! name.
 //!
 //! | rule | what it would do |
 //! |---|---|
-//! | `push_down_filter` | takes below what names none of its columns, as a comparison of a subquery's value may not |
+//! | `push_down_filter` | moves below the aggregate a condition that names none of its columns, such as a comparison of a subquery's value |
 //! | `propagate_empty_relation` | takes grouping sets over no rows for no rows |
 //! | `eliminate_group_by_constant` | puts keys of one name into one projection, which is refused |
 //! | `eliminate_join` | takes rows that are gathered by a key of one side of a join, and by more, for unique by that key |

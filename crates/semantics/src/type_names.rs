@@ -1,4 +1,4 @@
-//! What types are called in messages and in the marks of fields.
+//! Names of types in messages and in the metadata of fields.
 
 use aerostat_types::SqlType;
 use arrow::datatypes::DataType;

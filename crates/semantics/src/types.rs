@@ -1,7 +1,7 @@
 //! SQL type names to Arrow fields.
 //!
-//! The field carries the SQL type in its metadata, so `char(3)` and
-//! `varchar(10)`, which are the same Arrow type, stay apart through planning.
+//! The field carries the SQL type in its metadata, so `char(3)` and `varchar(10)`, which are the
+//! same Arrow type, stay distinct through planning.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
-//! Number arithmetic that raises where DataFusion's wraps.
+//! Number arithmetic that raises errors where DataFusion's wraps.
 //!
-//! [`Arithmetic`] takes the place of `+ - * / %` between numbers, [`Negate`] of
-//! unary minus. Result types are PostgreSQL's; for numerics, whose scale is
-//! static here and belongs to each value there:
+//! [`Arithmetic`] replaces `+ - * / %` between numbers, [`Negate`] unary minus. Result types are
+//! PostgreSQL's. The scale of a numeric is static here, whereas in PostgreSQL it belongs to each
+//! value:
 //!
 //! | | scale of the result |
 //! |---|---|

@@ -1,6 +1,7 @@
-//! An array as one whose items compare as PostgreSQL compares them, where Arrow compares bits and
-//! fields: floats with one zero and one NaN, intervals by their lengths. And such an array as bytes that
-//! are in the order of arrays, item by item, where a NULL is greater than any other item.
+//! Arrays converted so that Arrow, which compares bits and fields, compares their items as
+//! PostgreSQL does: floats with one zero and one NaN, intervals by their lengths. Also such an
+//! array as bytes in the order of arrays, item by item, where a NULL is greater than any other
+//! item.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Functions of arrays of one dimension. Equality is PostgreSQL's `IS NOT DISTINCT FROM`
-//! where a function looks for items, so that NULL is found as any other.
+//! Functions of arrays of one dimension. Functions that look for items compare them with
+//! PostgreSQL's `IS NOT DISTINCT FROM`, so NULL is found like any other item.
 
 pub(crate) mod quantified;
 pub(super) mod rows;

@@ -1,4 +1,4 @@
-//! PostgreSQL's assignment casts: what INSERT and UPDATE do with a value of another type than the
+//! PostgreSQL's assignment casts: how INSERT and UPDATE convert a value of another type than the
 //! column's.
 
 use aerostat_types::{ErrorKind, SqlError, SqlType};

@@ -1,9 +1,9 @@
-//! DataFusion's functions that can make more bytes than they are given, or that would work for
-//! minutes: what a call makes is told from the lengths of its arguments, and reserved, before
-//! DataFusion makes it.
+//! DataFusion's functions that can make more bytes than they are given, or that can work for
+//! minutes: a law computes from the lengths of the arguments what a call will make, and that is
+//! reserved before DataFusion makes it.
 //!
 //! Every function of DataFusion's is in [`LAWS`], among those that make no texts and arrays
-//! ([`SMALL`]), or not there at all ([`REMOVED`]); a test walks the registry.
+//! ([`SMALL`]), or not available at all ([`REMOVED`]); a test walks the registry.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! `width_bucket`: which of `count` equal parts of a range a value lies in.
+//! `width_bucket`: in which of `count` equal parts of a range a value lies.
 
 use std::sync::Arc;
 

@@ -1,10 +1,9 @@
-//! Casts as PostgreSQL does them.
+//! Casts with PostgreSQL's semantics.
 //!
-//! Arrow's casts differ in ways a user can see: they truncate floats instead
-//! of rounding, read `'yes'` as no boolean, and say "Cast error" for a number
-//! out of range. [`resolve`] keeps Arrow's cast where it means the same
-//! (widening a number, a text to a text), so that the optimizer still
-//! understands it, and otherwise puts a [`PostgresCast`] in its place.
+//! Arrow's casts differ in ways that a user can see: they truncate floats instead of rounding, do
+//! not read `'yes'` as a boolean, and say "Cast error" for a number out of range. [`resolve`]
+//! keeps Arrow's cast where it means the same (widening a number, a text to a text), so that the
+//! optimizer still understands it, and otherwise replaces it by a [`PostgresCast`].
 
 mod list;
 mod number;

@@ -1,9 +1,9 @@
-//! `coalesce`, `greatest`, `least` and `nullif`: DataFusion's, which wants to know a common type
-//! before a string literal among the arguments has one. Which of arrays is the greatest, by PostgreSQL's
-//! order of their items, is told by their sort keys.
+//! `coalesce`, `greatest`, `least` and `nullif`: DataFusion's need a common type before a string
+//! literal among the arguments has one. Arrays are compared by their sort keys, which have
+//! PostgreSQL's order of items.
 //!
-//! DataFusion writes `coalesce(a, b)` as `CASE WHEN a IS NOT NULL THEN a ELSE b END`, which computes `a`
-//! twice. A volatile `a` is computed once instead ([`first_given`]), and the others with it.
+//! DataFusion rewrites `coalesce(a, b)` as `CASE WHEN a IS NOT NULL THEN a ELSE b END`, which evaluates `a`
+//! twice. A volatile `a` is evaluated once instead ([`first_given`]), together with the other arguments.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The type that values of several types have together.
+//! The common type of values of several types.
 
 use aerostat_types::SqlType;
 

@@ -1,4 +1,4 @@
-//! Functions on numbers where PostgreSQL minds what they are given and what comes out.
+//! Functions on numbers whose arguments and results PostgreSQL restricts.
 
 use std::sync::Arc;
 

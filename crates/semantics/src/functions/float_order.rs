@@ -1,4 +1,5 @@
-//! A float as one that bits compare as PostgreSQL compares floats: one zero, and one NaN, above all.
+//! A float converted so that comparing bits gives PostgreSQL's order of floats: one zero, and one
+//! NaN, above all others.
 
 use std::sync::Arc;
 

@@ -1,8 +1,9 @@
-//! Whether `string_agg` takes a value and a separator.
+//! Checks that `string_agg` accepts a value and a separator.
 //!
-//! A call of it may be written as one of `array_agg` before any type is known. There the value
-//! stands in this function beside its separator, which gives the value and refuses what `string_agg`
-//! does: a text with a separator that is bytes, or the other way round. Bytes are not joined so.
+//! A call of `string_agg` may be written as one of `array_agg` before any type is known. There
+//! the value is wrapped, with its separator, in this function, which returns the value and
+//! refuses what `string_agg` refuses: a text with a separator of bytes, or the other way round.
+//! Bytes are not joined in this way.
 
 use std::sync::Arc;
 

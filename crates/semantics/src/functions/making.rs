@@ -1,5 +1,5 @@
-//! Texts that may be far longer than what they are made of: `repeat`, `lpad`, `rpad`, `replace`,
-//! `translate`, `reverse`. How long they become is computed before they are made.
+//! Texts that may be far longer than their arguments: `repeat`, `lpad`, `rpad`, `replace`,
+//! `translate`, `reverse`. Their lengths are computed before they are made.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! The column that USING and NATURAL make of two whose types differ, or are not known where the
-//! query is rewritten: it has the type that both have in common, as in PostgreSQL.
+//! The column into which USING and NATURAL merge two columns whose types differ, or are not known
+//! when the query is rewritten: it has the common type of both, as in PostgreSQL.
 //!
 //! | join | `merged(a, b, is_either)` becomes |
 //! |---|---|
@@ -8,7 +8,7 @@
 //! | inner, only `b` of the common type | `b`, as nobody has to be cast |
 //! | otherwise | `a::common` |
 //!
-//! A call is gone once types are resolved (`resolve`).
+//! A call disappears once types are resolved (`resolve`).
 
 use std::sync::Arc;
 

@@ -1,9 +1,8 @@
 //! Scalar and aggregate functions with PostgreSQL's names, types and errors.
 //!
-//! [`crate::register`] puts them over DataFusion's; those of DataFusion that behave as
-//! PostgreSQL's stay. Each function is a table of overloads (`overload`), the
-//! operators' functions are their own types (`arithmetic`, `temporal`,
-//! `cast`).
+//! [`crate::register`] registers them over DataFusion's; DataFusion's functions that behave as
+//! PostgreSQL's stay. Each function is a table of overloads (`overload`); the operators'
+//! functions are types of their own (`arithmetic`, `temporal`, `cast`).
 
 pub(crate) mod aggregate;
 pub(crate) mod any;

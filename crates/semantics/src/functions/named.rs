@@ -1,12 +1,12 @@
-//! A value under a name of its own.
+//! An identity function that gives a value a name of its own.
 //!
-//! DataFusion names an expression without its casts, and the column of a subquery by its name there.
-//! Where two keys of GROUP BY would be called alike, one stands behind this function, which gives
-//! what it is given. So do columns that are no keys any more (see `expanded`). A second argument, a
-//! number, tells keys of one expression apart.
+//! DataFusion names an expression without its casts, and the column of a subquery by its name
+//! there. If two keys of GROUP BY would have the same name, one is wrapped in this function. So
+//! are columns that are no longer keys (see `expanded`). A second argument, a number,
+//! distinguishes keys of one expression.
 //!
-//! The left side of `= ANY` stands behind another such function where its items are written as a list,
-//! so that they are not taken for those of IN, which are brought to one type with it.
+//! The left side of `= ANY` is wrapped in a similar function if its items are written as a list,
+//! so that they are not taken for those of IN, which are converted to one type with it.
 
 use std::sync::Arc;
 

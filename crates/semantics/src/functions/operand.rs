@@ -1,4 +1,4 @@
-//! What an operand of an operator is, as PostgreSQL's resolution rules see it.
+//! An operand of an operator, as PostgreSQL's type resolution rules see it.
 
 use std::sync::Arc;
 

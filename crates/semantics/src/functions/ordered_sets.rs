@@ -1,20 +1,21 @@
 //! `percentile_cont`, `percentile_disc` and `mode`, over the array of what they aggregate.
 //!
-//! PostgreSQL's ordered-set aggregates take a group's values in an order. `array_agg` gathers them in
-//! that order, counted and spilled as any, and a function looks into the array:
+//! PostgreSQL's ordered-set aggregates take a group's values in an order. Here `array_agg`
+//! gathers the values in that order, counted and spilled as usual, and a function looks into the
+//! array:
 //!
 //! ```text
 //! percentile_cont(0.5) WITHIN GROUP (ORDER BY x)  ─►  "\1percentile_cont"(array_agg(x ORDER BY x), 0.5)
 //! ```
 //!
-//! | function | arguments | gives |
+//! | function | arguments | returns |
 //! |---|---|---|
 //! | `percentile_cont` | numbers or intervals, double precision | the value there, interpolated |
 //! | `percentile_disc` | any, double precision | the first value at or above there |
 //! | `mode` | any | the most frequent value, of several the first |
 //!
-//! NULLs among the values do not count. An array of fractions gives an array of values. What is no
-//! fraction from 0 to 1 is `NumericValueOutOfRange`.
+//! NULLs among the values do not count. An array of fractions gives an array of values. A
+//! fraction outside 0 to 1 is `NumericValueOutOfRange`.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! Functions as tables of overloads.
 //!
-//! A call picks the overload that needs the least conversion, as PostgreSQL
-//! does: exact types first, then wider numbers and times, string literals last.
+//! A call picks the overload that needs the least conversion, as in PostgreSQL: exact types
+//! first, then wider numbers and times, string literals last.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! PostgreSQL's regular expressions on those of `regex`, and the functions that take them.
+//! PostgreSQL's regular expressions translated to those of `regex`, and the functions that take
+//! them.
 //!
 //! | PostgreSQL | `regex` |
 //! |---|---|
@@ -9,7 +10,8 @@
 //! | `.` | any character: `(?s)` before all, unless options say otherwise |
 //! | `(?n)`, `(?p)`, `(?w)`, `(?q)` | `(?m-s)`, `(?-s)`, `(?ms)`, an escaped text |
 //!
-//! [`translate`] leaves alone what it has made. Back references and lookaround remain errors.
+//! [`translate`] is idempotent: it leaves its own output unchanged. Back references and
+//! lookaround remain errors.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Functions on texts that DataFusion lacks or does otherwise.
+//! Text functions that DataFusion lacks or implements differently.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Results of texts and bytes: each value is checked and reserved before it is made.
+//! Texts and bytes as results: each value is checked and reserved before it is made.
 
 use std::sync::Arc;
 

@@ -1,12 +1,14 @@
-//! Functions over windows, with an eye on what they make.
+//! Functions over windows, whose results are reserved as they are made.
 //!
-//! A window takes a function's value for each row of a batch, then makes an array of them, without giving
-//! way in between: 8,192 texts of a megabyte each. So whatever is called over a window asks for memory, and
-//! whether to stop, with each of its values ([`gathered`]).
+//! A window computes a function's value for each row of a batch, then makes an array of them,
+//! without yielding in between: that may be 8,192 texts of a megabyte each. So every function
+//! that is called over a window asks for memory, and whether to stop, with each of its values
+//! ([`gathered`]).
 //!
-//! Where all rows of a partition have one frame, DataFusion takes the value once and repeats it, for as many
-//! rows as there are. Of what has no fixed size the frame's end is written as a number of rows that no
-//! partition has: the value is then taken for each row, which costs a copy as repeating it does.
+//! If all rows of a partition have one frame, DataFusion computes the value once and repeats it
+//! for all of them. For results without a fixed size the frame's end is therefore written as a
+//! number of rows that no partition has: the value is then computed for each row, at the cost of
+//! a copy, the same as repeating it.
 
 mod aggregate;
 mod anew;

@@ -1,4 +1,4 @@
-//! What calls reserve, when they are refused, and when it is given back.
+//! What calls reserve, when they are refused, and when the reservation is given back.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

@@ -1,4 +1,4 @@
-//! Arrays as text, and what is quantified over arrays: items that are known become lists and
+//! Arrays as text, and quantified comparisons with arrays: known items become lists and
 //! conditions, in which they take the type of the other side.
 
 use std::ops::ControlFlow;

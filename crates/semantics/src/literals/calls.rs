@@ -1,5 +1,5 @@
-//! Calls that mean something else: casts by the type's name, arguments by name, and digits
-//! after the second's point.
+//! Calls with a special meaning: casts by the type's name, arguments by name, and digits after
+//! the second's point.
 
 use aerostat_types::text::{IntervalField, IntervalType, format_interval, parse_interval_as};
 use aerostat_types::{ErrorKind, SqlError};

@@ -1,4 +1,5 @@
-//! String literals that take the type of what they are chosen with, or compared with.
+//! String literals that take the type of the values they are alternatives to, or are compared
+//! with.
 
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, CaseWhen, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments,

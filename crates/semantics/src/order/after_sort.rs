@@ -1,7 +1,7 @@
 //! Volatile functions of a SELECT list with ORDER BY.
 //!
-//! PostgreSQL computes them once the rows are sorted: `SELECT nextval('s') … ORDER BY a` counts
-//! in the order of `a`, and with LIMIT takes no more numbers than it gives rows.
+//! PostgreSQL computes them after the rows are sorted: `SELECT nextval('s') … ORDER BY a` counts
+//! in the order of `a`, and with LIMIT takes no more numbers than it returns rows.
 //!
 //! ```text
 //!  Sort a                               Projection a, nextval('s')
@@ -9,9 +9,9 @@
 //!                                           Projection a
 //! ```
 //!
-//! What is sorted by is computed before, of course, and so is what DISTINCT compares. A volatile key that
-//! is no output is drawn below its sort (see [`drawn`]), which would compute it each time that it looks at
-//! a row, or take it for constant.
+//! Sort keys are of course computed before, and so is what DISTINCT compares. A volatile key that
+//! is no output is computed below its sort (see [`drawn`]), which would otherwise compute it each
+//! time that it looks at a row, or take it for constant.
 
 use std::collections::HashSet;
 use std::sync::Arc;

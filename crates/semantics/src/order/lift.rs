@@ -1,4 +1,4 @@
-//! How each node hands an order on.
+//! How each kind of node passes an order on.
 
 use std::sync::Arc;
 

@@ -1,9 +1,9 @@
 //! The order of rows that a subquery, WITH query or view asks for.
 //!
-//! DataFusion takes rows for a set wherever no operator says that it needs an order, and reads
-//! them in several partitions. PostgreSQL reads a subquery from its first row to its last, so
-//! that its ORDER BY decides what LIMIT takes and how `array_agg` and `string_agg` arrange their
-//! values. Here the order is told to whoever depends on it:
+//! DataFusion treats rows as a set unless an operator requires an order, and reads them in
+//! several partitions. PostgreSQL reads a subquery from its first row to its last, so its ORDER
+//! BY decides what LIMIT takes and how `array_agg` and `string_agg` arrange their values. Here
+//! the order is passed to whatever depends on it:
 //!
 //! ```text
 //!  Limit 2                              Limit 2
@@ -18,14 +18,15 @@
 //! ```
 //!
 //! A `Sort` is *lifted* out of its place ([`lift`]): the rows below come in any order, with all
-//! columns that the order needs, and an order that whoever reads them answers for. It is put down
-//! again below a LIMIT and at the top, handed to aggregates and window functions that depend on
-//! it, and forgotten where nobody can tell: below `count`, GROUP BY, DISTINCT, UNION and IN.
+//! columns that the order needs, and whatever reads them becomes responsible for the order. The
+//! sort is put down again below a LIMIT and at the top, handed to aggregates and window functions
+//! that depend on it, and forgotten where it makes no difference: below `count`, GROUP BY,
+//! DISTINCT, UNION and IN.
 //!
-//! An order goes through projections, filters and the left sides of joins.
+//! An order passes through projections, filters and the left sides of joins.
 //!
-//! [`after_sort`] is the other half: what volatile functions of a SELECT list give follows the
-//! order, so they are computed above the `Sort`.
+//! [`after_sort`] is the other half: the results of volatile functions in a SELECT list follow
+//! the order, so they are computed above the `Sort`.
 
 mod after_sort;
 mod lift;

@@ -1,5 +1,5 @@
-//! The domain D of a dependent join: the distinct values that the outer rows
-//! give a subquery's references.
+//! The domain D of a dependent join: the distinct values that the outer rows give a subquery's
+//! references.
 
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Column, Result};

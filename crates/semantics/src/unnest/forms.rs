@@ -1,5 +1,5 @@
-//! Every form of subquery as a scalar one, but for those that DataFusion plans:
-//! IN and EXISTS in WHERE, where only the truth of the condition counts.
+//! Every form of subquery rewritten as a scalar one, except for those that DataFusion plans: IN
+//! and EXISTS in WHERE, where only the truth of the condition counts.
 
 use std::sync::Arc;
 

@@ -1,10 +1,8 @@
-//! Subqueries as joins, after Neumann and Kemper, "Unnesting Arbitrary
-//! Queries" (BTW 2015).
+//! Subqueries as joins, after Neumann and Kemper, "Unnesting Arbitrary Queries" (BTW 2015).
 //!
-//! DataFusion plans IN and EXISTS as conjuncts of WHERE, and scalar subqueries
-//! that are uncorrelated, or that aggregate over an equality with the outer
-//! row. It keeps those; [`scope`] says which they are. The others pass through
-//! two analyzer rules:
+//! DataFusion plans IN and EXISTS as conjuncts of WHERE, and scalar subqueries that are
+//! uncorrelated, or that aggregate over an equality with the outer row. It keeps those; [`scope`]
+//! decides which they are. The others pass through two analyzer rules:
 //!
 //! ```text
 //! SubqueryForms      before the semantics: every form becomes a scalar subquery   (forms)
@@ -22,20 +20,18 @@
 //!                                    D = distinct r of R, named k   (domain)
 //! ```
 //!
-//! The dependent join of D with S moves down S until nothing below refers to
-//! the outer row; there it is a cross product, which DataFusion's filter
-//! pushdown turns into the join that the subquery's own conditions allow.
+//! The dependent join of D with S moves down S until nothing below refers to the outer row; there
+//! it is a cross product, which DataFusion's filter pushdown turns into the join that the
+//! subquery's own conditions allow.
 //!
-//! Invariants: names, types and order of a node's outputs stay; subqueries in
-//! subqueries are unnested from the inside out, so an outer reference that the
-//! nearest query does not bind is left for the next one; what stays unbound at
-//! the top is refused.
+//! Invariants: names, types and order of a node's outputs stay. Subqueries in subqueries are
+//! unnested from the inside out, so an outer reference that the nearest query does not bind is
+//! left for the next one; a reference that is unbound at the top is refused.
 //!
-//! Limits. R is evaluated twice, so where D would depend on volatile functions,
-//! LIMIT, window functions or sums of floats, the query is refused. A
-//! subquery's own expressions are evaluated for every row of R, even below a
-//! CASE that needs only some; its number of rows is checked only where the
-//! CASE asks for its value.
+//! Limits. R is evaluated twice, so where D would depend on volatile functions, LIMIT, window
+//! functions or sums of floats, the query is refused. A subquery's own expressions are evaluated
+//! for every row of R, even below a CASE that needs only some; its number of rows is checked only
+//! where the CASE asks for its value.
 
 mod domain;
 mod forms;

@@ -1,5 +1,5 @@
-//! Where subqueries stand: each correlated scalar subquery of a node becomes a
-//! column of a join below the node.
+//! Placing subqueries: each correlated scalar subquery of a node becomes a column of a join below
+//! the node.
 
 use std::sync::Arc;
 

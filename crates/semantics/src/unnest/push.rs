@@ -1,9 +1,8 @@
 //! The dependent join D ⋈ S, pushed down S.
 //!
-//! A plan becomes one that gives, for each k of D, the rows that the plan gives
-//! when its outer references are k, with k beside each row. Columns keep their
-//! names; those of k are named anew wherever D comes in, and any of the copies
-//! serves those above.
+//! A plan becomes one that returns, for each k of D, the rows that the plan returns when its
+//! outer references are k, with k beside each row. Columns keep their names; the columns of k get
+//! new names wherever D comes in, and any of the copies serves those above.
 
 use std::sync::Arc;
 

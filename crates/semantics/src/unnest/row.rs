@@ -1,8 +1,8 @@
-//! `(a, b) IN (SELECT x, y …)`, which DataFusion's planner has no expression for.
+//! `(a, b) IN (SELECT x, y …)`, for which DataFusion's planner has no expression.
 //!
-//! Between parser and planner it becomes a call whose first argument carries
-//! the subquery through the planner with all its columns; the rule for forms
-//! takes the call apart. No user can write the function's name.
+//! Between parser and planner it becomes a call whose first argument carries the subquery through
+//! the planner with all its columns; the rule for forms takes the call apart. No user can write
+//! the function's name.
 
 use std::sync::Arc;
 

@@ -1,5 +1,4 @@
-//! Who binds what: outer references of a plan, and which subqueries
-//! DataFusion's own rules take.
+//! Bindings: the outer references of a plan, and which subqueries DataFusion's own rules take.
 
 use arrow::datatypes::FieldRef;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};

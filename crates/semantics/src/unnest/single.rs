@@ -1,4 +1,4 @@
-//! The check that a scalar subquery gave one row.
+//! The check that a scalar subquery returned at most one row.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Subqueries against what PostgreSQL 15 answers.
+//! Subqueries compared with PostgreSQL 15's answers.
 
 mod random;
 

@@ -1,5 +1,5 @@
-//! `array_agg`: DataFusion's, but that an array of `char(n)` says so, lest its items are shown
-//! without their blanks.
+//! `array_agg`: DataFusion's, except that an array of `char(n)` is marked as such; otherwise its
+//! items would be shown without their blanks.
 
 use std::sync::Arc;
 

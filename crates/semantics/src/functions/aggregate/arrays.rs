@@ -1,5 +1,5 @@
-//! The least and the greatest array, by PostgreSQL's order of items, where a NULL is the greatest and an
-//! interval is as long as it is.
+//! The least and the greatest array, by PostgreSQL's order of items, in which NULL is the
+//! greatest and intervals compare by length.
 
 use arrow::array::{Array, ArrayRef};
 use arrow::datatypes::DataType;

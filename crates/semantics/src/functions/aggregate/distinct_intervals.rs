@@ -1,5 +1,5 @@
-//! Aggregates over distinct intervals: those of one length are one, of which the first that came counts.
-//! DataFusion would tell `1 day` from `24 hours`.
+//! Aggregates over distinct intervals: intervals of one length count as one, represented by the
+//! first that came. DataFusion would distinguish `1 day` from `24 hours`.
 //!
 //! ```text
 //!  array_agg(DISTINCT i ORDER BY i DESC)  ──▶  a function without DISTINCT and ORDER BY, which has

@@ -1,6 +1,6 @@
-//! `min` and `max`: DataFusion's, but that a `char(n)` stays one, and that floats, intervals and arrays
-//! are in PostgreSQL's order, where NaN is the greatest, an infinity a value as any other, and a NULL in an
-//! array greater than other items.
+//! `min` and `max`: DataFusion's, except that a `char(n)` stays one, and that floats, intervals
+//! and arrays are in PostgreSQL's order, where NaN is the greatest, an infinity is a value like
+//! others, and a NULL in an array is greater than other items.
 
 use std::sync::Arc;
 

@@ -1,9 +1,9 @@
-//! `string_agg`: DataFusion's, with what a batch adds reserved before it is added. DataFusion
-//! counts what is gathered after each batch, which may have added a gigabyte.
+//! `string_agg`: DataFusion's, with a batch's contribution reserved before it is added.
+//! DataFusion counts what is gathered after each batch, which may have added a gigabyte.
 //!
-//! DataFusion would write anything as text to join it, and joins the distinct texts in any order.
-//! Here texts are joined with texts and bytes with bytes, distinct ones in their order. A text is a view, so
-//! that a join that repeats it has it once.
+//! DataFusion would convert anything to text to join it, and joins distinct texts in any order.
+//! Here texts are joined with texts and bytes with bytes, distinct ones in their order. The
+//! result is a view, so that a join that repeats it stores it once.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Totals of many groups.
+//! Totals of many groups at once.
 
 use std::sync::Arc;
 

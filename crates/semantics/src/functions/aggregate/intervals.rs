@@ -1,5 +1,5 @@
-//! Sums and averages of intervals: months, days and time are summed apart, and a sum is divided
-//! as PostgreSQL divides an interval.
+//! Sums and averages of intervals: months, days and time are summed separately, and a sum is
+//! divided as PostgreSQL divides an interval.
 //!
 //! The time is summed in more bits than an interval has, so an average is right whatever the sum.
 

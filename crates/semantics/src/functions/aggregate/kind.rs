@@ -1,4 +1,4 @@
-//! What is added up, in which width, and what comes out.
+//! The kinds of sums: argument, width of the state, result.
 
 use std::fmt::Debug;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
 //! The longest and the shortest interval, with months of 30 days as in comparisons. Arrow orders
-//! intervals field by field: months first, so that 31 days would be less than a month.
+//! intervals field by field, months first, so that 31 days would be less than a month.
 
 use arrow::array::{ArrayRef, AsArray};
 use arrow::datatypes::{IntervalMonthDayNano, IntervalMonthDayNanoType};

@@ -1,4 +1,4 @@
-//! The total of one group: plain aggregation and window frames.
+//! The total of one group: for plain aggregation and window frames.
 
 use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray};
 use arrow::datatypes::{DataType, Int64Type};

@@ -1,8 +1,8 @@
-//! Aggregates of float over frames that slide, without taking anything away again.
+//! Aggregates of floats over sliding frames, without subtraction.
 //!
 //! What was added to a float cannot be subtracted: `(1e20 + 1) - 1e20` is 0, and a NaN or an
-//! infinity never leaves a sum. PostgreSQL adds each frame up anew. [`Sliding`] does so for short
-//! frames, with the same result to the last digit; a long one is kept as two parts:
+//! infinity never leaves a sum. PostgreSQL adds up each frame anew. [`Sliding`] does so for short
+//! frames, with the same result to the last digit; a long one is held as two parts:
 //!
 //! ```text
 //! oldest ──────────────────────────────► newest
@@ -11,8 +11,8 @@
 //! ```
 //!
 //! A row that leaves pops its suffix; a row that comes is added to the rest. When no suffix is
-//! left the rest is made into suffixes, once for each row, so that a row costs two additions
-//! however long the frame is.
+//! left the rest is turned into suffixes, once for each row, so a row costs two additions however
+//! long the frame is.
 
 use std::collections::VecDeque;
 use std::fmt::Debug;

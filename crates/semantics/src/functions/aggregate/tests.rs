@@ -1,4 +1,4 @@
-//! Sums at their edges.
+//! Sums at their limits.
 
 use arrow::datatypes::DataType;
 

@@ -1,9 +1,8 @@
 //! Loops over values that compute first and look for errors afterwards.
 //!
-//! Each operation gives a value and a flag; the flags of a batch are combined,
-//! and only when one is set does a second pass find the row, skipping NULLs,
-//! whose slots hold anything. The first pass has no branch for integers'
-//! `+ - *`, so the compiler vectorises it.
+//! Each operation returns a value and a flag. The flags of a batch are combined, and only if one
+//! is set does a second pass find the row, skipping NULLs, whose slots hold arbitrary bits. The
+//! first pass has no branch for integers' `+ - *`, so the compiler vectorises it.
 
 use std::sync::Arc;
 

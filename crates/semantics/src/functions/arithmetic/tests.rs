@@ -1,4 +1,4 @@
-//! Kernels at their edges.
+//! Kernels at their limits.
 
 use std::sync::Arc;
 

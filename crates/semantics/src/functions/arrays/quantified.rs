@@ -1,5 +1,5 @@
-//! `x op ANY (array)` and `x op ALL (array)`, in three values: with no item that decides, a
-//! NULL among the items or on the left leaves the answer unknown.
+//! `x op ANY (array)` and `x op ALL (array)`, in three-valued logic: if no item decides, a NULL
+//! among the items or on the left makes the answer unknown.
 
 use std::sync::Arc;
 

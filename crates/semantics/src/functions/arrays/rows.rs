@@ -1,4 +1,4 @@
-//! Items that are looked for among others, or put in order.
+//! Searching for items in arrays, and ordering them.
 
 use std::cmp::Ordering;
 

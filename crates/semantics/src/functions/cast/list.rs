@@ -1,4 +1,4 @@
-//! Casts to arrays ([`ListCast`]), and what an array literal is.
+//! Casts to arrays ([`ListCast`]), and the syntax of array literals.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Dates, times and intervals to one another.
+//! Casts between dates, times and intervals.
 
 use std::sync::Arc;
 

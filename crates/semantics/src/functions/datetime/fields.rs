@@ -1,4 +1,4 @@
-//! Fields of times and intervals: what `extract` reads and `date_trunc` cuts to.
+//! Fields of times and intervals: what `extract` reads and `date_trunc` truncates to.
 
 use aerostat_types::ErrorKind;
 use aerostat_types::text::{civil_from_days, days_from_civil};

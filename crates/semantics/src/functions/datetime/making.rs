@@ -1,4 +1,4 @@
-//! Times made of numbers, and what is made of times: bins, fewer digits, overlaps.
+//! Times made of numbers, and functions of times: bins, fewer digits, overlaps.
 
 use std::cmp::Ordering;
 use std::sync::{Arc, LazyLock};

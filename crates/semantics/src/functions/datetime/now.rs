@@ -1,7 +1,7 @@
-//! The time of the transaction or of the statement: one value wherever it stands.
+//! The time of the transaction or of the statement: one value wherever it is used.
 //!
 //! Both reach the functions through DataFusion's configuration, as its option [`Times`]:
-//! its own time of the query's start is not known where constants are folded.
+//! DataFusion's own time of the query's start is not available where constants are folded.
 
 use std::any::Any;
 use std::sync::Arc;

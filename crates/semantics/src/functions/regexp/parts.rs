@@ -1,4 +1,4 @@
-//! The parts of a pattern: what repeats, what is chosen and which groups there are.
+//! The parts of a pattern: repetitions, alternatives and groups.
 
 use regex_syntax::ast::parse::Parser;
 use regex_syntax::ast::{

@@ -1,8 +1,8 @@
-//! Patterns: what PostgreSQL's mean in the words of `regex`, and how much memory they may take
-//! once they are compiled.
+//! Patterns: PostgreSQL's in the syntax of `regex`, and the memory they may take once they are
+//! compiled.
 //!
-//! A pattern of a few characters can take megabytes (`\w{50}`), and each row can bring another.
-//! So a call keeps many that are small, and of those that are not only the last.
+//! A pattern of a few characters can take megabytes (`\w{50}`), and each row can have another
+//! one. So a call keeps many small compiled patterns, but only the last of the large ones.
 
 use std::collections::HashMap;
 

@@ -1,13 +1,13 @@
 //! Which of the matches at one place PostgreSQL takes, and what its groups match.
 //!
-//! `regex` takes the first alternative that fits, as Perl does. PostgreSQL (Spencer's library; the
-//! manual's section 9.7.3.5) decides by lengths: a pattern as a whole prefers its longest match or, if
-//! its first quantifier is a lazy one, its shortest; then each part of it, from left to right, takes
-//! the longest or the shortest piece with which the rest still fits.
+//! `regex` takes the first alternative that fits, as Perl does. PostgreSQL (Spencer's library;
+//! the manual's section 9.7.3.5) decides by lengths: a pattern as a whole prefers its longest
+//! match or, if its first quantifier is lazy, its shortest; then each part of it, from left to
+//! right, takes the longest or the shortest piece with which the rest still fits.
 //!
-//! `regex` finds where a match begins, which is the same for both. An automaton of all matches tells how
-//! long it is, and automata of parts, made when they are first asked for, divide it among the groups.
-//! A pattern with at most one choice needs nothing of that: [`Posix::of`] gives none.
+//! `regex` finds where a match begins, which is the same for both rules. An automaton of all
+//! matches determines its length, and automata of parts, made on first use, divide it among the
+//! groups. A pattern with at most one choice needs none of that: [`Posix::of`] returns none.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;

@@ -1,4 +1,4 @@
-//! `generate_series` as a list: what a SELECT list unnests.
+//! `generate_series` as a list: a SELECT list unnests it.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! `generate_series` over timestamps in FROM: a table that is made batch by batch.
 //!
-//! Each value is the one before moved by the step, as PostgreSQL does it: a day of a month that is
+//! Each value is the previous one moved by the step, as in PostgreSQL: a day of a month that is
 //! cut once stays cut, and steps of days are days on the session's clock.
 
 use std::any::Any;

@@ -1,5 +1,5 @@
-//! Aggregates that nothing can be taken from, over frames that slide: as in PostgreSQL, they are made
-//! anew of the rows that are left.
+//! Aggregates from which nothing can be subtracted, over sliding frames: as in PostgreSQL, they
+//! are computed anew from the remaining rows.
 
 use std::{collections::VecDeque, sync::Arc};
 

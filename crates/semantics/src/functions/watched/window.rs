@@ -1,4 +1,4 @@
-//! Functions that windows alone have, and that give values of rows.
+//! Functions that exist only for windows, and that return values of rows.
 
 use std::{ops::Range, sync::Arc};
 

@@ -1,5 +1,5 @@
-//! Random subqueries, each against its own rows with the outer row's values
-//! written into it.
+//! Random subqueries, each compared with its own rows with the outer row's values written into
+//! it.
 
 use datafusion::prelude::SessionContext;
 

@@ -1,4 +1,4 @@
-//! `var_pop`, `var_samp`, `stddev_pop` and `stddev` of any number; here those of floats.
+//! `var_pop`, `var_samp`, `stddev_pop` and `stddev` of any number; the part for floats.
 
 use std::sync::Arc;
 

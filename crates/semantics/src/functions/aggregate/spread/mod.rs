@@ -5,9 +5,9 @@
 //! | real, double precision | Youngs and Cramer's updates (1971), which lose no digits to a large mean | double precision |
 //! | integers, numeric | exact sums of values and squares | numeric, at least 16 digits after the point |
 //!
-//! A value that is not finite makes the result NaN; a sum of finite ones that is not is an error.
-//! Over frames that slide rows are never taken away again ([`super::sliding`]), but from sums that
-//! are exact.
+//! A value that is not finite makes the result NaN; a sum of finite values that is not finite is
+//! an error. Over sliding frames rows are never subtracted ([`super::sliding`]), except from
+//! exact sums.
 
 mod exact;
 mod float;

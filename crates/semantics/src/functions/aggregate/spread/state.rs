@@ -1,4 +1,4 @@
-//! Accumulators over what is known of a group: [`Moments`] as a few numbers.
+//! Accumulators whose state is [`Moments`] as a few numbers.
 
 use std::fmt::Debug;
 use std::sync::Arc;
