@@ -1,5 +1,5 @@
-//! On whose behalf a statement runs. What it may do and where its names lead is said by
-//! `impl`s beside those who ask: [`crate::ddl`].
+//! On whose behalf a statement runs. The `impl`s that decide what the actor may do and where its
+//! names lead are beside their callers: [`crate::ddl`].
 
 use aerostat_types::Zone;
 

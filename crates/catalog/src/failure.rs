@@ -1,4 +1,4 @@
-//! From storage's errors to the one a user sees, and what every layer above it may fail by.
+//! From storage's errors to the one a user sees, and the common failures of the layers above.
 
 use std::{error::Error, io, iter::successors, sync::Arc};
 

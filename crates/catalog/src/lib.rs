@@ -1,15 +1,15 @@
 //! What exists, and who may do what with it: roles and databases of a node, and inside one
 //! database its schemas, tables, views and sequences. The statements that define these are
-//! carried out here, but for what needs a planner, whom they ask by traits. Knows `sqlparser`
-//! and storage, and nothing of plans or sessions.
+//! executed here, except for parts that need a planner, which they ask by traits. The crate knows
+//! `sqlparser` and storage, and nothing of plans or sessions.
 //!
 //! ```text
 //!  CREATE, ALTER, DROP, GRANT ─┬─ in a database ─► ddl ───┬─► state ─► sequence, usage ─► storage
 //!                              └─ on the node ───► admin ─┘
 //! ```
 //!
-//! A database's catalogue is an immutable [`CatalogState`]; whoever reads it sees one state
-//! throughout. What a transaction defines is a [`Draft`] of the next one until it commits.
+//! A database's catalogue is an immutable [`CatalogState`]; a reader sees one state throughout.
+//! What a transaction defines is a [`Draft`] of the next state until it commits.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 

@@ -1,8 +1,8 @@
-//! What statements do to a table, and the layout that would cost them least.
+//! How statements use a table, and the layout that would cost them least.
 //!
 //! Every scan is recorded when it ends, every write when it is done; the adviser
-//! (`aerostat-advice`) keeps and weighs the records. `aerostat.layout_advice` shows
-//! what it would change.
+//! (`aerostat-advice`) stores and weighs the records. `aerostat.layout_advice` shows what it
+//! would change.
 
 use std::{fmt, sync::Arc, time::Instant};
 

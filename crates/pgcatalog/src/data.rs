@@ -1,6 +1,6 @@
-//! The parts of the catalogue that are the same in every database, kept as text:
-//! columns of system relations, types, operators, casts. Taken from PostgreSQL 15,
-//! reduced to the types Aerostat has.
+//! The parts of the catalogue that are the same in every database, as text files: columns of
+//! system relations, types, operators, casts. Taken from PostgreSQL 15, reduced to the types that
+//! Aerostat has.
 
 use std::{collections::HashMap, sync::OnceLock};
 

@@ -1,6 +1,5 @@
-//! PostgreSQL's system catalogue: the relations of `pg_catalog` and
-//! `information_schema`, the functions that go with them, and the rewriting that
-//! makes the queries of psql and drivers plannable.
+//! PostgreSQL's system catalogue: the relations of `pg_catalog` and `information_schema`, their
+//! functions, and the rewriting that makes the queries of psql and drivers plannable.
 //!
 //! ```text
 //!  one statement ──► CatalogView ─┬─ table()      a relation, filled when it is scanned
@@ -8,15 +7,14 @@
 //!                                 └─ rewrite()    the statement, before it is planned
 //! ```
 //!
-//! Everything is computed from one [`CatalogView`], so a statement sees one state
-//! of the catalogue however many relations it joins. Nothing here is stored, and
-//! what Aerostat lacks (triggers, inheritance, …) has a relation with
-//! the right columns and no rows.
+//! Everything is computed from one [`CatalogView`], so a statement sees one state of the
+//! catalogue however many relations it joins. Nothing here is stored, and a feature that Aerostat
+//! lacks (triggers, inheritance, …) has a relation with the right columns and no rows.
 //!
-//! Plans over these relations hold the view: they must not outlive the statement
-//! in a cache; [`is_bound`] tells which functions do, the type of the provider which tables.
+//! Plans over these relations hold the view: they must not outlive the statement in a cache;
+//! [`is_bound`] identifies functions that do, the type of the provider tables.
 //!
-//! What only a running node knows is asked by the traits [`Facts`] and [`Waits`].
+//! The traits [`Facts`] and [`Waits`] ask for what only a running node knows.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 

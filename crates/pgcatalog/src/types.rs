@@ -1,5 +1,4 @@
-//! The types that columns of the system catalogue have, and how they travel
-//! through Arrow.
+//! The types of columns of the system catalogue, and their Arrow forms.
 //!
 //! | PostgreSQL | Arrow |
 //! |---|---|
@@ -8,8 +7,8 @@
 //! | int2vector, oidvector, t[] | List |
 //! | bool, int2, int4, int8, float4, float8, bytea, timestamptz | as [`SqlType::arrow`] |
 //!
-//! A field whose type has no [`SqlType`] carries PostgreSQL's name for it under
-//! [`PG_TYPE_KEY`], so that a client is told the right type number.
+//! A field whose type has no [`SqlType`] carries PostgreSQL's name for it under [`PG_TYPE_KEY`],
+//! so that a client gets the right type number.
 
 use std::sync::{Arc, OnceLock};
 

@@ -1,4 +1,4 @@
-//! What may stand in which clause, told from the statement as it is written.
+//! Which constructs are allowed in which clause, checked on the statement as it is written.
 //!
 //! Aggregates and window functions have their places:
 //!
@@ -10,12 +10,11 @@
 //! | argument of an aggregate | no | no |
 //! | argument of a window function | yes | no |
 //!
-//! Functions that return sets stand in SELECT lists, ORDER BY and GROUP BY, and in the only row
-//! of an INSERT's VALUES, but not in CASE, `coalesce`, aggregates and window functions.
+//! Functions that return sets are allowed in SELECT lists, ORDER BY and GROUP BY, and in the only
+//! row of an INSERT's VALUES, but not in CASE, `coalesce`, aggregates and window functions.
 //!
-//! LIMIT and OFFSET count alike for every row, so they name no column. Names in
-//! one WITH differ. A subquery begins anew: its own clauses are checked when
-//! the walk gets there.
+//! LIMIT and OFFSET have one value for all rows, so they may name no column. Names in one WITH
+//! must differ. The clauses of a subquery are checked by themselves when the walk gets there.
 
 use std::{collections::HashSet, ops::ControlFlow};
 

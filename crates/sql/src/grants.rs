@@ -1,4 +1,4 @@
-//! What may be granted: privileges, and roles that every node has.
+//! What can be granted: privileges, and the predefined roles of every node.
 
 use serde::{Deserialize, Serialize};
 

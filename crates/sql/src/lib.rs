@@ -1,5 +1,5 @@
-//! SQL as text: from a message to statements, utility statements' grammar, names, and walks over
-//! syntax trees. Knows `sqlparser`, and nothing of catalogues, plans or sessions.
+//! SQL as text: from a message to statements, the grammar of utility statements, names, and walks
+//! over syntax trees. The crate knows `sqlparser`, and nothing of catalogues, plans or sessions.
 //!
 //! ```text
 //!  text ─► statement ─┬─► utility   what our own grammar reads

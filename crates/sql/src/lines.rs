@@ -1,5 +1,5 @@
-//! From the tokenizer's lines and columns, which count characters from 1, to
-//! places in the text.
+//! From the tokenizer's lines and columns, which count characters from 1, to positions in the
+//! text.
 
 use sqlparser::tokenizer::Location;
 

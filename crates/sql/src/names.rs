@@ -1,4 +1,4 @@
-//! Names: how they are written and read, folded and cut, and which are reserved.
+//! Names: how they are written and read, case-folded and truncated, and which are reserved.
 
 use aerostat_types::{ErrorKind, Notice, NoticeSeverity, SqlError, may_name_column};
 use sqlparser::ast::{Ident, ObjectName};

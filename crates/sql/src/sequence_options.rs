@@ -1,4 +1,4 @@
-//! What CREATE and ALTER SEQUENCE, and identities of columns, say of a sequence.
+//! The options of a sequence in CREATE and ALTER SEQUENCE and in identities of columns.
 
 use aerostat_types::SqlType;
 

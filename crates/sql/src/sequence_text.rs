@@ -1,5 +1,5 @@
-//! Sequences in the texts of defaults: `nextval(16390)`, by number, so that a default means
-//! the same sequence whatever that is called, and `nextval('s'::regclass)` when it is shown.
+//! Sequences in the texts of defaults: `nextval(16390)`, by number, so that a default means the
+//! same sequence whatever its name, and `nextval('s'::regclass)` when the default is shown.
 
 use std::{
     collections::BTreeSet,

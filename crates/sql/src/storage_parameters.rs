@@ -1,9 +1,9 @@
-//! PostgreSQL's storage parameters: what WITH, SET and RESET say of a table or an index beside
-//! its layout.
+//! PostgreSQL's storage parameters in WITH, SET and RESET of a table or an index, other than its
+//! layout.
 //!
-//! They tell how PostgreSQL is to keep and clean pages, of which there are none here, so they
-//! change nothing. Scripts made for PostgreSQL have them; they are taken with PostgreSQL's
-//! checks, so that a slip is an error as it is there, and a notice says that they do nothing.
+//! They control how PostgreSQL stores and cleans pages, of which there are none here, so they
+//! change nothing. Scripts made for PostgreSQL use them. They are accepted with PostgreSQL's
+//! checks, so that a mistake is an error as it is there, and a notice says that they do nothing.
 
 use aerostat_types::{ErrorKind, IndexKind, Notice, NoticeSeverity, SqlError};
 

@@ -1,5 +1,5 @@
-//! A statement's text as `sqlparser`'s tree, its reading brought to PostgreSQL's by `spelling`
-//! and `syntax`. Limits on depth stand here, before anything recursive sees the text.
+//! From a statement's text to `sqlparser`'s tree; `spelling` and `syntax` make its reading
+//! PostgreSQL's. Limits on depth are applied here, before anything recursive sees the text.
 
 mod create_table_as;
 mod identity;

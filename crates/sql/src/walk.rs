@@ -1,10 +1,10 @@
 //! Walks over syntax trees, compiled once.
 //!
-//! `sqlparser`'s `Visit::visit` is generic over the visitor down to the last leaf: each
-//! visitor makes a copy of the walk over some 600 types, with a check of the stack at every
-//! one of them. Twenty visitors were nine tenths of the functions of the crate that had
-//! them, and most of its build. Here the walk knows only `Looking` and `Changing`,
-//! which call the visitor through a table of its functions.
+//! `sqlparser`'s `Visit::visit` is generic over the visitor down to the last leaf: each visitor
+//! makes a copy of the walk over some 600 types, with a check of the stack at every one of them.
+//! Twenty visitors were nine tenths of the functions of the crate that had them, and most of its
+//! build. Here the walk knows only `Looking` and `Changing`, which call the visitor through a
+//! table of its functions.
 
 use std::ops::ControlFlow;
 

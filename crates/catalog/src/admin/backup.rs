@@ -1,8 +1,8 @@
 //! BACKUP DATABASE and RESTORE DATABASE.
 //!
-//! A backup is written by the server, into a folder of its machine or to an object store,
-//! while clients go on. A restore makes a database of its own beside the others; nobody can
-//! connect to it before it is whole.
+//! A backup is written by the server, into a folder of its machine or to an object store, while
+//! clients go on. A restore creates a new database beside the others; nobody can connect to it
+//! before it is complete.
 
 use std::{
     sync::Arc,

@@ -1,4 +1,5 @@
-//! Who is connected: the rights and limits that a session must pass, and the counts of those that did.
+//! Connections: the privileges and limits that a session must pass, and the counts of connected
+//! sessions.
 
 use std::{
     collections::HashMap,

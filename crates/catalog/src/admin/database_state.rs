@@ -1,4 +1,4 @@
-//! Whether databases can be used.
+//! Whether databases can be used, and the reasons if not.
 
 /// Whether a database can be used.
 #[derive(Clone, Debug, PartialEq, Eq)]

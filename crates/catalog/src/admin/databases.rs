@@ -1,8 +1,8 @@
-//! The node's databases: those that are open, and those that could not be.
+//! The node's databases: those that are open, and those that could not be opened.
 //!
-//! One that could not be opened is known by its reason, which whoever connects is told. It
-//! can be dropped and restored under another name, and its options can be set; what would
-//! have to look inside it is refused.
+//! A database that could not be opened is known by the reason, which every client that connects
+//! to it is told. It can be dropped and restored under another name, and its options can be set;
+//! operations that would have to look inside it are refused.
 
 use std::{collections::HashMap, sync::Arc};
 

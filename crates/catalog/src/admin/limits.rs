@@ -1,9 +1,9 @@
-//! What a database may take of the node, and who says so.
+//! How much of the node a database may use, and who decides.
 //!
-//! The operator gives a database its limits: superusers and members of `aerostat_operator`.
-//! Its owner may set each lower, and up again to what was given. What a role that is no operator
-//! makes a database with is limited as the database that it is connected to, so that nobody has
-//! more by CREATE DATABASE than by staying where he is.
+//! The operator sets a database's limits: superusers and members of `aerostat_operator`. Its
+//! owner may lower each, and raise it again up to the operator's value. A database that a role
+//! without operator's rights creates gets the limits of the database to which the role is
+//! connected, so that CREATE DATABASE gives nobody more.
 
 use aerostat_sql::utility::DatabaseOptions;
 use aerostat_storage::Durability;

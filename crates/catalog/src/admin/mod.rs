@@ -1,5 +1,5 @@
-//! The node: its roles and databases, who may connect to which, and the
-//! passwords that prove it.
+//! The node: its roles and databases, which roles may connect to which databases, and the
+//! passwords.
 //!
 //! ```text
 //!            ┌ record    roles and databases, as the data folder holds them
@@ -8,9 +8,9 @@
 //!            └ sessions  how many are connected, by role and by database
 //! ```
 //!
-//! Every change is made to a copy of the record, stored in the data folder,
-//! and only then visible; if storing fails nothing has changed. Changes wait
-//! for each other, readers for nobody.
+//! Every change is made to a copy of the record, stored in the data folder, and only then
+//! visible; if storing fails nothing has changed. Changes wait for each other, readers for
+//! nobody.
 //!
 //! | call | for |
 //! |---|---|
@@ -21,9 +21,8 @@
 //! | [`Node::grant`], [`Node::comment`] | what concerns databases and roles |
 //! | [`Node::role`] | the gateway's question before it lets a client in |
 //!
-//! Unlike in PostgreSQL a new database lets nobody in but its owner and
-//! superusers: databases are tenants, and CONNECT is granted, to a role or to
-//! PUBLIC. Roles have no members.
+//! Unlike in PostgreSQL a new database admits only its owner and superusers: databases are
+//! tenants, and CONNECT is granted, to a role or to PUBLIC. Roles have no members.
 
 mod backup;
 mod connection;

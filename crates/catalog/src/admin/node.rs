@@ -1,4 +1,4 @@
-//! The node's record and its open databases, and how a change is made to both.
+//! The node's record and its open databases, and how both are changed.
 
 use std::{
     collections::BTreeSet,

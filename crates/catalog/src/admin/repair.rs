@@ -1,10 +1,10 @@
 //! Examining the databases of a data folder that no node has open, and repairing those that
 //! cannot be opened.
 //!
-//! Each is opened as a node would. What cannot be is copied, and damage is cut out of the copy
-//! until that opens ([`aerostat_storage::repair`]): what was cut is what a repair costs. If
-//! that is accepted the copy, with a checkpoint and a history of its own, takes the damaged
-//! folder's place, which is set aside as it was.
+//! Each database is opened as a node would. If that fails it is copied, and damage is cut out of
+//! the copy until the copy opens ([`aerostat_storage::repair`]): the parts that were cut are the
+//! price of a repair. If that is accepted the copy, with a checkpoint and a history of its own,
+//! takes the damaged folder's place, which is set aside unchanged.
 
 use std::{
     io,

@@ -1,7 +1,7 @@
-//! Places whose files stop in the middle when a statement was cancelled.
+//! Backup places whose files stop in the middle when the statement was cancelled.
 //!
-//! Whoever writes or reads a backup waits for disks and networks on a thread of its own, and
-//! the statement's end alone does not end that. Between two pieces of a file it is asked.
+//! A backup is written or read by a thread of its own that waits for disks and networks, and the
+//! end of the statement alone does not end that. The thread checks between two pieces of a file.
 
 use std::io::{self, Read};
 

@@ -1,7 +1,7 @@
-//! ALTER TABLE, VIEW and SCHEMA: names, owners and places. Rows stay as they are.
+//! ALTER TABLE, VIEW and SCHEMA: names, owners and schemas. Rows stay as they are.
 //!
-//! A view is kept as text, so its text follows what it names. One that cannot is refused
-//! to break: the change is refused.
+//! A view is stored as text, so its text follows the names of what it uses. A change that would
+//! break a view whose text cannot follow is refused.
 
 use std::{collections::BTreeMap, sync::Arc};
 

@@ -1,5 +1,5 @@
-//! What a CREATE TABLE statement defines: its columns, key and checks, with
-//! the names PostgreSQL gives to constraints that have none. Pure.
+//! What a CREATE TABLE statement defines: its columns, key and checks, with PostgreSQL's names
+//! for unnamed constraints. Pure.
 
 use std::{collections::BTreeSet, ops::ControlFlow};
 

@@ -1,8 +1,7 @@
 //! Which relations a query names, and which views need which relations.
 //!
-//! A view is kept as the text of its query with every relation qualified by
-//! its schema, so that it means the same under any search path. What it needs
-//! is read from that text.
+//! A view is stored as the text of its query with every relation qualified by its schema, so that
+//! it means the same under any search path. Its dependencies are read from that text.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

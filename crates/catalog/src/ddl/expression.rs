@@ -1,4 +1,4 @@
-//! Expressions that the catalogue keeps as text, over the columns of one table.
+//! Expressions that the catalogue stores as text, over the columns of one table.
 
 use std::ops::ControlFlow;
 

@@ -1,4 +1,4 @@
-//! FOREIGN KEY and REFERENCES in a table's definition: what they refer to.
+//! FOREIGN KEY and REFERENCES in a table's definition: the tables and columns that they refer to.
 
 use std::collections::BTreeSet;
 

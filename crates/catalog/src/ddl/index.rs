@@ -1,12 +1,11 @@
 //! CREATE INDEX and DROP INDEX.
 //!
-//! An index is built in storage first, and then put into the catalogue. What is undone, or
-//! a crash leaves between the two, is dropped. DROP goes the other way: the index leaves
+//! An index is built in storage first, and then put into the catalogue. An index that is undone,
+//! or left by a crash between the two, is dropped. DROP goes the other way: the index leaves
 //! storage after the commit.
 //!
-//! Others read and write meanwhile, unless the statement is part of a transaction block:
-//! then they do not write before the block's end, for its index must not bind them if it is
-//! undone.
+//! Others read and write meanwhile, unless the statement is part of a transaction block: then
+//! they cannot write before the block's end, since its index must not bind them if it is undone.
 
 use std::sync::Arc;
 

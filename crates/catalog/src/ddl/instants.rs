@@ -1,8 +1,8 @@
-//! Instants that the catalogue keeps as text.
+//! Instants that the catalogue stores as text.
 //!
-//! A literal of `timestamptz` without a zone means a time on the clock of the session that
-//! writes it. What a definition keeps is read again by sessions with other clocks, so such
-//! literals get an offset when it is made.
+//! A literal of `timestamptz` without a zone means a time on the clock of the session that writes
+//! it. A stored definition is read again by sessions with other clocks, so such literals get an
+//! offset when the definition is made.
 
 use std::ops::ControlFlow;
 

@@ -1,5 +1,5 @@
-//! PRIMARY KEY and UNIQUE in a table's definition: which indexes keep them, under
-//! which names. Pure.
+//! PRIMARY KEY and UNIQUE in a table's definition: the indexes that enforce them, and their
+//! names. Pure.
 
 use std::collections::BTreeSet;
 

@@ -1,9 +1,8 @@
-//! The layout of a table: what CREATE TABLE and ALTER TABLE say of it, and changing it.
+//! The layout of a table: its syntax in CREATE TABLE and ALTER TABLE, and changing it.
 //!
-//! A layout is given, or left to the adviser (`auto`): then it begins as a column
-//! store, and upkeep changes it as the statements suggest. ALTER TABLE changes it at
-//! once, and back if its transaction does not commit; the table's segments follow one by
-//! one while statements go on.
+//! A layout is given, or left to the adviser (`auto`): then it begins as a column store, and
+//! upkeep changes it as the statements suggest. ALTER TABLE changes it at once, and back if its
+//! transaction does not commit; the table's segments follow one by one while statements go on.
 
 use std::{fmt, str::FromStr, sync::Arc};
 

@@ -7,10 +7,10 @@
 //!                          dependants
 //! ```
 //!
-//! Every statement locks what it is to change, checks everything before it changes
-//! anything, works on a copy of the [`crate::CatalogState`], and publishes it once:
-//! it happens as a whole or not at all, however many objects it names. It is seen by its
-//! own transaction at once, and by others when that commits ([`Draft`]).
+//! Every statement locks what it will change, checks everything before it changes anything, works
+//! on a copy of the [`crate::CatalogState`], and publishes it once: it happens as a whole or not
+//! at all, however many objects it names. Its own transaction sees the change at once, others
+//! when that commits ([`Draft`]).
 //!
 //! | call | for |
 //! |---|---|
@@ -26,10 +26,9 @@
 //!
 //! TRUNCATE gives a table new, empty rows under its old number.
 //!
-//! Who may do what: as in PostgreSQL 15, the owner of the database and
-//! superusers may create in `public`, others only with GRANT CREATE ON SCHEMA;
-//! everyone may use `public`. Objects belong to who made them. A superuser may
-//! do everything.
+//! Privileges: as in PostgreSQL 15, the owner of the database and superusers may create in
+//! `public`, others only with GRANT CREATE ON SCHEMA; everyone may use `public`. Objects belong
+//! to their creator. A superuser may do everything.
 
 mod alter;
 mod alter_table;

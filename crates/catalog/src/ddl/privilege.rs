@@ -1,4 +1,4 @@
-//! Who may do what with schemas and relations; GRANT, REVOKE and COMMENT.
+//! Privileges on schemas and relations; GRANT, REVOKE and COMMENT.
 
 use std::sync::Arc;
 

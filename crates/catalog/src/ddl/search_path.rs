@@ -1,4 +1,5 @@
-//! Where in the search path names are found, which are the system's, and locks on what names lead to.
+//! The search path: where names are found, which of them are the system's, and locks on the
+//! objects found.
 
 use aerostat_sql::names::{AEROSTAT, INFORMATION_SCHEMA, PG_CATALOG, Place, QualifiedName};
 use aerostat_txn::LockMode;

@@ -1,7 +1,7 @@
-//! Sequences: CREATE, ALTER, those that belong to columns, and what depends on them.
+//! Sequences: CREATE, ALTER, sequences that belong to columns, and their dependants.
 //!
-//! A default names sequences by number (`aerostat_sql::sequence_text`), so nothing follows when one is
-//! renamed or moved, and what needs a sequence is read from the texts of defaults.
+//! A default names sequences by number (`aerostat_sql::sequence_text`), so nothing has to follow
+//! when one is renamed or moved, and dependencies are read from the texts of defaults.
 
 use std::{collections::BTreeSet, sync::Arc};
 

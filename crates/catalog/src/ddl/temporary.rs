@@ -1,4 +1,5 @@
-//! Temporary relations: which are, where they go, and what becomes of them at COMMIT.
+//! Temporary relations: which are temporary, where they are created, and what becomes of them at
+//! COMMIT.
 
 use std::{collections::BTreeMap, sync::Arc};
 

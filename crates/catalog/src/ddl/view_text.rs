@@ -1,17 +1,17 @@
-//! Texts of views under changes of what they read.
+//! Texts of views under changes of the relations that they read.
 //!
-//! A view is kept as text, and goes on meaning the same when a relation that it reads comes
-//! to have other columns, or another name. Nothing in the text is searched for columns:
-//! where the text names the relation, it is made to name a subquery that has the columns
-//! of before, under the names of before.
+//! A view is stored as text, and keeps its meaning when a relation that it reads gets other
+//! columns, or another name. Nothing in the text is searched for columns: where the text names
+//! the relation, the name is replaced by a subquery that has the previous columns, under their
+//! previous names.
 //!
 //! ```text
 //!   FROM public.t             a is renamed to b, c is added    FROM (SELECT b AS a FROM public.t) AS t
 //!   FROM public.t AS x (y)    public.t is renamed to s.u       FROM s.u AS x (y)
 //! ```
 //!
-//! Such a subquery, a *pinned* relation, is known again, so that later changes do not nest
-//! another one in it, and a column that is dropped leaves it.
+//! Such a subquery, a *pinned* relation, is recognised, so that later changes do not nest another
+//! one in it, and a column that is dropped leaves it.
 
 use std::{collections::BTreeMap, ops::ControlFlow};
 

@@ -1,8 +1,8 @@
-//! Views that read a relation which changes: which of its columns they use, and making them
-//! go on as before.
+//! Views that read a changing relation: which of its columns they use, and how they keep their
+//! meaning.
 //!
-//! What a view uses is not read from its text: it is planned against a catalogue in which
-//! the column has another name, and uses it if that makes a difference.
+//! What a view uses is not read from its text: the view is planned against a catalogue in which
+//! the column has another name, and uses the column if that makes a difference.
 
 use std::{collections::BTreeMap, sync::Arc};
 

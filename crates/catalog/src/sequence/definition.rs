@@ -1,4 +1,4 @@
-//! What a sequence is, and what CREATE and ALTER SEQUENCE make of it. Pure.
+//! A sequence's definition, and how CREATE and ALTER SEQUENCE change it. Pure.
 
 use aerostat_sql::sequence_options::Options;
 use aerostat_types::{ErrorKind, SqlError, SqlType};

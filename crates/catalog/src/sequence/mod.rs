@@ -7,16 +7,16 @@
 //!              one row in a table of its own in storage: a later position, durable first
 //! ```
 //!
-//! * What a sequence *is* ([`Definition`]) is a part of the catalogue and changes with
-//!   transactions. Where it *stands* ([`Counter`]) is not: a number is taken once and for
-//!   all, whatever becomes of who took it.
+//! * A sequence's definition ([`Definition`]) is a part of the catalogue and changes with
+//!   transactions. Its position ([`Counter`]) is not: a number is taken once and for all,
+//!   whatever becomes of the transaction that took it.
 //! * Numbers are reserved in runs. The row says that all numbers up to the end of a run are
-//!   given, in a transaction of its own that is durable before the first of them is out: so
-//!   it has an earlier place in the log than any row that holds one. After a crash a
-//!   sequence goes on behind its last run, and what was left of that is a gap.
-//! * A statement that changes where a sequence stands together with what it is (ALTER
-//!   SEQUENCE, TRUNCATE … RESTART IDENTITY) gives it another counter, as TRUNCATE gives a
-//!   table other rows, so that it can be undone.
+//!   given, in a transaction of its own that is durable before the first of them is handed out:
+//!   so it is earlier in the log than any row that holds one. After a crash a sequence continues
+//!   after its last run, and the rest of that run is a gap.
+//! * A statement that changes a sequence's position together with its definition (ALTER SEQUENCE,
+//!   TRUNCATE … RESTART IDENTITY) gives it another counter, as TRUNCATE gives a table other rows,
+//!   so that it can be undone.
 
 mod definition;
 

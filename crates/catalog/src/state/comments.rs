@@ -1,4 +1,4 @@
-//! COMMENTs of what is a part of a table.
+//! COMMENTs on parts of a table.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,5 @@
-//! Constraints that the catalogue keeps beside a table's schema: which indexes
-//! are constraints, and foreign keys. The primary key and CHECKs are in the
-//! schema itself.
+//! Constraints that the catalogue stores beside a table's schema: which indexes are constraints,
+//! and foreign keys. The primary key and CHECKs are in the schema itself.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What a transaction has defined and not committed.
+//! The uncommitted definitions of a transaction.
 //!
 //! ```text
 //!  statements of the block ──► Draft ──► Definitions { base, state, effects }
@@ -7,16 +7,16 @@
 //!       and catalogue ──► the state that all see ──► locks are given back
 //! ```
 //!
-//! * The transaction plans its statements on `state`, which is renewed by what others have
-//!   committed as long as it goes on: definitions of several transactions at once merge
-//!   object by object (`merge`), kept apart by locks on relations and names.
-//! * Rows of new tables lie in storage from the start. What was done there for the
-//!   catalogue to come is an [`Effect`], undone with the statement that had it.
-//! * Nothing of it is durable before the commit but tables that nobody names, which
-//!   recovery drops.
-//! * The session's temporary relations are a schema of the draft, which is taken out before
-//!   others see it and before it is written. A transaction that has changed nothing else
-//!   commits no catalogue.
+//! * The transaction plans its statements on `state`, which is merged with others' commits as
+//!   long as the transaction goes on: definitions of concurrent transactions merge object by
+//!   object (`merge`), kept apart by locks on relations and names.
+//! * Rows of new tables are in storage from the start. An action there for the future catalogue
+//!   is an [`Effect`], undone with the statement that had it.
+//! * Nothing of it is durable before the commit except tables that nobody names, which recovery
+//!   drops.
+//! * The session's temporary relations are a schema of the draft, which is removed before the
+//!   draft is written and others see it. A transaction that has changed nothing else commits no
+//!   catalogue.
 
 use std::{collections::BTreeSet, sync::Arc};
 

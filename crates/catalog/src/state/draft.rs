@@ -1,4 +1,4 @@
-//! A statement that defines something: the state it changes, and the locks it takes.
+//! The draft of a defining statement: the state that it changes, and the locks that it takes.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 

@@ -1,13 +1,13 @@
-//! What one transaction has defined, on top of what others have committed meanwhile.
+//! Merging a transaction's definitions with what others have committed meanwhile.
 //!
 //! ```text
 //!  base ──(this transaction)──► ours
 //!    └────(others)────────────► theirs ──► merged: theirs, with the changes base → ours
 //! ```
 //!
-//! Objects merge one by one: a schema's properties, and each relation of it. Locks see to
-//! it that two transactions do not change the same object at once; what slips through, a
-//! role that is renamed meanwhile, is an error and never a lost change.
+//! Objects merge one by one: a schema's properties, and each relation of it. Locks ensure that
+//! two transactions do not change the same object at once; a change that locks do not cover, such
+//! as a role that is renamed meanwhile, is an error and never a lost change.
 
 use std::{collections::BTreeMap, sync::Arc};
 

@@ -1,13 +1,13 @@
-//! What exists: roles and databases of the node ([`NodeRecord`]), and inside one
-//! database its schemas, tables, views and sequences.
+//! What exists: roles and databases of the node ([`NodeRecord`]), and inside one database its
+//! schemas, tables, views and sequences.
 //!
-//! A database's catalogue is an immutable [`CatalogState`] behind an atomic
-//! pointer. A statement loads it once and sees one state throughout. A statement
-//! that defines something copies the state (cheap: entries are shared) and changes
-//! the copy ([`Draft`]); its transaction plans on that, and swaps it in when it commits
-//! ([`Definitions`]), written to the tenant's log as a whole (`record`) in the record
-//! of the commit. The epoch tells states apart, which cached plans are checked against.
-//! A session that has temporary relations sees them over that state (`temporary`).
+//! A database's catalogue is an immutable [`CatalogState`] behind an atomic pointer. A statement
+//! loads it once and sees one state throughout. A statement that defines something copies the
+//! state (cheap: entries are shared) and changes the copy ([`Draft`]). Its transaction plans on
+//! that, and swaps it in when it commits ([`Definitions`]), written to the tenant's log as a
+//! whole (`record`) in the record of the commit. The epoch identifies a state; cached plans are
+//! checked against it. A session that has temporary relations sees them over that state
+//! (`temporary`).
 
 pub(crate) mod comments;
 mod constraint;

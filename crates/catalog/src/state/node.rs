@@ -1,7 +1,7 @@
-//! Roles and databases of the node, kept across restarts in the data folder.
+//! Roles and databases of the node, stored across restarts in the data folder.
 //!
-//! A database is a tenant: it has its own catalogue, commit order and memory
-//! budget, and nothing in it is reachable from another.
+//! A database is a tenant: it has its own catalogue, commit order and memory budget, and nothing
+//! in it is reachable from another.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

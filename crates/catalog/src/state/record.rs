@@ -1,9 +1,9 @@
-//! A database's catalogue as a document, which the tenant's log keeps: each commit of
-//! definitions writes the whole of it, and recovery reads the last one.
+//! A database's catalogue as a document in the tenant's log: each commit of definitions writes
+//! the whole of it, and recovery reads the last one.
 //!
-//! Tables appear by their number in storage, which keeps their columns and
-//! layout; TRUNCATE gives a table a new number, as PostgreSQL gives it a new
-//! relfilenode. A definition that ALTER TABLE has changed since is here.
+//! Tables appear by their number in storage, which holds their columns and layout; TRUNCATE gives
+//! a table a new number, as PostgreSQL gives it a new relfilenode. A definition that ALTER TABLE
+//! has changed since is here.
 
 use std::{collections::BTreeMap, sync::Arc};
 

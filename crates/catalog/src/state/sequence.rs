@@ -1,4 +1,4 @@
-//! Sequences in the catalogue, and the columns whose numbers they are.
+//! Sequences in the catalogue, and the columns that own them.
 
 use std::sync::{Arc, LazyLock};
 

@@ -1,4 +1,4 @@
-//! Temporary relations: a schema of a session's own, over what all see.
+//! Temporary relations: a schema of a session's own, over the state that all see.
 //!
 //! ```text
 //!  committed state ──┐
@@ -6,9 +6,9 @@
 //!  pg_temp_N ────────┘
 //! ```
 //!
-//! The schema is in no committed state, so nobody else finds what is in it, and no record of
-//! the catalogue names it. A block that defines something has it in its draft like any other
-//! schema ([`super::Definitions`]); its COMMIT hands the session what it has become.
+//! The schema is in no committed state, so nobody else finds its relations, and no record of the
+//! catalogue names it. A block that defines something has it in its draft like any other schema
+//! ([`super::Definitions`]); its COMMIT hands the schema back to the session.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Arrays as the catalogue uses them, and quoting.
+//! Array functions of the catalogue, and quoting.
 
 use std::{borrow::Cow, sync::Arc};
 

@@ -1,8 +1,8 @@
 //! The functions that answer from the catalogue.
 //!
-//! Each is a row in a table of definitions, evaluated value by value: they run on
-//! the few rows of system relations, so clarity comes before speed. A function
-//! whose arguments are all constant is evaluated once, when the statement is planned.
+//! Each is a row in a table of definitions, evaluated value by value: they run on the few rows of
+//! system relations, so clarity comes before speed. A function whose arguments are all constant
+//! is evaluated once, when the statement is planned.
 
 mod arrays;
 mod definitions;

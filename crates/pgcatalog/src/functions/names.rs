@@ -1,4 +1,4 @@
-//! Names and numbers of catalogue entries: `regclass` and its kin, visibility.
+//! Names and numbers of catalogue entries: `regclass` and similar types, visibility.
 
 use aerostat_catalog::{undefined_relation, undefined_schema};
 use aerostat_sql::names::{PG_CATALOG, split_name};

@@ -1,4 +1,4 @@
-//! Who may do what.
+//! Functions about privileges: `has_table_privilege` and the like.
 
 use aerostat_catalog::{PUBLIC, undefined_schema};
 use aerostat_sql::grants::{PredefinedRole, SchemaPrivilege};

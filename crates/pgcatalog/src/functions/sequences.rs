@@ -1,4 +1,4 @@
-//! `nextval` and its kin.
+//! `nextval`, `currval` and the other functions of sequences.
 
 use std::{
     fmt,

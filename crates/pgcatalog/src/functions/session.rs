@@ -1,4 +1,4 @@
-//! The session and the node: who asks, where, under which settings.
+//! Functions about the session and the node: user, address, settings.
 
 use aerostat_types::{Encoding, ErrorKind, Named, SqlError, encoding_names};
 

@@ -1,4 +1,4 @@
-//! What one session does to another, and who is in whose way.
+//! Functions by which one session acts on another, and which report who blocks whom.
 
 use std::{
     collections::BTreeSet,

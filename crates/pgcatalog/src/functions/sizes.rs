@@ -1,4 +1,4 @@
-//! How large things are.
+//! Functions that return sizes of objects.
 
 use aerostat_catalog::{DatabaseRecord, NodeRecord};
 use aerostat_types::{ByteSize, ErrorKind, SqlError};

@@ -1,18 +1,17 @@
-//! Statements of PostgreSQL's clients, turned into what DataFusion can plan.
+//! Statements of PostgreSQL's clients, turned into statements that DataFusion can plan.
 //!
 //! The work is in two layers:
 //!
-//! * *Spelling* ([`spelling`]) applies to every statement: names qualified by
-//!   `pg_catalog`, `OPERATOR(pg_catalog.~)`, `COLLATE`, PostgreSQL's type names,
-//!   `regclass` and its kin, `ARRAY(SELECT …)`. A statement without them stays as it is.
-//!   Columns that show names are read as numbers where they are compared ([`names`]).
-//! * *Shape* ([`select`], [`subquery`], [`from`]) applies to a SELECT that reads a
-//!   system relation: comparisons of numbers with texts, `tableoid`, array
-//!   operators, scalar subqueries that give one row by the catalogue's keys, and
-//!   set-returning functions in FROM.
+//! * *Spelling* ([`spelling`]) applies to every statement: names qualified by `pg_catalog`,
+//!   `OPERATOR(pg_catalog.~)`, `COLLATE`, PostgreSQL's type names, `regclass` and similar types,
+//!   `ARRAY(SELECT …)`. A statement without them stays as it is. Columns that show names are read
+//!   as numbers where they are compared ([`names`]).
+//! * *Shape* ([`select`], [`subquery`], [`from`]) applies to a SELECT that reads a system
+//!   relation: comparisons of numbers with texts, `tableoid`, array operators, scalar subqueries
+//!   that return one row by the catalogue's keys, and set-returning functions in FROM.
 //!
-//! Inner queries are done before outer ones. A relation that has no rows in any
-//! database makes much of this unnecessary: a subquery over it is a constant.
+//! Inner queries are rewritten before outer ones. A relation that has no rows in any database
+//! makes much of this unnecessary: a subquery over it is a constant.
 
 mod build;
 mod from;

@@ -1,4 +1,4 @@
-//! What a SELECT consists of: its expressions, and whether it aggregates.
+//! The parts of a SELECT: its expressions, and whether it aggregates.
 
 use std::ops::ControlFlow;
 

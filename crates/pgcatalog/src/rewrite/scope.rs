@@ -1,5 +1,5 @@
-//! What names in a SELECT mean: which relations its FROM has, which of them are
-//! system relations, which have no rows.
+//! Scopes: which relations the FROM of a SELECT has, which of them are system relations, and
+//! which have no rows.
 
 use datafusion::sql::sqlparser::ast::{
     Expr, FunctionArg, FunctionArgExpr, JoinOperator, ObjectName, Query, Select, SetExpr,

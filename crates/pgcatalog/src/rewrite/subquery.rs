@@ -1,8 +1,8 @@
 //! Scalar subqueries over system relations as left joins.
 //!
 //! `SELECT (SELECT d.adbin FROM pg_attrdef d WHERE d.adrelid = a.attrelid AND …) FROM
-//! pg_attribute a` asks for the one row that the catalogue's keys promise. The
-//! planner knows of no such promise and refuses; as a left join it needs none:
+//! pg_attribute a` asks for the one row that the catalogue's keys promise. The planner does not
+//! know these keys and refuses; a left join needs none:
 //!
 //! ```text
 //!  FROM pg_attribute a
@@ -10,7 +10,7 @@
 //!         ON q1.k0 = a.attrelid AND …
 //! ```
 //!
-//! PostgreSQL would fail on a second row; here the outer row comes twice.
+//! PostgreSQL would fail on a second row; here the outer row would appear twice.
 
 use std::{collections::BTreeMap, ops::ControlFlow};
 

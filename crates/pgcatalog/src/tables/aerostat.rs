@@ -1,4 +1,4 @@
-//! Aerostat's own system views: what tables and tenants take.
+//! Aerostat's own system views: tables, segments, layout advice, tenants and settings.
 
 use aerostat_catalog::TableEntry;
 use aerostat_sql::{

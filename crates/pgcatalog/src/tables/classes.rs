@@ -1,5 +1,5 @@
-//! Relations and what hangs on them: columns, defaults, keys, constraints,
-//! comments, and the views that PostgreSQL puts over these.
+//! Relations and their parts: columns, defaults, keys, constraints, comments, and PostgreSQL's
+//! views over these.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! The standard's views of constraints. Each shows those of tables that the role may use.
+//! The standard's views of constraints, limited to tables that the role may use.
 
 use aerostat_catalog::{ForeignKey, TableEntry};
 use aerostat_sql::{deferral::Deferral, names::INFORMATION_SCHEMA};

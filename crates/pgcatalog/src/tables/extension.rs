@@ -1,8 +1,8 @@
-//! What every database has from the start, as PostgreSQL's tools know it: an extension with the
-//! schema `aerostat` and its views, and the rights that the system's schemas begin with.
+//! The built-in objects of every database, as PostgreSQL's tools see them: an extension with the
+//! schema `aerostat` and its views, and the initial privileges of the system's schemas.
 //!
-//! `pg_dump` writes whatever is in a schema of a name that it does not know. What belongs to an
-//! extension that is built in, and rights that are as they were at first, it leaves out.
+//! `pg_dump` writes everything in a schema whose name it does not know. It leaves out members of
+//! a built-in extension, and privileges that are still the initial ones.
 
 use aerostat_catalog::{AEROSTAT_OID, INFORMATION_SCHEMA_OID, PG_CATALOG_OID};
 use aerostat_sql::names::{AEROSTAT, INFORMATION_SCHEMA, PG_CATALOG};

@@ -1,5 +1,5 @@
-//! What is the same in every database: types, functions, operators, casts,
-//! access methods, languages, collations.
+//! Relations that are the same in every database: types, functions, operators, casts, access
+//! methods, languages, collations.
 
 use aerostat_catalog::PG_CATALOG_OID;
 use aerostat_sql::names::PG_CATALOG;

@@ -1,4 +1,5 @@
-//! The standard's information schema. Each view shows what the role may use, as the standard asks.
+//! The standard's information schema. Each view is limited to what the role may use, as the
+//! standard demands.
 
 use aerostat_catalog::{PUBLIC, sequence::Definition};
 use aerostat_sql::names::{INFORMATION_SCHEMA, PG_CATALOG};

@@ -1,4 +1,4 @@
-//! Who has which locks, and who waits.
+//! Locks: holders and waiters.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

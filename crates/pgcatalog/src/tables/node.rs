@@ -1,4 +1,4 @@
-//! What belongs to the node: databases, roles, settings, sessions.
+//! Relations of the node: databases, roles, settings, sessions.
 
 use aerostat_catalog::RoleRecord;
 use aerostat_sql::names::PG_CATALOG;

@@ -1,5 +1,5 @@
-//! The rules that PostgreSQL keeps views as, and what they depend on: tools take the order of
-//! views from there.
+//! The rules as which PostgreSQL stores views, and their dependencies, from which tools derive
+//! the order of views.
 
 use aerostat_catalog::ddl::relations_in;
 use aerostat_sql::names::PG_CATALOG;

@@ -1,4 +1,4 @@
-//! Sequences, and what depends on what because of them.
+//! Sequences, and the dependencies that they create.
 
 use aerostat_catalog::{SequenceEntry, TableEntry};
 use aerostat_sql::{

@@ -1,8 +1,8 @@
 //! The queries in `testdata`, each with its answer.
 //!
-//! An answer without rows shows little: anything that is not there gives it. So the sample has one
-//! of everything that the catalogue can have, and an empty answer says why it is right:
-//! `(no rows: REASON)`, with one of the [`REASONS`].
+//! An answer without rows shows little: any missing object gives it. So the sample has one of
+//! everything that the catalogue can have, and an empty answer states why it is right: `(no rows:
+//! REASON)`, with one of the [`REASONS`].
 
 use super::{Asker, line, sample::OIDS};
 

@@ -1,6 +1,6 @@
-//! The catalogue that the tests ask: two roles and a superuser, three databases,
-//! a few tables with secondary indexes and a foreign key, a view, and a sequence. A
-//! PostgreSQL with the same gave the answers that the golden files were compared with.
+//! The catalogue that the tests query: two roles and a superuser, three databases, a few tables
+//! with secondary indexes and a foreign key, a view, and a sequence. The golden files were
+//! compared with the answers of a PostgreSQL with the same objects.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

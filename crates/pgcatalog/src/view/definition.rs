@@ -1,4 +1,4 @@
-//! Definitions as SQL text: what `pg_get_constraintdef` and its kin give.
+//! Definitions as SQL text: the results of `pg_get_constraintdef` and similar functions.
 
 use aerostat_catalog::{ForeignKey, IndexEntry, ReferentialAction, TableEntry, ViewEntry};
 use aerostat_types::{CheckConstraint, Column, TableSchema, quote_ident};

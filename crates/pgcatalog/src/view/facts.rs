@@ -1,5 +1,5 @@
-//! What the system catalogue asks of the running node and of the session, and how these describe
-//! themselves to it.
+//! What the system catalogue asks of the running node and of the session, and the types of their
+//! answers.
 
 use std::sync::Arc;
 

@@ -1,6 +1,5 @@
-//! What the system catalogue is computed from: one statement's consistent view of
-//! the node's roles and databases, the database's schemas and relations, and the
-//! session that asks.
+//! The input of the system catalogue: one statement's consistent view of the node's roles and
+//! databases, the database's schemas and relations, and the session that asks.
 
 pub(crate) mod classes;
 pub(crate) mod definition;

@@ -1,4 +1,4 @@
-//! Numbers that PostgreSQL's tools know or that the catalogue derives.
+//! Numbers (OIDs) that PostgreSQL's tools know or that the catalogue derives.
 
 /// `pg_am.oid` of tables and of key indexes, as in PostgreSQL.
 pub(crate) const HEAP: u32 = 2;

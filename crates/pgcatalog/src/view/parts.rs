@@ -1,4 +1,4 @@
-//! What belongs to a relation: the columns of its indexes, its constraints, and their comments.
+//! Parts of a relation: the columns of its indexes, its constraints, and their comments.
 
 use std::borrow::Cow;
 

@@ -1,4 +1,4 @@
-//! Who may do what, and access-control lists as PostgreSQL writes them.
+//! Privileges, and access-control lists as PostgreSQL writes them.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! What `sqlparser` does not read of identity columns.
+//! The syntax of identity columns that `sqlparser` does not read.
 //!
 //! | written | handed on |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! Locking clauses, spelled so that `sqlparser` reads them.
+//! Locking clauses, rewritten so that `sqlparser` reads them.
 //!
 //! ```text
 //! SELECT … FOR NO KEY UPDATE OF a, b SKIP LOCKED LIMIT 1
@@ -6,9 +6,9 @@
 //! SELECT … LIMIT 1 FOR UPDATE OF "⟨no key update⟩".a.b SKIP LOCKED
 //! ```
 //!
-//! `sqlparser` knows two of the four strengths, one name after OF, and no clause before
-//! LIMIT. So the strength stands as the first part of the name, and the relations are the
-//! others; [`clause`] reads it back. FOR READ ONLY asks for nothing and is left out.
+//! `sqlparser` knows two of the four strengths, one name after OF, and no clause before LIMIT. So
+//! the strength becomes the first part of the name, and the relations are the others; [`clause`]
+//! reads it back. FOR READ ONLY has no effect and is left out.
 
 use aerostat_txn::RowLock;
 use aerostat_types::{ErrorKind, SqlError};

@@ -1,4 +1,4 @@
-//! What `sqlparser` does not read of MERGE.
+//! The syntax of MERGE that `sqlparser` does not read.
 //!
 //! | written | handed on |
 //! |---|---|
@@ -8,7 +8,7 @@
 //! | `INSERT (a) OVERRIDING SYSTEM VALUE VALUES …` | `INSERT (a, "⟨system value⟩") VALUES …` |
 //! | `USING a JOIN b ON … ON …` | `USING (a JOIN b ON …) ON …` |
 //!
-//! [`action`] reads it back. What `sqlparser` takes of other systems' clauses is refused.
+//! [`action`] reads it back. Clauses of other systems that `sqlparser` accepts are refused.
 
 use std::ops::Range;
 

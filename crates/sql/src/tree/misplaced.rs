@@ -1,5 +1,5 @@
-//! DEFERRABLE and INITIALLY DEFERRED behind what cannot be put off, in PostgreSQL's words:
-//! NOT NULL, and CHECK of a column or of a table.
+//! DEFERRABLE and INITIALLY DEFERRED after constraints that cannot be deferred (NOT NULL, and
+//! CHECK of a column or of a table), refused in PostgreSQL's words.
 
 use aerostat_types::{ErrorKind, SqlError};
 use sqlparser::tokenizer::{Token, TokenWithSpan};

@@ -1,7 +1,7 @@
-//! INSERT, UPDATE, DELETE and MERGE as parts of queries: behind WITH, and in it.
+//! INSERT, UPDATE, DELETE and MERGE as parts of queries: after WITH, and in it.
 //!
-//! `sqlparser` takes a change wherever a query may stand. PostgreSQL has it behind WITH, and
-//! in a WITH of the outermost query, MERGE only behind.
+//! `sqlparser` accepts a change wherever a query may be. PostgreSQL accepts it after WITH, and in
+//! a WITH of the outermost query; MERGE only after it.
 
 use std::{ops::ControlFlow, ptr};
 

@@ -1,4 +1,4 @@
-//! What `sqlparser` does not read, spelled so that it does.
+//! Spellings that `sqlparser` does not read, rewritten so that it does.
 //!
 //! | written | handed on |
 //! |---|---|
@@ -15,8 +15,8 @@
 //! | a name longer than PostgreSQL's | cut |
 //! | a string with [`RESERVED`] in it | the same with `E` before it, which no name is read from |
 //!
-//! The operator `!!`, which PostgreSQL 15 has for text search alone, is refused
-//! therefore, and so are numbers that a letter or `_` follows.
+//! Therefore the operator `!!`, which PostgreSQL 15 has only for text search, is refused, and so
+//! are numbers followed by a letter or `_`.
 
 use aerostat_types::{ErrorKind, SqlError};
 use sqlparser::{

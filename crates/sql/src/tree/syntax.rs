@@ -1,4 +1,4 @@
-//! What `sqlparser` takes although PostgreSQL's grammar does not.
+//! Syntax that `sqlparser` accepts although PostgreSQL's grammar does not.
 
 use std::ops::ControlFlow;
 

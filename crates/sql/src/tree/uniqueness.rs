@@ -1,4 +1,4 @@
-//! What `sqlparser` does not read of UNIQUE and ON CONFLICT.
+//! The syntax of UNIQUE and ON CONFLICT that `sqlparser` does not read.
 //!
 //! | written | handed on |
 //! |---|---|
@@ -6,9 +6,9 @@
 //! | `a integer UNIQUE NULLS DISTINCT` | `a integer UNIQUE` |
 //! | `ON CONFLICT (a) WHERE b > 1 DO …` | `ON CONFLICT (a) DO …` |
 //!
-//! A constraint of a table, `UNIQUE NULLS NOT DISTINCT (a)`, is read as it is. The
-//! condition of ON CONFLICT chooses among partial indexes, of which there are none: an
-//! index of all rows suits any condition.
+//! A constraint of a table, `UNIQUE NULLS NOT DISTINCT (a)`, is read as it is. The condition of
+//! ON CONFLICT chooses among partial indexes, of which there are none: an index of all rows suits
+//! any condition.
 
 use aerostat_types::{ErrorKind, SqlError};
 use sqlparser::{

@@ -1,7 +1,7 @@
-//! The actions of ALTER TABLE: several with commas between them, done as a whole.
+//! The actions of ALTER TABLE: several, separated by commas, executed as a whole.
 //!
-//! Column definitions, constraints and expressions are parsed by `sqlparser`, each inside
-//! a statement made around it; positions of its errors are moved to where it stands.
+//! Column definitions, constraints and expressions are parsed by `sqlparser`, each inside a
+//! statement made around it; positions of its errors are mapped back to the original text.
 
 use aerostat_types::{ErrorKind, SqlError};
 use sqlparser::ast::{self, ColumnOption};

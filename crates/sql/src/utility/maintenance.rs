@@ -1,9 +1,9 @@
 //! VACUUM, ANALYZE, CHECKPOINT and REINDEX.
 //!
-//! VACUUM gives memory of dead rows back, and with FREEZE encodes the tables'
-//! segments; CHECKPOINT writes a snapshot. The others have nothing to do here:
-//! statistics and indexes are kept with every write. They are accepted because
-//! tools send them, with what they name checked, and a notice says so.
+//! VACUUM frees the memory of dead rows, and with FREEZE encodes the tables' segments; CHECKPOINT
+//! writes a checkpoint. The others have nothing to do here: statistics and indexes are maintained
+//! with every write. They are accepted because tools send them, their names are checked, and a
+//! notice says so.
 
 use aerostat_types::{ErrorKind, SqlError};
 use sqlparser::tokenizer::Token;

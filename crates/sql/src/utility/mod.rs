@@ -1,6 +1,5 @@
-//! Statements that are ours from the first token: what `sqlparser` rejects or
-//! mangles, and everything that works on settings, transactions, objects or
-//! the node rather than on rows.
+//! Statements that are ours from the first token: those that `sqlparser` rejects or mangles, and
+//! everything that works on settings, transactions, objects or the node rather than on rows.
 //!
 //! ```text
 //!  text ──► first word ours? ──no──► Ok(None), and sqlparser takes it
@@ -18,9 +17,9 @@
 //! | [`Utility::Database`], [`Utility::Role`] | `admin::Node` |
 //! | [`Utility::Grant`], [`Utility::Comment`] | by their target: `ddl` or `admin` |
 //!
-//! `CREATE TABLE` and `CREATE VIEW` stay with `sqlparser`, for they hold
-//! expressions and queries. Positions count characters of the text given to
-//! [`parse`], from 1. Parsing changes nothing and looks nothing up.
+//! `CREATE TABLE` and `CREATE VIEW` stay with `sqlparser`, since they contain expressions and
+//! queries. Positions count characters of the text given to [`parse`], from 1. Parsing changes
+//! nothing and looks nothing up.
 
 mod alter;
 mod backup;

@@ -1,9 +1,8 @@
 //! SET, RESET, SHOW and DISCARD.
 //!
-//! Every spelling comes down to a setting's name and values: `SET TIME ZONE`,
-//! `SET NAMES`, `SET ROLE`, `SET SESSION AUTHORIZATION`, `SET SCHEMA` and
-//! `SET SEED` are `timezone`, `client_encoding`, `role`,
-//! `session_authorization`, `search_path` and `seed`.
+//! Every spelling becomes a setting's name and values: `SET TIME ZONE`, `SET NAMES`, `SET ROLE`,
+//! `SET SESSION AUTHORIZATION`, `SET SCHEMA` and `SET SEED` are `timezone`, `client_encoding`,
+//! `role`, `session_authorization`, `search_path` and `seed`.
 
 use aerostat_types::{
     ErrorKind, SqlError, Zone,

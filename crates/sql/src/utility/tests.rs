@@ -1,9 +1,8 @@
-//! The parser against golden files: statements and what they come to.
+//! The parser against golden files: statements and their parse results.
 //!
-//! A line `> statement` is followed by what parsing it gives: the [`Utility`],
-//! `sqlparser` when the statement is not ours, or the error as
-//! `Kind@position: message [hint]`. To accept new output, run the test with
-//! `AEROSTAT_GOLDEN=write` and read the difference.
+//! A line `> statement` is followed by the result of parsing it: the [`Utility`], `sqlparser`
+//! when the statement is not ours, or the error as `Kind@position: message [hint]`. To accept new
+//! output, run the test with `AEROSTAT_GOLDEN=write` and read the difference.
 
 use std::{fmt::Write as _, fs, path::PathBuf};
 

@@ -1,5 +1,4 @@
-//! A cursor over a statement's tokens, and PostgreSQL's words for what it
-//! does not find there.
+//! A cursor over a statement's tokens, with PostgreSQL's error messages for missing ones.
 
 use std::rc::Rc;
 

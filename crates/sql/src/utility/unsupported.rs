@@ -1,7 +1,7 @@
-//! Statements that PostgreSQL has and Aerostat has not, refused by name.
+//! Statements that PostgreSQL has and Aerostat does not, refused by name.
 //!
-//! What is no statement of PostgreSQL's either is a syntax error at the word
-//! that does not belong.
+//! A text that is no statement of PostgreSQL's either is a syntax error at the word that does not
+//! belong.
 
 use aerostat_types::{ErrorKind, SqlError};
 use sqlparser::tokenizer::Token;

@@ -5,9 +5,9 @@
 //!  as it is       (1)        (2)               (3)                        (4)
 //! ```
 //!
-//! Actions are done in PostgreSQL's order, whatever the order in the statement: what goes
-//! makes room for what comes, and identities come last. Columns keep their names meanwhile, so names are what
-//! everything is found by; positions are made of them at the end.
+//! Actions are done in PostgreSQL's order, whatever the order in the statement: removals make
+//! room for additions, and identities come last. Columns keep their names meanwhile, so
+//! everything is found by name; positions are computed at the end.
 
 use std::collections::{BTreeMap, BTreeSet};
 

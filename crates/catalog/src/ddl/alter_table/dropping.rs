@@ -1,4 +1,4 @@
-//! What goes from a table's definition: columns, constraints, defaults, NOT NULL.
+//! Removals from a table's definition: columns, constraints, defaults, NOT NULL.
 
 use aerostat_sql::utility::TableAction;
 use aerostat_types::{CheckConstraint, ErrorKind, SqlError};

@@ -1,8 +1,8 @@
-//! Columns that become identity columns, are others, or are none any more.
+//! Columns that become identity columns, change as such, or cease to be.
 //!
-//! A column that becomes one has a sequence made for it, as a new one has. What is said of its
-//! numbers makes another sequence of its sequence, as ALTER SEQUENCE does. One that is none any
-//! more keeps its rows and NOT NULL.
+//! A column that becomes one gets a new sequence, as in CREATE TABLE. Changed sequence options
+//! change its sequence, as ALTER SEQUENCE does. A column that ceases to be one keeps its rows and
+//! NOT NULL.
 
 use std::{collections::BTreeSet, sync::Arc};
 

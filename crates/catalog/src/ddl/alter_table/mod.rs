@@ -7,11 +7,11 @@
 //!                      it        to another table
 //! ```
 //!
-//! What changes names, defaults, checks and NOT NULL changes the definition alone: the table
-//! in storage stays, under another definition, and its rows are at most read through once.
-//! What changes the rows makes a table of them in storage, as TRUNCATE makes an empty one,
-//! and the catalogue has that one from then on. Nobody else sees anything before it is
-//! published, and a statement that fails leaves nothing.
+//! A change of names, defaults, checks and NOT NULL changes the definition alone: the table in
+//! storage stays, under another definition, and its rows are read at most once. A change of the
+//! rows creates another table in storage, as TRUNCATE creates an empty one, and the catalogue
+//! names that one from then on. Nobody else sees anything before it is published, and a statement
+//! that fails leaves nothing behind.
 
 mod design;
 mod dropping;

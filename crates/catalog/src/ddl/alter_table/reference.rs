@@ -1,5 +1,4 @@
-//! Foreign keys in an ALTER TABLE: those that come, go, follow the columns, or have to be
-//! checked again.
+//! Foreign keys in an ALTER TABLE: added, dropped, following the columns, or checked again.
 
 use std::{collections::BTreeSet, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! What rows break that an ALTER TABLE changes or checks.
+//! Violations by rows that an ALTER TABLE changes or checks.
 
 use aerostat_storage::describe_key;
 use aerostat_types::{ErrorKind, IndexKind, SqlError, TableIndex};

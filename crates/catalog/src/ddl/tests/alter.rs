@@ -1,4 +1,4 @@
-//! ALTER TABLE: what it makes of definitions, and of what depends on them.
+//! ALTER TABLE: its effect on definitions and their dependants.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Several transactions that define at once.
+//! Several transactions with concurrent definitions.
 
 use std::{sync::Arc, thread};
 

@@ -1,4 +1,4 @@
-//! Sequences as objects: what they belong to, what goes with them, what is undone.
+//! Sequences as objects: owners, dependants, and undoing.
 
 use super::*;
 use crate::state::SequenceEntry;

@@ -1,4 +1,4 @@
-//! Views and what depends on what.
+//! Views and dependencies.
 
 use super::*;
 

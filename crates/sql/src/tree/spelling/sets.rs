@@ -1,7 +1,7 @@
 //! Keys of grouping sets that begin with a parenthesis.
 //!
-//! `sqlparser` takes the first parenthesis of an element of ROLLUP, CUBE and GROUPING SETS for one around
-//! several keys. Where it is one of a key's own, another goes around the element:
+//! `sqlparser` takes the first parenthesis of an element of ROLLUP, CUBE and GROUPING SETS for
+//! one around several keys. If it belongs to a key itself, another is put around the element:
 //!
 //! | written | handed on |
 //! |---|---|
