@@ -1,8 +1,9 @@
-//! Primary partitions: the largest sets of attributes that every statement uses
-//! alike (HYRISE §5.1). Searches merge these atoms and never look inside.
+//! Primary partitions: the largest sets of attributes that every statement uses alike (HYRISE
+//! §5.1). Searches merge these atoms and never look inside.
 //!
-//! Alike is more than together: attributes that one statement filters by and
-//! another way projects are told apart, since their passes have other densities.
+//! Alike means more than together: attributes that one statement uses in different ways, one as a
+//! filter and one as an output, are in different atoms, since their passes have different
+//! densities.
 
 use std::cmp::Reverse;
 

@@ -1,4 +1,4 @@
-//! Whether a table should be laid out anew, how, and why.
+//! Decides whether a table should get another layout, which one, and why.
 
 use std::fmt;
 

@@ -1,18 +1,18 @@
 //! Collects what statements do to a table: once per scan, not per row.
 //!
-//! Executions of the same shape (the same predicates' and projected attributes) are
-//! one footprint; their selectivities and shares are averaged. Weights decay by half
-//! every [`DECAY_HALF_LIFE_S`], so advice follows the load, and stay bounded: a
-//! footprint that comes r times per second tends to r · half-life / ln 2.
+//! Executions of the same shape (with the same predicates' and projected attributes) are one
+//! footprint; their selectivities and shares are averaged. Weights decay by half every
+//! [`DECAY_HALF_LIFE_S`], so advice follows the load, and stay bounded: a footprint that comes r
+//! times per second tends to r · half-life / ln 2.
 //!
 //! ```text
 //! record(access, now)   weight ← weight · 2^((last − now) / half-life) + 1
 //!                       mean   ← mean + (value − mean) / weight
 //! ```
 //!
-//! When a limit is reached the lightest footprints give way, and what they weighed is
-//! counted. A newcomer stays at least until the next one: what comes again soon
-//! grows, what does not is the next to go.
+//! When a limit is reached the lightest footprints are dropped, and their weights are counted. A
+//! new footprint stays at least until the next one comes: if it is repeated soon it grows,
+//! otherwise it is the next to go.
 
 use std::collections::HashMap;
 

@@ -1,7 +1,7 @@
 //! How many cache lines a pass over one attribute of a group touches.
 //!
-//! Tuples of `stride` bytes lie side by side; a pass reads the bytes
-//! `from..from + bytes` of each selected tuple.
+//! Tuples of `stride` bytes are adjacent; a pass reads the bytes `from..from + bytes` of each
+//! selected tuple.
 //!
 //! ```text
 //! stride 24, bytes 8..16        line 0                          line 1
@@ -9,21 +9,19 @@
 //!  tuple 0                  tuple 1                  tuple 2 ─────┘ two lines
 //! ```
 //!
-//! HYRISE (§4.1) averages over the tuples of one period, lcm(stride, line) bytes.
-//! Both averages that are needed have closed forms, so a pass costs a few
-//! instructions, however wide the group:
+//! HYRISE (§4.1) averages over the tuples of one period, lcm(stride, line) bytes. Both averages
+//! that are needed have closed forms, so a pass costs a few instructions, however wide the group:
 //!
-//! - Tuples start at multiples of g = gcd(stride, line) within a line, each as often
-//!   as the other. By Hermite's identity for sums of floors, a tuple's bytes touch on
-//!   average `A = 1 + (⌊(from + bytes − 1) / g⌋ − ⌊from / g⌋) · g / line` lines.
-//! - A line is touched by the tuples that start in an interval of
-//!   `line + bytes − 1` places, of which every `stride`-th counts: k₀ =
-//!   ⌊(line + bytes − 1) / stride⌋ or k₀ + 1 tuples, on average `A · line / stride`.
-//!   When each tuple is selected with probability s, a line with k tuples is
-//!   touched with probability 1 − (1 − s)ᵏ.
+//! - Tuples start at multiples of g = gcd(stride, line) within a line, each equally often. By
+//!   Hermite's identity for sums of floors, a tuple's bytes touch on average `A = 1 + (⌊(from +
+//!   bytes − 1) / g⌋ − ⌊from / g⌋) · g / line` lines.
+//! - A line is touched by the tuples that start in an interval of `line + bytes − 1` places, of
+//!   which every `stride`-th counts: k₀ = ⌊(line + bytes − 1) / stride⌋ or k₀ + 1 tuples, on
+//!   average `A · line / stride`. If each tuple is selected with probability s, a line with k
+//!   tuples is touched with probability 1 − (1 − s)ᵏ.
 //!
-//! For s = 1 these are HYRISE's cases: all lines when the bytes passed over between
-//! two tuples are fewer than a line, else A lines for each tuple.
+//! For s = 1 these are HYRISE's cases: all lines if the bytes skipped between two tuples are
+//! fewer than a line, else A lines for each tuple.
 
 /// Tuples of one group on lines of one size.
 #[derive(Clone, Copy, Debug)]

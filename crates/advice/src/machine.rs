@@ -1,4 +1,4 @@
-//! The machine as the model sees it: cache levels and what a miss in each costs.
+//! The machine as the model sees it: cache levels and the cost of a miss in each.
 
 use crate::AdviceError;
 

@@ -1,4 +1,4 @@
-//! Which merges of atoms cost least.
+//! Finds the merges of atoms that cost least.
 //!
 //! ```text
 //! atoms ≤ ATOMS_EXACT_MAX    every partition, by dynamic programming over subsets
@@ -7,12 +7,11 @@
 //!                            merges of the dearest blocks across clusters
 //! ```
 //!
-//! The cost of a layout is a sum over its groups, so the best partition of a set
-//! of atoms is one group that holds the first of them plus the best partition of
-//! the rest: 3ⁿ additions and 2ⁿ group costs instead of all Bell(n) layouts.
-//! An atom that nothing is merged into may fall apart into single attributes, when
-//! reading values in place gains more than keeping them together (HYRISE never
-//! splits one, since its scans hand out tuples, ours hand out columns).
+//! The cost of a layout is a sum over its groups, so the best partition of a set of atoms is one
+//! group that holds the first of them plus the best partition of the rest: 3ⁿ additions and 2ⁿ
+//! group costs instead of all Bell(n) layouts. An atom that is merged with no other may be split
+//! into single attributes, if reading values in place gains more than keeping them together
+//! (HYRISE never splits one, since its scans hand out tuples, ours columns).
 
 use crate::{
     affinity,

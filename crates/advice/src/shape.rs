@@ -1,4 +1,4 @@
-//! What a table weighs: rows, and bytes of each attribute in a group's tuple.
+//! The size of a table: rows, and bytes of each attribute in a group's tuple.
 
 use aerostat_types::LayoutError;
 use thiserror::Error;

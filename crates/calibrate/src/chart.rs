@@ -1,4 +1,4 @@
-//! Charts as SVG: lines over sizes or counts, with their intervals and what is marked on them.
+//! Charts as SVG: lines over sizes or counts, with their intervals and marks.
 
 use std::ops::Range;
 

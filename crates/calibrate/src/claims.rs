@@ -1,4 +1,4 @@
-//! What the system says of the machine: sysfs of Linux, and CPUID on x86-64.
+//! What the system claims about the machine: sysfs of Linux, and CPUID on x86-64.
 
 use std::collections::BTreeSet;
 use std::fs;

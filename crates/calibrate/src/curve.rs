@@ -1,4 +1,4 @@
-//! Times by size, and what is taken from noisy ones.
+//! Times by size, and robust values from noisy ones.
 
 use serde::{Deserialize, Serialize};
 

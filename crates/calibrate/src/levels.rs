@@ -1,4 +1,4 @@
-//! Steps become levels; what is not sure is not told.
+//! From steps to levels; uncertain values are not reported.
 
 use serde::{Deserialize, Serialize};
 

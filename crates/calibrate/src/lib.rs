@@ -1,10 +1,10 @@
-//! The machine's memory hierarchy, found by timing alone: caches, translation
-//! look-aside buffers (TLBs), latencies, bandwidths, NUMA.
+//! The machine's memory hierarchy, found by timing alone: caches, translation look-aside buffers
+//! (TLBs), latencies, bandwidths, NUMA.
 //!
-//! The approach is that of Manegold's Calibrator (Manegold, Boncz, Kersten: "Generic
-//! Database Cost Models for Hierarchical Memory Systems", VLDB 2002; source 000 §3.2):
-//! walk through ever larger memory with loads that wait for each other, and see where the
-//! time per load rises. Made for machines that are shared, virtual and noisy:
+//! The approach is that of Manegold's Calibrator (Manegold, Boncz, Kersten: "Generic Database
+//! Cost Models for Hierarchical Memory Systems", VLDB 2002; source 000 §3.2): walk through ever
+//! larger memory with loads that wait for each other, and see where the time per load rises. It
+//! is made for machines that are shared, virtual and noisy:
 //!
 //! ```text
 //! measure   walks, streams: seconds of processor time, pinned to one core
@@ -17,13 +17,13 @@
 //! plot      the curves as SVG, by `chart`
 //! ```
 //!
-//! `measure` alone touches the machine; all behind it is pure, and tested on synthetic and
+//! Only `measure` touches the machine; everything after it is pure, and tested on synthetic and
 //! recorded curves.
 //!
 //! **Words.** A level's *latency* is the time of a load that finds its line there; its *miss
-//! latency* is how much longer the next level takes; its *replace time* is the time per line
-//! when lines from the next level replace each other as fast as the core can ask for them,
-//! in random order; *streamed*, in order. All in ns.
+//! latency* is how much longer the next level takes; its *replace time* is the time per line when
+//! lines from the next level replace each other as fast as the core can ask for them, in random
+//! order; *streamed*, in order. All in ns.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 

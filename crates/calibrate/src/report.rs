@@ -1,4 +1,4 @@
-//! What was found, beside what is claimed.
+//! The measured values beside the claimed ones.
 
 mod rows;
 

@@ -1,4 +1,4 @@
-//! What `aerostat calibrate` has found, as the layout adviser's machine.
+//! The result of `aerostat calibrate` as the layout adviser's machine.
 
 use std::{error::Error, io::ErrorKind, path::Path};
 

@@ -1,4 +1,4 @@
-//! One session, and what its statements come to.
+//! One session, and the results of its statements.
 
 use std::{fmt, sync::Arc};
 

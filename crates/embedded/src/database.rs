@@ -1,4 +1,4 @@
-//! A database, from its opening to its end.
+//! A database from opening to closing.
 
 use std::{
     fs::Permissions,

@@ -1,4 +1,4 @@
-//! How a database is opened.
+//! The options with which a database is opened.
 
 use std::{path::PathBuf, sync::Arc, thread};
 

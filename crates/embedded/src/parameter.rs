@@ -1,4 +1,4 @@
-//! Values of Rust as parameters of statements.
+//! Rust values as parameters of statements.
 
 use aerostat_api::{ParameterType, Value, Zone};
 use aerostat_types::{ErrorKind, SqlError, SqlType, text};

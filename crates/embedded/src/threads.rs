@@ -1,5 +1,4 @@
-//! The threads that run queries. They can be given a core each (ADR 31); else all go where the
-//! scheduler puts them.
+//! The query threads. Each can be pinned to a core (ADR 31); otherwise the scheduler places them.
 
 use std::{
     io,

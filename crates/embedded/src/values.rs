@@ -1,6 +1,6 @@
-//! What a type says of values beyond their Arrow type: how long a text may be, which days and
-//! numbers there are. Whoever reads values from a wire or a text has it checked by that; a
-//! program may hand over anything.
+//! Restrictions of SQL types beyond those of their Arrow types: the length of a text, the range
+//! of days and numbers. Values read from the wire or from a text are checked when they are read;
+//! a program may pass anything.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Words on which kernels are timed, in every environment: this process's own, which a guest
-//! sees as well, and each worker's, laid out alike.
+//! Words on which kernels are timed, in every environment: this process's own, which a guest sees
+//! as well, and each worker's, with the same layout.
 
 use std::time::{Duration, Instant};
 

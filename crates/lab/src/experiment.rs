@@ -1,4 +1,4 @@
-//! What an experiment is, and what it is given to run.
+//! What an experiment is, and its inputs.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

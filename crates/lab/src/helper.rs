@@ -1,5 +1,5 @@
-//! Work that runs as a process of its own: told what to do by its arguments, when to begin by
-//! a line on its standard input; its answer is a line of JSON.
+//! Work that runs as a process of its own: its arguments say what to do, a line on its standard
+//! input when to begin, and its answer is a line of JSON.
 //!
 //! ```text
 //! experiment                 helper

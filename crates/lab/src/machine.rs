@@ -1,4 +1,4 @@
-//! Which machine and which program measured.
+//! The machine and the program that measured.
 
 use std::path::Path;
 use std::process::Command;

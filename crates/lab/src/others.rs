@@ -1,7 +1,7 @@
-//! How much of the processors other work takes meanwhile.
+//! How much of the processors other work uses meanwhile.
 //!
-//! Other work only makes responses later, never sooner: a measurement that it disturbs is
-//! taken again, and of several the quickest counts.
+//! Other work only makes responses later, never sooner: a disturbed measurement is repeated, and
+//! of several the quickest counts.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! A run as one HTML file that needs no other.
+//! A run as one self-contained HTML file.
 
 use std::fmt::Write;
 

@@ -1,4 +1,4 @@
-//! What was measured: samples by environment, series and x.
+//! The measurements: samples by environment, series and x.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! Runs some experiments, one after the other, and keeps the report.
+//! Runs some experiments, one after the other, and writes the report.
 
 use std::path::Path;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};

@@ -1,11 +1,11 @@
-//! Requests to a node's tenants, in open loops: what their users wait for.
+//! Requests to a node's tenants, in open loops, and the response times of their users.
 //!
-//! Requests come as a Poisson process, whatever the node does, and a response time counts
-//! from when its request was due (`aerostat_workload::drive`): of a node that falls behind,
-//! all that wait are seen. The star schema benchmark's queries come in turn.
+//! Requests arrive as a Poisson process, whatever the node does, and a response time counts from
+//! when its request was due (`aerostat_workload::drive`): if a node falls behind, every waiting
+//! request shows it. The star schema benchmark's queries come in turn.
 //!
-//! Connections are kept from one measurement to the next, so that all but the first find
-//! their statements prepared.
+//! Connections are kept from one measurement to the next, so that all but the first find their
+//! statements prepared.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Systems without these virtual machines: every call says so.
+//! Systems without these virtual machines: every call returns an error that says so.
 
 use crate::{Kernel, Paging, VmError};
 

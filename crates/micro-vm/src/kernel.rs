@@ -1,8 +1,9 @@
-//! The code that is timed: functions that run alike as part of this process and of a guest.
+//! The code that is timed: functions that run in the same way as part of this process and of a
+//! guest.
 //!
 //! A kernel calls nothing outside this program's own text, allocates nothing and asks the
-//! operating system for nothing; what it reads and writes is in its [`Call`] and in the words
-//! that the call names.
+//! operating system for nothing; everything it reads and writes is in its [`Call`] and in the
+//! words that the call names.
 
 use std::arch::x86_64::{_mm_lfence, _rdtsc};
 

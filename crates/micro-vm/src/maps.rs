@@ -1,4 +1,4 @@
-//! Where this program's own text and constants are.
+//! The addresses of this program's own text and constants.
 
 use std::io;
 use std::ops::Range;

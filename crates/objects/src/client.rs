@@ -1,4 +1,4 @@
-//! The clients of stores, made with what the environment says.
+//! The clients of stores, configured from the environment.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Errors of stores as those of files, with the place and without what is nobody's business.
+//! Errors of stores converted to errors of files, with the place and without secrets.
 
 use std::{fmt, io};
 

@@ -9,17 +9,17 @@
 //!    source    files come down while they are read
 //! ```
 //!
-//! * **Names.** What has no `://` is a folder, and so is `file:///…`: those are
-//!   [`Folders`]' business.
-//! * **Waiting.** Storage writes and reads files and waits. Requests run on one thread that
-//!   is begun with the first of them; whoever waits may be any thread but that one.
-//! * **Whole or not at all.** An object is there as a whole or not at all. A backup is
-//!   there once its description is, which comes last. One that is being made, or was not
-//!   finished, has a claim (`sink`), so that no other goes to the same place.
-//! * **Secrets** come from the environment (`AWS_*`, `GOOGLE_*`, `AZURE_*`) and go to the
-//!   store's client only. A URL with a secret in it is refused before it is shown anywhere.
-//! * **Limits.** Each request is tried again for a while and then fails (`client`). What is on
-//!   its way up or down has named limits (`sink`, `source`).
+//! * **Names.** A place without `://` is a folder, and so is `file:///…`: [`Folders`] handles
+//!   those.
+//! * **Waiting.** Storage writes and reads files and waits. Requests run on one thread that is
+//!   started with the first of them; any other thread may wait for them.
+//! * **Whole or not at all.** An object exists as a whole or not at all. A backup exists once its
+//!   description does, which comes last. A backup that is being made, or was not finished, has a
+//!   claim (`sink`), so that no other goes to the same place.
+//! * **Secrets** come from the environment (`AWS_*`, `GOOGLE_*`, `AZURE_*`) and go to the store's
+//!   client only. A URL with a secret in it is refused before it is shown anywhere.
+//! * **Limits.** Each request is retried for a while and then fails (`client`). Uploads and
+//!   downloads in progress have named limits (`sink`, `source`).
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 

@@ -1,4 +1,4 @@
-//! A store from a prefix on.
+//! A store, limited to a prefix.
 
 use std::{future::Future, io, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! Requests of callers that wait for them.
+//! Runs requests for callers that wait for them.
 
 use std::{future::Future, io};
 

@@ -7,9 +7,9 @@
 //!  finish       the claim goes              dropped before: what was put goes, the last first
 //! ```
 //!
-//! The description of a backup is the last file that is put. So when a backup is given up it
-//! is the first that goes, and what a crash leaves has a claim and no description: it is
-//! no backup, and the place is not empty.
+//! The description of a backup is the last file that is put. So when a backup is abandoned it is
+//! the first that is removed, and a crash leaves a claim and no description: that is no backup,
+//! and the place is not empty.
 
 use std::{
     collections::VecDeque,

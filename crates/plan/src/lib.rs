@@ -1,4 +1,4 @@
-//! How much of a node tenants take.
+//! How much of a node tenants use, and which tenants fit on which nodes.
 //!
 //! ```text
 //! fit     highest rates by size ─► two laws with their intervals
@@ -8,9 +8,9 @@
 //! place   which of them on which nodes, and what is left there
 //! ```
 //!
-//! The workload is source 001's: `sum of rate · size^m / C` over a node's tenants, at 1 of
-//! which the node only just keeps its goal for the 99th percentile of response times. All of
-//! it is pure; `lab` measures.
+//! The workload is source 001's: `sum of rate · size^m / C` over a node's tenants; at 1 the node
+//! only just meets its goal for the 99th percentile of response times. The whole crate is pure;
+//! `lab` measures.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 

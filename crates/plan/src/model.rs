@@ -1,4 +1,4 @@
-//! The workload model of a machine: what was measured there, and what follows.
+//! The workload model of a machine: the measurements, and what follows from them.
 
 use std::path::Path;
 

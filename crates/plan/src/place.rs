@@ -1,11 +1,11 @@
-//! Which tenants on which nodes: packing by workload and by memory.
+//! Placing tenants on nodes: packing by workload and by memory.
 //!
-//! Best-fit decreasing in two dimensions: tenants by falling demand, the larger of the shares of
-//! a node that its workload and its memory take; each on the node where it fits and least is
-//! left. That needs few nodes more than the least possible (Panigrahy et al., "Heuristics for
-//! Vector Bin Packing", 2011), which is told beside it.
+//! Best-fit decreasing in two dimensions: tenants by falling demand, which is the larger of the
+//! shares of a node that their workload and their memory take; each goes on the node where it
+//! fits and leaves least. That needs few nodes more than the least possible number (Panigrahy et
+//! al., "Heuristics for Vector Bin Packing", 2011), which is reported beside it.
 //!
-//! Copies of a tenant are on nodes of their own and share its requests.
+//! Copies of a tenant are on different nodes and share its requests.
 
 use serde::Serialize;
 

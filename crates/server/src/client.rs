@@ -1,5 +1,5 @@
-//! What the subcommands that talk to a node share: where it is, and how to reach
-//! a tenant's database there.
+//! The common part of the subcommands that talk to a node: its address, and connecting to a
+//! tenant's database there.
 
 pub(crate) mod backup;
 pub(crate) mod bench;

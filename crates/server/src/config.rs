@@ -1,13 +1,12 @@
-//! Configuration: flags = environment = TOML file, one name for each setting.
+//! Configuration: flags, environment and TOML file, with one name for each setting.
 //!
 //! ```text
 //!   --listen X   >   AEROSTAT_LISTEN=X   >   listen = "X" in --config FILE   >   default
 //! ```
 //!
-//! A [`Layer`] holds the texts of one origin; [`resolve`] lays them over each
-//! other and keeps for each value where it came from, so that an error and
-//! `aerostat config check` can say it. [`Config`] is the typed result. Nothing
-//! here touches the network or the data folder.
+//! A [`Layer`] holds the texts of one origin; [`resolve`] lays them over each other and keeps the
+//! origin of each value, so that errors and `aerostat config check` can name it. [`Config`] is
+//! the typed result. Nothing here touches the network or the data folder.
 
 mod environment;
 mod file;

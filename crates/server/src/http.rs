@@ -1,7 +1,7 @@
 //! `/healthz` and `/metrics` over plain HTTP.
 //!
-//! There are few connections at once, each for a short time, and a new one comes in the
-//! place of the oldest: whoever asks is answered, however many others keep silent.
+//! There are few connections at once, each for a short time, and a new one replaces the oldest:
+//! every client that asks is answered, however many others keep silent.
 
 mod guests;
 

@@ -1,7 +1,8 @@
 //! Logs: structured events to standard error, as text for people or as JSON lines.
 //!
-//! Clients choose some of what is logged: names of users and databases, and by them messages.
-//! As text nothing of it begins a line or moves the cursor; in JSON strings are escaped anyway.
+//! Clients influence some of what is logged: names of users and databases, and through them
+//! messages. In text logs these can neither begin a line nor move the cursor; in JSON strings are
+//! escaped anyway.
 
 use std::fmt::{self, Write};
 

@@ -1,4 +1,4 @@
-//! What the kernel says of this process, from `/proc/self`.
+//! What the kernel reports about this process, from `/proc/self`.
 
 use std::fs;
 

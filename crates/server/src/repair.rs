@@ -1,5 +1,5 @@
-//! `aerostat repair`: what is wrong with the databases of a data folder, and making those that
-//! cannot be opened such that they can, at a loss that is told first.
+//! `aerostat repair`: reports damage in the databases of a data folder, and repairs those that
+//! cannot be opened, at a loss that is reported first.
 
 use std::fmt::Write;
 use std::process::ExitCode;

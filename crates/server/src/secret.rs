@@ -1,4 +1,4 @@
-//! Secrets of the node that are kept in its data folder, readable by the owner alone.
+//! Secrets of the node that are stored in its data folder, readable by the owner alone.
 
 use std::fs;
 use std::io::Write;

@@ -1,12 +1,14 @@
-//! The I/O threads of a node: one a core, each with its own connections. They accept, parse, run
-//! short statements, encode, and serve HTTP.
+//! The I/O threads of a node: one per core, each with its own connections. They accept, parse,
+//! run short statements, encode, and serve HTTP.
 //!
-//! Others run queries (`aerostat_embedded`), because one that computes for a second would hold
-//! up every connection that shares its thread. The caller's thread is the first of the I/O threads.
+//! Queries run on other threads (`aerostat_embedded`), because one that computes for a second
+//! would hold up every connection that shares its thread. The caller's thread is the first of the
+//! I/O threads.
 //!
-//! Where both kinds want the same core, the system lets an I/O thread in first (`prefer_latency`): it has work
-//! for some microseconds, and its client waits. With `io-precedence` it has a greater share, too, and keeps to a
-//! core: else the system may have two of them wait for each other beside a core that computes.
+//! If both kinds want the same core, the operating system runs an I/O thread first
+//! (`prefer_latency`): it has work for some microseconds, and its client waits. With
+//! `io-precedence` I/O threads also get a greater share, and are pinned to a core each: otherwise
+//! the system may have two of them wait for each other beside a core that computes.
 
 use std::future;
 use std::thread;

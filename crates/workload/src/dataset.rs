@@ -1,5 +1,5 @@
-//! One face for all benchmarks: a list of tables, each a definition and a number
-//! of chunks of COPY text that can be made in any order and on any thread.
+//! One interface for all benchmarks: a list of tables, each a definition and a number of chunks
+//! of COPY text that can be made in any order and on any thread.
 
 use std::fmt::Write;
 

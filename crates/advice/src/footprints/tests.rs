@@ -1,4 +1,4 @@
-//! What a collector keeps, forgets and gives up.
+//! What a collector keeps, forgets and drops.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! That searches find the best partition, whatever the order of attributes.
+//! Searches find the best partition, whatever the order of attributes.
 
 use proptest::prelude::*;
 

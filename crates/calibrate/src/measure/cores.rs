@@ -1,4 +1,4 @@
-//! Which core the work is on.
+//! The core that the work runs on.
 
 use std::io;
 use std::time::{Duration, Instant};

@@ -1,10 +1,9 @@
-//! The part that touches the machine: which walks are taken, how often, within how many
-//! seconds.
+//! The part that touches the machine: which walks are done, how often, within how many seconds.
 //!
-//! Rounds go over all sizes of a curve again and again, so that a burst of noise spoils one
-//! round of many sizes and not all rounds of one. Each round builds its chain anew, walks it
-//! once untimed, and keeps the low quantile of a few short windows: shorter than the slices
-//! in which a machine's other work comes.
+//! Rounds go over all sizes of a curve again and again, so that a burst of noise spoils one round
+//! of many sizes and not all rounds of one. Each round builds its chain anew, walks it once
+//! untimed, and keeps the low quantile of a few short windows, shorter than the time slices of
+//! the machine's other work.
 
 mod buffer;
 mod chase;

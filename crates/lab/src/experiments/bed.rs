@@ -1,5 +1,5 @@
-//! What the experiments on the workload model share: a node with tenants of several sizes,
-//! the highest rates that these keep their goal at, and the model that follows.
+//! The common part of the experiments on the workload model: a node with tenants of several
+//! sizes, the highest rates at which these meet their goal, and the resulting model.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! Source 000, table 1: what a calibrator finds in a guest and beside it.
+//! Source 000, table 1: a calibrator's results in a guest and natively.
 
 use std::time::Instant;
 

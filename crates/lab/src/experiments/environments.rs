@@ -1,5 +1,5 @@
-//! The environments themselves: that each computes the same, how soon it is ready, and what its
-//! limits leave.
+//! The environments themselves: that each computes the same, how soon it is ready, and how much
+//! its limits leave.
 
 use std::time::Instant;
 

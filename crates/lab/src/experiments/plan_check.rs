@@ -1,4 +1,4 @@
-//! Whether the workload model tells the highest rate of tenants it has not seen.
+//! Whether the workload model predicts the highest rate of tenants it has not seen.
 
 use aerostat_calibrate::{Axis, Chart, ChartPoint, Line, Scale};
 use aerostat_plan::{Interval, Model};

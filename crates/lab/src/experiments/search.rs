@@ -1,4 +1,4 @@
-//! The highest rate that keeps a goal, by bisection.
+//! The highest rate that meets a goal, by bisection.
 
 use anyhow::Result;
 

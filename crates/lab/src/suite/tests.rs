@@ -1,4 +1,4 @@
-//! Runs of experiments that are known, and the reports they leave.
+//! Runs of known experiments, and the reports they leave.
 
 use std::cell::Cell as Counter;
 use std::fs;

@@ -1,4 +1,5 @@
-//! A guest beside this process, on this machine; without KVM skipped aloud.
+//! A guest compared with this process, on this machine; without KVM the tests say that they are
+//! skipped.
 
 use super::*;
 use crate::Layout;

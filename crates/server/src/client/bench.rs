@@ -1,4 +1,4 @@
-//! `aerostat bench`: what users wait for, in a closed or an open loop.
+//! `aerostat bench`: the response times of users, in a closed or an open loop.
 
 use std::path::PathBuf;
 use std::sync::Arc;

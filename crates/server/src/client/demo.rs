@@ -1,9 +1,9 @@
-//! `aerostat demo`: what Aerostat is, in one command.
+//! `aerostat demo`: Aerostat in one command.
 //!
-//! Starts a node of its own, creates four tenants, loads the Star Schema Benchmark
-//! into each with another layout and other rows, runs all 13 queries on each,
-//! compares every answer with an evaluation of the same rows that shares no code
-//! with the engine, then lets users query all tenants at once.
+//! Starts a node of its own, creates four tenants, loads the Star Schema Benchmark into each with
+//! another layout and other rows, runs all 13 queries on each, compares every answer with an
+//! evaluation of the same rows that shares no code with the engine, then lets users query all
+//! tenants at once.
 
 mod node;
 

@@ -1,4 +1,4 @@
-//! The connections of the HTTP port: so many, and each for so long.
+//! The connections of the HTTP port: their number and duration are limited.
 
 use std::io;
 use std::net::SocketAddr;

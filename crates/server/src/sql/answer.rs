@@ -1,4 +1,4 @@
-//! What a statement came to, with all its rows.
+//! A statement's result with all its rows.
 
 use std::sync::Arc;
 use std::time::Instant;

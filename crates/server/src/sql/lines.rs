@@ -1,5 +1,5 @@
-//! Statements as lines of JSON, each answered with a line: for programs that have the engine
-//! as a child.
+//! Statements as lines of JSON, each answered with a line: for programs that run the engine as a
+//! child process.
 
 use std::io::{self, BufRead, Write};
 

@@ -1,4 +1,4 @@
-//! What load to drive.
+//! The options of a load.
 
 use std::fmt;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Conclusions from samples of machines that are known.
+//! Conclusions from samples of known machines.
 
 use super::*;
 use crate::Sample;
