@@ -97,6 +97,10 @@ impl Shared {
         }
         state.running = None;
         state.redo_bytes += work.redo.len();
+        assert!(
+            state.kept.last().is_none_or(|last| last.id < work.id),
+            "a block keeps its statements in the order in which they began"
+        );
         state.kept.push(work);
         if state.redo_bytes >= REDO_BYTES_MAX
             && let Some(log) = self.txns.log()
@@ -187,7 +191,12 @@ impl State {
     /// Takes everything: no statement is kept any more, and no snapshot is held.
     pub(crate) fn close(&mut self, txns: &TxnManager) -> Vec<Work> {
         self.point = None;
-        self.cut(txns, TxnId(0))
+        let kept = self.cut(txns, TxnId(0));
+        debug_assert!(
+            self.redo_bytes == 0 && self.spilled == 0,
+            "a block that keeps nothing counts no redo"
+        );
+        kept
     }
 
     fn spill(&mut self, log: &dyn CommitLog) -> Result<(), LogFailure> {

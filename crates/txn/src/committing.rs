@@ -58,6 +58,10 @@ impl Committing {
         block: Option<CommitTs>,
         locks: Option<Arc<RelationLocks>>,
     ) -> Self {
+        assert!(
+            block.is_some() || works.iter().all(|work| work.id == id),
+            "a transaction outside a block commits its own work"
+        );
         let is_small = redo_bytes <= SMALL_BYTES_MAX && !works.iter().any(|work| work.is_spilled);
         Self {
             txns,

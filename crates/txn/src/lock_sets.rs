@@ -143,6 +143,14 @@ impl LockSets {
         join: Join,
         holders: Vec<Holder>,
     ) -> Result<LockSetId, TooManyLocks> {
+        debug_assert!(
+            holders
+                .iter()
+                .filter(|holder| holder.txn == join.txn)
+                .count()
+                == 1,
+            "who joins a set is in it once"
+        );
         self.count(holders.len())?;
         self.last_set += 1;
         let set = LockSetId(self.last_set);
@@ -174,6 +182,15 @@ impl LockSets {
         }
         self.holders += more;
         Ok(())
+    }
+
+    fn uncount(&mut self, gone: usize) {
+        assert!(
+            gone <= self.holders,
+            "{gone} holders are gone, of {}",
+            self.holders
+        );
+        self.holders -= gone;
     }
 
     fn hold(&mut self, txn: TxnId, held: Held) {
@@ -211,14 +228,24 @@ impl LockSets {
                     };
                     let before = holders.len();
                     holders.retain(|holder| holder.txn != id);
-                    self.holders -= before - holders.len();
-                    if holders.is_empty() {
+                    let (gone, is_empty) = (before - holders.len(), holders.is_empty());
+                    if is_empty {
                         self.sets.remove(&set);
                     }
+                    self.uncount(gone);
                 }
                 Held::Key(table, key) => self.release_key(id, table, &key),
             }
         }
+        assert!(
+            !self.held.is_empty()
+                || self.holders == 0
+                    && self.sets.is_empty()
+                    && self.joins.is_empty()
+                    && self.keys.is_empty(),
+            "no lock is left when nobody holds any, and {} holders are",
+            self.holders
+        );
     }
 
     fn release_key(&mut self, id: TxnId, table: TableId, key: &[u8]) {
@@ -228,13 +255,14 @@ impl LockSets {
         if let Some(holders) = keys.get_mut(key) {
             let before = holders.len();
             holders.retain(|holder| *holder != id);
-            self.holders -= before - holders.len();
+            let gone = before - holders.len();
             if holders.is_empty() {
                 keys.remove(key);
             }
-        }
-        if keys.is_empty() {
-            self.keys.remove(&table);
+            if keys.is_empty() {
+                self.keys.remove(&table);
+            }
+            self.uncount(gone);
         }
     }
 }

@@ -39,6 +39,10 @@ impl OwnIds {
         if let Some(last) = self.0.last_mut() {
             last.end = last.end.min(from.0);
         }
+        assert!(
+            self.last() < Some(from),
+            "nothing from {from} on is left of a block's statements"
+        );
     }
 }
 

@@ -64,7 +64,11 @@ pub struct LiveSnapshots {
 
 impl LiveSnapshots {
     pub(crate) fn new(at: Vec<CommitTs>, last_commit: CommitTs) -> Self {
-        debug_assert!(at.is_sorted());
+        debug_assert!(at.is_sorted(), "points ascend");
+        assert!(
+            at.last().is_none_or(|newest| *newest <= last_commit),
+            "no snapshot is of a commit to come"
+        );
         Self { at, last_commit }
     }
 

@@ -137,7 +137,12 @@ impl RowQueues {
         let ticket = &mut queue[at];
         (ticket.owner, ticket.mode) = (owner, mode);
         ticket.has_turn |= is_first;
-        ticket.has_turn
+        let has_turn = ticket.has_turn;
+        assert!(
+            queue.front().is_some_and(|first| first.has_turn),
+            "the first in a row's queue has the turn"
+        );
+        has_turn
     }
 
     /// Sleeps until it is the place's turn.
@@ -203,6 +208,10 @@ impl RowQueues {
                 queue[at].give_turn();
             }
         }
+        debug_assert!(
+            queue.front().is_none_or(|first| first.has_turn),
+            "the first in a row's queue has the turn"
+        );
         if queue.is_empty() {
             entry.remove();
         }

@@ -57,6 +57,10 @@ impl Redo {
             self.bytes.reserve_exact(room - self.bytes.len());
         }
         self.bytes.extend_from_slice(&redo);
+        debug_assert!(
+            self.bytes.capacity() <= payment.bytes,
+            "the buffer is paid for"
+        );
         Ok(())
     }
 
@@ -76,6 +80,11 @@ impl Redo {
 
 impl Payment {
     fn raise(&mut self, bytes: usize) -> Result<(), OutOfMemory> {
+        assert!(
+            bytes >= self.bytes,
+            "a buffer of {} bytes grows to {bytes}",
+            self.bytes
+        );
         self.log.reserve_redo(bytes - self.bytes)?;
         self.bytes = bytes;
         Ok(())

@@ -224,7 +224,8 @@ impl RelationLocks {
     fn renounce(&self, tag: LockTag, mode: LockMode) {
         if !mode.is_weak() {
             let strong = self.txns.fast_locks().strong(tag);
-            strong.fetch_sub(1, Ordering::Relaxed);
+            let before = strong.fetch_sub(1, Ordering::Relaxed);
+            assert!(before > 0, "a strong lock is renounced once");
         }
     }
 

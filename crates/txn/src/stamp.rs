@@ -23,6 +23,8 @@ pub const TXN_BIT: u64 = 1 << 63;
 /// key in the row's place. Without it: a set of row locks.
 const KEEPS_KEY_BIT: u64 = 1 << 62;
 const LOCK_BIT: u64 = 1 << 62;
+/// No commit has such a place, and no transaction such an id.
+pub(crate) const COMMITS_END: u64 = LOCK_BIT;
 
 /// The end stamp of a version that nobody has ended. Greater than every commit timestamp.
 pub const END_NONE: u64 = u64::MAX >> 1;
@@ -62,7 +64,10 @@ impl Stamp {
     pub const fn raw(self) -> u64 {
         match self {
             Stamp::At(ts) => ts.0,
-            Stamp::By(id) => id.0 | TXN_BIT,
+            Stamp::By(id) => {
+                debug_assert!(id.0 < COMMITS_END, "an id leaves the stamp's upper bits");
+                id.0 | TXN_BIT
+            }
             Stamp::Locked(set) => set.0 | LOCK_BIT,
         }
     }

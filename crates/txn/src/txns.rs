@@ -24,7 +24,7 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::{
     CommitError, CommitLog, LiveSnapshots, LogFailure, RowLock, RowLocks, lock_table::FastLocks,
-    points::Points, queue::RowTag, wait::WaitGraph,
+    points::Points, queue::RowTag, stamp::COMMITS_END, wait::WaitGraph,
 };
 
 /// Where a transaction stands. One that is not in the table has settled: all its
@@ -185,7 +185,14 @@ impl TxnManager {
 
     /// Begins a statement of a block.
     pub(crate) fn begin_part(&self, id: TxnId, block: TxnId) {
-        self.states.write().insert(id, TxnState::PartOf(block));
+        let mut states = self.states.write();
+        assert_eq!(
+            states.get(&block),
+            Some(&TxnState::Active),
+            "statement {id} begins in block {block}, which has ended"
+        );
+        let before = states.insert(id, TxnState::PartOf(block));
+        assert_eq!(before, None, "statement {id} began twice");
     }
 
     /// The oldest registered snapshot, or the last commit if there is none:
@@ -289,7 +296,9 @@ impl TxnManager {
             order.last_assigned = ts;
             ts
         };
-        self.publish(log.wait_durable(ts).map_err(CommitError::InDoubt)?);
+        let through = log.wait_durable(ts).map_err(CommitError::InDoubt)?;
+        assert_has(through, ts);
+        self.publish(through);
         Ok(ts)
     }
 
@@ -307,7 +316,14 @@ impl TxnManager {
     /// may pass their places from then on. The log takes no commit meanwhile.
     pub fn give_up(&self, after: CommitTs, through: CommitTs) {
         // Under the order lock every place that was assigned has its state.
-        let _order = self.order.lock();
+        let order = self.order.lock();
+        assert!(
+            order.last_commit <= after && after <= through && through <= order.last_assigned,
+            "places after {after} through {through} are given up, of which snapshots see those \
+             through {} and nobody has any after {}",
+            order.last_commit,
+            order.last_assigned
+        );
         for state in self.states.write().values_mut() {
             if matches!(state, TxnState::Committed(ts) if after < *ts && *ts <= through) {
                 *state = TxnState::Aborted;
@@ -371,7 +387,7 @@ impl TxnManager {
     /// Waits until the log has the commit for good, and lets snapshots see it.
     pub(crate) fn await_durable(&self, id: TxnId, ts: CommitTs) -> Result<(), CommitError> {
         match &self.log {
-            Some(log) => self.durable(id, log.wait_durable(ts)),
+            Some(log) => self.durable(id, ts, log.wait_durable(ts)),
             None => Ok(()),
         }
     }
@@ -379,20 +395,30 @@ impl TxnManager {
     /// As [`Self::await_durable`] if there is nothing to wait for, else nothing.
     pub(crate) fn try_durable(&self, id: TxnId, ts: CommitTs) -> Option<Result<(), CommitError>> {
         match &self.log {
-            Some(log) => Some(self.durable(id, log.try_durable(ts)?)),
+            Some(log) => Some(self.durable(id, ts, log.try_durable(ts)?)),
             None => Some(Ok(())),
         }
     }
 
-    fn durable(&self, id: TxnId, through: Result<CommitTs, LogFailure>) -> Result<(), CommitError> {
+    fn durable(
+        &self,
+        id: TxnId,
+        ts: CommitTs,
+        through: Result<CommitTs, LogFailure>,
+    ) -> Result<(), CommitError> {
         match through {
             Ok(through) => {
+                assert_has(through, ts);
                 self.publish(through);
                 Ok(())
             }
             Err(failure) => {
                 // Hidden before, for no snapshot reaches its place, and hidden after.
-                self.states.write().insert(id, TxnState::Aborted);
+                let before = self.states.write().insert(id, TxnState::Aborted);
+                assert!(
+                    before == Some(TxnState::Committed(ts)) || before == Some(TxnState::Aborted),
+                    "transaction {id} is in doubt at {ts}, and was {before:?}"
+                );
                 Err(CommitError::InDoubt(failure))
             }
         }
@@ -455,6 +481,22 @@ impl TxnManager {
 
 impl Order {
     fn next_place(&self) -> CommitTs {
-        CommitTs(self.last_assigned.0 + 1)
+        assert!(
+            self.last_commit <= self.last_assigned,
+            "snapshots see commits through {}, and the newest is {}",
+            self.last_commit,
+            self.last_assigned
+        );
+        let next = self.last_assigned.0 + 1;
+        assert!(next < COMMITS_END, "a commit's place is no other stamp");
+        CommitTs(next)
     }
+}
+
+/// A commit is acknowledged once the log has everything through it.
+fn assert_has(through: CommitTs, ts: CommitTs) {
+    assert!(
+        ts <= through,
+        "commit {ts} is acknowledged by a log that has those through {through}"
+    );
 }

@@ -92,6 +92,10 @@ impl FastLocks {
     /// Moves what is noted of a relation into the table. The caller has said that it
     /// wants a strong lock.
     pub(crate) fn hand_over(&self, tag: LockTag, table: &mut LockTable) {
+        assert!(
+            self.strong(tag).load(Ordering::Relaxed) > 0,
+            "nobody notes a lock of a relation whose notes are taken over"
+        );
         for stripe in &self.stripes {
             stripe.lock().retain(|note| {
                 if note.tag == tag {

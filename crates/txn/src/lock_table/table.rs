@@ -199,6 +199,12 @@ impl Object {
     }
 
     fn hold(&mut self, owner: TxnId, mode: LockMode) {
+        debug_assert!(
+            self.holders
+                .iter()
+                .all(|(holder, modes)| *holder == owner || !modes.conflict_with(mode)),
+            "no two hold locks that exclude each other"
+        );
         match self.holders.iter_mut().find(|(holder, _)| *holder == owner) {
             Some((_, modes)) => modes.insert(mode),
             None => {
