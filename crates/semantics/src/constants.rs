@@ -64,6 +64,11 @@ struct Search {
 impl Search {
     /// Looks at a plan of which these outputs are read.
     fn plan(&self, plan: &LogicalPlan, mut read: Outputs) -> Result<()> {
+        assert!(
+            read.last()
+                .is_none_or(|last| *last < plan.schema().fields().len()),
+            "what is read of a plan is there"
+        );
         match plan {
             LogicalPlan::Projection(projection) => {
                 let mut below = Outputs::new();

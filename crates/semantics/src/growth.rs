@@ -62,6 +62,10 @@ const PIECE_BYTES_MAX: usize = 16 << 20;
 /// Buffers below this are not worth a charge of their own.
 const CHARGED_BYTES_MIN: usize = 4 << 10;
 
+// What is free is less than what may be made of a piece, and no value is too large for its call.
+const _: () = assert!(STEP_BYTES <= FREE_BYTES && FREE_BYTES < PIECE_BYTES_MAX);
+const _: () = assert!(FREE_BYTES < FOLDED_BYTES_MAX && VALUE_BYTES_MAX < ALONE_BYTES_MAX);
+
 /// A statement as its functions know it.
 pub trait Running: Send + Sync {
     /// Takes bytes of its memory budget.
@@ -201,6 +205,11 @@ impl Charge {
     }
 
     fn shrink(&mut self, bytes: usize) {
+        assert!(
+            bytes <= self.bytes,
+            "{bytes} bytes are given back, of {} that were taken",
+            self.bytes
+        );
         if let Some(running) = &self.running {
             running.shrink(bytes as u64);
         }
@@ -359,7 +368,13 @@ impl Growth {
             Some(spare) => charge.shrink(spare),
             None => charge.try_grow(due - charge.bytes)?,
         }
-        Ok(make_array(charged(array.to_data(), &Arc::new(charge))?))
+        let kept = make_array(charged(array.to_data(), &Arc::new(charge))?);
+        assert_eq!(
+            kept.len(),
+            array.len(),
+            "a result that is counted has its rows"
+        );
+        Ok(kept)
     }
 
     /// The result of a call whose arguments were all constant, or not.
@@ -368,6 +383,7 @@ impl Growth {
     /// As [`Self::keep`].
     pub fn finish(self, result: ArrayRef, is_constant: bool) -> Result<ColumnarValue> {
         if is_constant {
+            assert_eq!(result.len(), 1, "a call of constants has one value");
             check_constant(result.as_ref())?;
             let value = ScalarValue::try_from_array(&result, 0)?;
             return Ok(ColumnarValue::Scalar(value));
@@ -424,7 +440,9 @@ pub fn for_each_row(
             0
         })?;
     }
-    argument.to_array(rows)
+    let array = argument.to_array(rows)?;
+    assert_eq!(array.len(), rows, "an argument has a value for each row");
+    Ok(array)
 }
 
 /// Whether the statement may go on.

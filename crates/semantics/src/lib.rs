@@ -113,15 +113,18 @@ pub fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
         Arc::new(order::FollowOrder),
         Arc::new(grouped::GroupByColumns),
     ];
+    let mut are_ours_in = false;
     for rule in Analyzer::new().rules {
         if rule.name() == coercion.name() {
             rules.extend(before_type_coercion());
             rules.push(rule);
             rules.extend(after_type_coercion());
+            are_ours_in = true;
         } else {
             rules.push(rule);
         }
     }
+    assert!(are_ours_in, "DataFusion brings operands to one type");
     rules.push(Arc::new(expanded::EndKeys));
     rules.into_iter().map(stoppable::analyzer).collect()
 }
@@ -134,8 +137,12 @@ pub fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     let mut known = Optimizer::new().rules;
     let place = |name: &str| known.iter().position(|rule| rule.name() == name);
     // It does not see which columns a LATERAL subquery refers to, and leaves out joins that have them.
-    if let (Some(joins), Some(lateral)) =
-        (place("eliminate_join"), place("decorrelate_lateral_join"))
+    let (joins, lateral) = (place("eliminate_join"), place("decorrelate_lateral_join"));
+    assert!(
+        joins.is_some() && lateral.is_some() && place(common.name()).is_some(),
+        "DataFusion's optimizer has the rules that ours stand before"
+    );
+    if let (Some(joins), Some(lateral)) = (joins, lateral)
         && joins < lateral
     {
         known[joins..=lateral].rotate_left(1);
@@ -154,10 +161,8 @@ pub fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
 /// Registers every function of ours, over DataFusion's of the same name.
 pub fn register(state: &mut SessionState) {
     let registered = functions::register(state).and_then(|()| unnest::register(state));
-    if let Err(error) = registered {
-        // A session's own registry takes every function.
-        tracing::error!(%error, "a function could not be registered");
-    }
+    // With one left out a statement would mean what DataFusion makes of it.
+    registered.expect("a session's own registry takes every function");
 }
 
 /// SQL type names to Arrow fields.

@@ -36,6 +36,7 @@ pub fn count_repeated(plan: Cow<'_, LogicalPlan>) -> Result<Cow<'_, LogicalPlan>
     if !repeats(&plan)? {
         return Ok(plan);
     }
+    let columns = plan.schema().fields().len();
     let counted = plan.into_owned().transform_down_with_subqueries(|node| {
         let Some(role) = Role::of(&node) else {
             return Ok(Transformed::no(node));
@@ -47,8 +48,13 @@ pub fn count_repeated(plan: Cow<'_, LogicalPlan>) -> Result<Cow<'_, LogicalPlan>
                 Role::MakesColumns => inner.transform_data(counted),
             }
         })
-    });
-    counted.map(|counted| Cow::Owned(counted.data))
+    })?;
+    assert_eq!(
+        counted.data.schema().fields().len(),
+        columns,
+        "a plan has its columns when its constants are counted"
+    );
+    Ok(Cow::Owned(counted.data))
 }
 
 /// What a node does with the values of its expressions.

@@ -121,6 +121,11 @@ impl OptimizerRule for ShiftSums {
             };
             outputs.push(value.alias_qualified(qualifier.cloned(), field.name()));
         }
+        assert_eq!(
+            outputs.len(),
+            all.schema.fields().len(),
+            "the columns of an aggregate stay"
+        );
         let plan = LogicalPlanBuilder::from(aggregate).project(outputs)?;
         Ok(Transformed::yes(plan.build()?))
     }

@@ -30,7 +30,15 @@ pub(crate) fn optimizer(rule: Arc<Optimization>) -> Arc<Optimization> {
 impl AnalyzerRule for Stoppable<Analysis> {
     fn analyze(&self, plan: LogicalPlan, config: &ConfigOptions) -> Result<LogicalPlan> {
         go_on()?;
-        self.0.analyze(plan, config)
+        let columns = plan.schema().fields().len();
+        let analyzed = self.0.analyze(plan, config)?;
+        assert_eq!(
+            analyzed.schema().fields().len(),
+            columns,
+            "{} leaves a plan its columns",
+            self.name()
+        );
+        Ok(analyzed)
     }
 
     fn name(&self) -> &str {

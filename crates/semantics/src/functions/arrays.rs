@@ -311,6 +311,7 @@ impl ScalarUDFImpl for Function {
         let given = arrays.iter().map(|array| size_of_argument(array.as_ref()));
         growth.make(given.sum::<usize>().saturating_mul(WORKING_BYTES))?;
         let result = evaluate(self.kind, &arrays, rows, &mut growth)?;
+        assert_eq!(result.len(), rows, "{:?} gives each row a value", self.kind);
         growth.finish(result, all_constant)
     }
 }

@@ -351,6 +351,7 @@ impl Bounded {
         }
         let pieces: Vec<&dyn Array> = pieces.iter().map(AsRef::as_ref).collect();
         let texts = arrow::compute::concat(&pieces)?;
+        assert_eq!(texts.len(), rows, "the pieces have all rows between them");
         check_lengths(&texts)?;
         Ok(Some(texts))
     }

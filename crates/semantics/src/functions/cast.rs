@@ -234,6 +234,22 @@ pub(crate) fn convert(
     coercion: Coercion,
     zone: &Zone,
 ) -> Result<ArrayRef> {
+    let converted = converted(array, from, to, coercion, zone)?;
+    assert_eq!(
+        converted.len(),
+        array.len(),
+        "a cast of {from} to {to} gives each row a value"
+    );
+    Ok(converted)
+}
+
+fn converted(
+    array: &ArrayRef,
+    from: SqlType,
+    to: SqlType,
+    coercion: Coercion,
+    zone: &Zone,
+) -> Result<ArrayRef> {
     let canonical = SqlType::of_arrow(array.data_type()).map_or(from, |plain| match from {
         SqlType::Char(_) | SqlType::Varchar(_) => from,
         _ => plain,

@@ -178,6 +178,7 @@ impl ScalarUDFImpl for OrderedSet {
             },
             (_, None) => new_null_array(args.return_field.data_type(), rows),
         };
+        assert_eq!(result.len(), rows, "each row has the value of its array");
         growth.finish(result, all_constant)
     }
 }

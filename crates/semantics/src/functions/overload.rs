@@ -105,6 +105,7 @@ pub(crate) fn function(
     volatility: Volatility,
     overloads: &'static [Overload],
 ) -> Arc<ScalarUDF> {
+    assert!(!overloads.is_empty(), "{name} can be called");
     let aliases = aliases.iter().map(|alias| (*alias).to_owned()).collect();
     let takes_none = overloads
         .iter()
@@ -311,6 +312,7 @@ impl ScalarUDFImpl for Function {
             rows,
         };
         let result = (overload.body)(&call)?;
+        assert_eq!(result.len(), rows, "{} gives each row a value", self.name);
         if all_constant {
             return Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(
                 &result, 0,

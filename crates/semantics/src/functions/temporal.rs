@@ -267,6 +267,7 @@ fn binary<A: ArrowPrimitiveType, B: ArrowPrimitiveType, O: ArrowPrimitiveType>(
     f: impl Fn(A::Native, B::Native) -> Result<O::Native>,
 ) -> Result<PrimitiveArray<O>> {
     let (left, right) = (arrays[0].as_primitive::<A>(), arrays[1].as_primitive::<B>());
+    assert_eq!(left.len(), right.len(), "each row has both operands");
     let pairs = left.iter().zip(right.iter());
     pairs
         .map(|(a, b)| a.zip(b).map(|(a, b)| f(a, b)).transpose())

@@ -222,6 +222,10 @@ impl Follower {
 
 /// The plan with these columns alone.
 fn narrow(plan: LogicalPlan, schema: &DFSchema) -> Result<LogicalPlan> {
+    assert!(
+        plan.schema().fields().len() >= schema.fields().len(),
+        "rows whose order is lifted have all of their own columns"
+    );
     if plan.schema().fields().len() == schema.fields().len() {
         return Ok(plan);
     }

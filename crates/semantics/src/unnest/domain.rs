@@ -53,6 +53,7 @@ impl Domain {
             exprs.push(expr);
         }
         let (source, keys) = prune(outer.clone(), exprs.clone())?;
+        assert_eq!(keys.len(), columns.len(), "each reference has its key");
         let domain = Domain {
             columns,
             outer: exprs,
@@ -153,6 +154,11 @@ fn prune(mut plan: LogicalPlan, mut keys: Vec<Expr>) -> Result<(LogicalPlan, Vec
 
 /// The expression with the columns of `plan` written as `expressions`, one per column.
 pub(super) fn substitute(expr: Expr, plan: &LogicalPlan, expressions: &[Expr]) -> Result<Expr> {
+    assert_eq!(
+        expressions.len(),
+        plan.schema().fields().len(),
+        "each column has its expression"
+    );
     expr.transform(|node| {
         if let Expr::Column(column) = &node
             && let Some(at) = plan.schema().maybe_index_of_column(column)

@@ -120,6 +120,11 @@ impl TenantStore {
         let images = self
             .write_images(&**disk, &folder, &point, &mut last, &mut done)
             .map_err(StorageError::Checkpoint)?;
+        assert_eq!(
+            done.images_written + done.images_kept,
+            images.len() as u64,
+            "each segment has an image"
+        );
         fault::pass("checkpoint.before_manifest");
         let manifest = self.manifest(&point, &images);
         let written = manifest.write(&**disk, &folder);
@@ -143,6 +148,10 @@ impl TenantStore {
         // Who committed may not have come to say so yet.
         self.txns().publish(cut.through);
         let snapshot = self.txns().snapshot();
+        assert!(
+            snapshot.at() >= cut.through && cut.keep_from <= cut.next,
+            "a checkpoint sees everything in the log files that it makes needless"
+        );
         let view = |table: &Arc<Table>| table.view(snapshot.clone());
         Ok(Point {
             cut,

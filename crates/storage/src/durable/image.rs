@@ -138,6 +138,11 @@ impl ImageWriter {
         let ended: Vec<u32> = (0..segment.rows())
             .filter(|row| live.next_if_eq(row).is_none())
             .collect();
+        assert_eq!(
+            visible.len() + ended.len(),
+            segment.rows() as usize,
+            "a snapshot sees each frozen row, or finds that it has ended"
+        );
         let mut head = MAGIC_FROZEN.to_vec();
         head.extend((segment.arena_bytes() as u64).to_le_bytes());
         let shape = serde_json::to_vec(&ImageShape::of(segment.schema()))

@@ -93,6 +93,7 @@ pub(crate) fn load_all(
             .map(|image| image.bytes)
             .sum::<u64>();
         let mut loaded: Vec<Loaded> = loaded.into_inner().into_iter().flatten().collect();
+        assert_eq!(loaded.len(), units.len(), "every unit was loaded");
         unchanged.extend(loaded.iter_mut().filter_map(|unit| unit.unchanged.take()));
         table
             .publish_loaded(loaded)
@@ -199,6 +200,10 @@ impl Table {
 
     /// Makes what was loaded the table's directory.
     fn publish_loaded(&self, mut loaded: Vec<Loaded>) -> Result<(), BadBytes> {
+        assert!(
+            self.directory().entries().is_empty(),
+            "images are loaded into a table without rows"
+        );
         loaded.retain(|unit| !unit.ranges.is_empty());
         let apart = |pair: &[Loaded]| match (&pair[0].keys, &pair[1].keys) {
             (Some((_, greatest)), Some((least, _))) => greatest < least,

@@ -161,6 +161,7 @@ impl Replay {
         let keys = Keys::encode(&self.table.segment_schema(), &columns)
             .map_err(|error| self.table.segment_error(error))?;
         let steps = std::mem::take(&mut self.steps);
+        assert_eq!(keys.len(), rows, "each row of a keyed table has a key");
         let mut last: HashMap<KeyRef<'_>, Option<u32>> = HashMap::new();
         let mut ended: Vec<KeyRef<'_>> = Vec::new();
         let mut row = 0;
@@ -179,6 +180,7 @@ impl Replay {
                 }
             }
         }
+        assert_eq!(row, rows, "every row came by a step");
         ended.sort_unstable();
         self.table.apply_ends(&ended, self.newest, self.lenient)?;
         let mut kept: Vec<u32> = last.into_values().flatten().collect();

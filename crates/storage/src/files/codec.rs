@@ -44,6 +44,15 @@ pub(crate) fn encode(
     rows: Range<usize>,
     out: &mut Vec<u8>,
 ) {
+    assert_eq!(
+        types.len(),
+        columns.len(),
+        "a row has a value for each type"
+    );
+    debug_assert!(
+        columns.iter().all(|column| rows.end <= column.len()),
+        "the rows are of the columns"
+    );
     for (ty, column) in types.iter().zip(columns) {
         let nulls = column
             .nulls()
@@ -74,6 +83,7 @@ pub(crate) fn encode(
 
 /// Appends a single row. The values are of the physical forms of the types, or NULL.
 pub(crate) fn encode_row(types: &[SqlType], values: &[ValueRef<'_>], out: &mut Vec<u8>) {
+    assert_eq!(types.len(), values.len(), "a row has a value for each type");
     for (ty, value) in types.iter().zip(values) {
         // No NULLs; the texts' lengths stand before their bytes, which a single row has at once.
         out.push(0);
@@ -328,12 +338,16 @@ impl RowBuffer {
     /// When a text is not UTF-8.
     pub(crate) fn finish(&mut self) -> Result<Vec<ArrayRef>, BadBytes> {
         let taken = std::mem::replace(self, Self::new(&self.types));
-        taken
-            .types
-            .iter()
-            .zip(taken.columns)
+        let columns = taken.types.iter().zip(taken.columns);
+        let columns = columns
             .map(|(ty, column)| column.finish(*ty))
-            .collect()
+            .collect::<Result<Vec<_>, _>>()?;
+        assert!(
+            columns.iter().all(|column| column.len() == taken.rows),
+            "each column has a value for each of {} rows",
+            taken.rows
+        );
+        Ok(columns)
     }
 }
 

@@ -242,6 +242,12 @@ impl Manifest {
     /// Replaces the folder's manifest. When this returns, the new one survives a crash.
     pub(crate) fn write(&self, disk: &dyn Disk, folder: &Path) -> io::Result<()> {
         let bytes = Manifest::to_bytes(&serde_json::to_vec(self)?, &self.catalog)?;
+        debug_assert!(
+            Manifest::parse(&bytes).is_ok_and(|read| read.at == self.at
+                && read.images().count() == self.images().count()
+                && read.catalog == self.catalog),
+            "a manifest is read as it was written"
+        );
         if fault::is_planted("checkpoint.torn_manifest") {
             disk.create_file(&folder.join(Self::NAME), &bytes)?
                 .sync_all()?;

@@ -67,6 +67,7 @@ impl Queue {
 
     /// The next morsels of one entry, at most so many; `None` when nothing is left.
     pub(crate) fn claim(&self, place: &mut Place, at_once: usize) -> Option<Claim> {
+        assert!(at_once > 0, "who claims nothing never comes to the end");
         if let Some(claim) = place.0.and_then(|entry| self.claim_of(entry, at_once)) {
             return Some(claim);
         }

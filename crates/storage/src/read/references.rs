@@ -67,6 +67,10 @@ impl TableView {
     ) -> Result<Vec<Option<RowId>>, StorageError> {
         let table = self.table();
         let rows = values.first().map_or(0, |values| values.len());
+        assert!(
+            values.iter().all(|values| values.len() == rows),
+            "each column of a key has a value for each row"
+        );
         let has_null = |row: usize| values.iter().any(|values| values.is_null(row));
         let complete: Vec<bool> = (0..rows).map(|row| !has_null(row)).collect();
         if !complete.contains(&true) {
@@ -118,6 +122,11 @@ impl TableView {
     ) -> Result<Vec<(RowId, usize)>, StorageError> {
         let table = self.table();
         let rows = values.first().map_or(0, |values| values.len());
+        assert_eq!(
+            positions.len(),
+            values.len(),
+            "each of the columns has its values"
+        );
         let wanted = table.keys_of(positions, values)?;
         let mut first: HashMap<KeyRef<'_>, usize> = HashMap::with_capacity(rows);
         for row in 0..rows {

@@ -219,7 +219,7 @@ impl Scan {
     /// The caller has no use for such rows. A limit counts those that are left, so that a scan
     /// with a limit must not be narrowed.
     pub fn narrow(&self, narrowing: Narrowing) {
-        debug_assert!(self.spec.limit.is_none(), "a limit counts rows in the scan");
+        assert!(self.spec.limit.is_none(), "a limit counts rows in the scan");
         debug_assert!(
             narrowing
                 .predicates
@@ -481,6 +481,7 @@ impl ScanReader {
         while let Some(claim) = scan.claim(&mut self.place, 1) {
             let mut batch = None;
             scan.each_rows(claim, &mut |position, rows| {
+                assert!(batch.is_none(), "a morsel is one batch");
                 batch = Some(scan.gather(scan.entry(position), &rows));
             });
             if batch.is_some() {

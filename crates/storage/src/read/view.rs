@@ -131,10 +131,16 @@ impl TableView {
                 gather(&entry.segment, &schema, projection, &rows, None)
             })
             .collect();
-        Ok(match <[RecordBatch; 1]>::try_from(batches) {
+        let found = match <[RecordBatch; 1]>::try_from(batches) {
             Ok([batch]) => batch,
             Err(batches) => concat_batches(&schema, &batches).expect("all batches have one schema"),
-        })
+        };
+        assert_eq!(
+            found.num_rows(),
+            row_ids.len(),
+            "there is a row for each id"
+        );
+        Ok(found)
     }
 
     pub(crate) fn directory(&self) -> &Directory {

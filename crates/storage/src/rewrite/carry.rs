@@ -28,6 +28,11 @@ impl Ends {
         positions: &[Vec<u32>],
         made: &[Made],
     ) -> Result<(), StorageError> {
+        assert_eq!(
+            unit.entries.len(),
+            positions.len(),
+            "each segment's rows have positions"
+        );
         let now = ended_now(table, unit, positions);
         let changed = changes(&self.0, &now);
         self.0 = now;
@@ -50,6 +55,11 @@ impl Ends {
             let dead = own.iter().filter(|(_, end)| Stamp::has_ended(*end));
             made.entry.add_dead(dead.count() as u32);
         }
+        assert!(
+            rest.is_empty(),
+            "{} ends are of rows that no segment has",
+            rest.len()
+        );
         Ok(())
     }
 }

@@ -212,6 +212,10 @@ impl Table {
         if !self.build(unit, chosen, 0..chosen.len(), &mut made)? {
             return Ok(false);
         }
+        assert!(
+            covers(&made, chosen.len()),
+            "what is made has the rows that were chosen, end to end"
+        );
         let Some(tails) = Tails::copied(self, unit, chosen, &made)? else {
             return Ok(false);
         };
@@ -342,6 +346,14 @@ impl Table {
         let bytes = used.map(|entry| entry.segment.footprint_bytes()).sum();
         Ok(Some(Switched { bytes, latched }))
     }
+}
+
+/// Whether these have so many rows between them, one behind the other.
+pub(crate) fn covers(made: &[Made], rows: usize) -> bool {
+    let mut next = 0;
+    made.iter()
+        .all(|one| one.rows.start == std::mem::replace(&mut next, one.rows.end))
+        && next == rows
 }
 
 /// Says of each entry where its rows have gone: the chosen ones to `positions`. The

@@ -207,6 +207,10 @@ impl Table {
         chosen: &Chosen,
         made: &[Made],
     ) -> Result<Option<u64>, StorageError> {
+        assert!(
+            made.len() <= 1 && freeze::covers(made, chosen.len()) && chosen.tail_len() == 0,
+            "one segment stands for another if it has all of its rows"
+        );
         let positions = chosen.positions();
         let mut ends = Ends::default();
         ends.carry(self, unit, &positions, made)?;

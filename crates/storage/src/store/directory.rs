@@ -86,6 +86,10 @@ impl Numbers {
             .map(|(at, entry)| (entry.place.no, at))
             .collect();
         numbers.sort_unstable();
+        debug_assert!(
+            numbers.is_sorted_by(|a, b| a.0 < b.0),
+            "each segment has one place in a directory"
+        );
         Self(numbers)
     }
 
@@ -100,7 +104,10 @@ impl Directory {
         if let Some(first) = ranges.first_mut() {
             first.lower = Arc::from([]);
         }
-        debug_assert!(ranges.is_sorted_by(|a, b| a.lower <= b.lower));
+        debug_assert!(
+            ranges.is_sorted_by(|a, b| a.lower <= b.lower),
+            "ranges are in the order of their keys"
+        );
         let mut entries: Vec<Arc<Entry>> = Vec::with_capacity(ranges.len());
         for (at, range) in ranges.iter().enumerate() {
             let known = at > 0 && range.shares_base(&ranges[at - 1]);
@@ -433,14 +440,28 @@ impl Forward {
     ) -> Self {
         let mut positions = vec![Self::DROPPED; old_rows as usize];
         for (position, old_row) in (0..).zip(kept) {
+            debug_assert_eq!(
+                positions[old_row as usize],
+                Self::DROPPED,
+                "a row goes to one place"
+            );
             positions[old_row as usize] = position;
         }
-        Self { positions, targets }
+        Self::of_positions(positions, targets)
     }
 
     /// Of positions that are known, one for each old row: rows that came from several
     /// segments lie side by side in the targets.
     pub(crate) fn of_positions(positions: Vec<u32>, targets: Vec<(u32, Arc<Place>)>) -> Self {
+        assert!(
+            targets.first().is_none_or(|(first, _)| *first == 0)
+                && targets.is_sorted_by(|a, b| a.0 < b.0),
+            "the targets' rows are laid end to end"
+        );
+        debug_assert!(
+            !targets.is_empty() || positions.iter().all(|at| *at == Self::DROPPED),
+            "rows that are kept have gone somewhere"
+        );
         Self { positions, targets }
     }
 

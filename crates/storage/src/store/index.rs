@@ -22,6 +22,9 @@ use crate::store::directory::{Directory, Entry};
 /// batch takes nearly all, and then only one batch goes on at a time.
 const STRIPES: u64 = 64;
 
+// Who locks many has a bit for each.
+const _: () = assert!(STRIPES <= u64::BITS as u64);
+
 /// An index of a table's shape.
 pub(crate) struct Index {
     pub(crate) description: TableIndex,

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use aerostat_segment::{AttributeSpec, Segment, SegmentSchema};
-use aerostat_types::{Layout, TableIndex, TableSchema};
+use aerostat_types::{Layout, SqlType, TableIndex, TableSchema};
 
 use crate::{COLUMNS_MAX, StorageError, store::index::Index};
 
@@ -113,6 +113,14 @@ impl Shape {
     pub(crate) fn built_indexes(&self) -> Vec<TableIndex> {
         let built = self.indexes.iter().filter(|index| index.is_built());
         built.map(|index| index.description.clone()).collect()
+    }
+
+    /// Whether it lays out columns of these types, in their order.
+    pub(crate) fn is_of_columns(&self, types: &[SqlType]) -> bool {
+        let attributes = self.segment_schema.attributes().iter();
+        attributes
+            .map(|attribute| attribute.ty)
+            .eq(types.iter().copied())
     }
 
     /// Whether a segment is as a new one would be.

@@ -255,7 +255,15 @@ impl Table {
     }
 
     /// Replaces the shape of new segments, for now.
-    pub(crate) fn set_shape(&self, _shaping: &MutexGuard<'_, ()>, shape: Shape) {
+    pub(crate) fn set_shape(&self, shaping: &MutexGuard<'_, ()>, shape: Shape) {
+        assert!(
+            is_of(shaping, &self.contents.shaping),
+            "who changes a table's shape holds its own shaping mutex"
+        );
+        assert!(
+            shape.is_of_columns(&self.types),
+            "a shape lays out the table's columns"
+        );
         let _structure = self.structure();
         self.contents.shape.store(Arc::new(shape));
     }
@@ -310,7 +318,11 @@ impl Table {
 
     /// Replaces the directory; the caller holds the structure mutex, and the latch
     /// of every entry whose range it cuts.
-    pub(crate) fn publish(&self, _structure: &MutexGuard<'_, ()>, directory: Directory) {
+    pub(crate) fn publish(&self, structure: &MutexGuard<'_, ()>, directory: Directory) {
+        assert!(
+            is_of(structure, &self.contents.structure),
+            "who replaces a table's directory holds its own structure mutex"
+        );
         self.contents.directory.store(Arc::new(directory));
     }
 
@@ -323,6 +335,10 @@ impl Table {
         arena_bytes: usize,
         heap_bytes_per_row: usize,
     ) -> Result<Arc<Entry>, StorageError> {
+        assert!(
+            arena_bytes <= self.store.sizes().largest(),
+            "an arena of {arena_bytes} bytes is larger than any"
+        );
         let (schema, no) = (self.segment_schema(), self.next_segment_no());
         let mapping = Box::new(ArenaSource::allocate(arena_bytes)?);
         self.entry_of(Segment::create(
@@ -391,6 +407,11 @@ impl Table {
             });
         widths.sum()
     }
+}
+
+/// Whether the guard is this mutex's.
+fn is_of(guard: &MutexGuard<'_, ()>, mutex: &Mutex<()>) -> bool {
+    std::ptr::eq(MutexGuard::mutex(guard), mutex)
 }
 
 impl fmt::Debug for Table {

@@ -89,6 +89,11 @@ impl<'a> Incoming<'a> {
         rows: usize,
     ) -> Result<Self, StorageError> {
         let shape = table.shape();
+        assert_eq!(
+            columns.len(),
+            table.types().len(),
+            "rows have the table's columns"
+        );
         let heap_bytes = heap_bytes(table, &shape, NewRows::from(&columns), 0..rows)?;
         Self::sorted(table, &shape, Cow::Owned(columns), rows, heap_bytes)
     }
@@ -102,6 +107,15 @@ impl<'a> Incoming<'a> {
     ) -> Result<Self, StorageError> {
         let encode = |columns: &[ArrayRef]| keys(table, shape, NewRows::from(columns));
         let keys = encode(&columns)?;
+        assert!(
+            columns.iter().all(|column| column.len() == rows),
+            "each column has a value for each of {rows} rows"
+        );
+        assert!(
+            !table.is_keyed() || keys.len() == rows,
+            "{rows} rows have {} keys",
+            keys.len()
+        );
         if !table.is_keyed() || keys.is_strictly_ascending() {
             return Ok(Self {
                 data: Data::Columns(columns),
@@ -127,7 +141,7 @@ impl<'a> Incoming<'a> {
             })
             .collect();
         let keys = encode(&columns)?;
-        debug_assert!(keys.is_strictly_ascending());
+        debug_assert!(keys.is_strictly_ascending(), "no key is there twice");
         Ok(Self {
             data: Data::Columns(Cow::Owned(columns)),
             keys,

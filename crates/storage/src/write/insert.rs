@@ -154,6 +154,10 @@ impl Table {
         let range = &directory.ranges()[position];
         let entry = &range.entry;
         let range_end = incoming.run_end(from, directory.upper(position));
+        assert!(
+            (from + 1..=incoming.rows).contains(&range_end),
+            "the range that a key is routed to has it"
+        );
         let _stripes = unique.lock(from..range_end);
         let mut latch = entry.latch();
         if !self.is_current(&directory) || !unique.is_current(self) {
@@ -215,6 +219,11 @@ impl Table {
         let count = appended.count as usize;
         if count > 0 {
             begun(appended.first..appended.first + appended.count);
+            assert!(
+                count <= rows.len(),
+                "{count} rows were appended, of {}",
+                rows.len()
+            );
             let done = rows.start..rows.start + count;
             entry.add_variable_bytes(incoming.variable_bytes(self, &done));
             if self.is_keyed() {

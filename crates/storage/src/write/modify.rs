@@ -113,6 +113,11 @@ impl TableView {
         row_ids: &[RowId],
         new_rows: &RecordBatch,
     ) -> Result<bool, StorageError> {
+        assert_eq!(
+            row_ids.len(),
+            new_rows.num_rows(),
+            "there is a new row for each old one"
+        );
         let shape = self.table().shape();
         let columns = &shape.key_columns;
         if columns.is_empty() || row_ids.is_empty() {
@@ -278,6 +283,10 @@ impl TableView {
                 Step::All => (run.len(), None),
                 Step::Held(rows, awaited) => (rows, Some(awaited)),
             };
+            assert!(
+                rows <= run.len(),
+                "a run's step does no rows of the next one"
+            );
             writes.leave_rows(&entry, &targets[at..at + rows]);
             at += rows;
             if let Some(awaited) = awaited {
@@ -362,6 +371,7 @@ fn mark(
     drop(keys);
     for marked in &newly {
         let target = &run[marked.at];
+        debug_assert!(!ended[target.index], "a call ends a row once");
         writes.ended(&target.place, target.row, marked.before);
         ended[target.index] = true;
     }

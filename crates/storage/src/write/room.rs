@@ -100,6 +100,7 @@ impl Table {
         at: usize,
         attempts: u32,
     ) -> Result<(), StorageError> {
+        assert!(at < incoming.rows, "room is made for a row");
         let structure = self.structure();
         let directory = self.directory();
         let key = incoming.key(at);
@@ -210,10 +211,15 @@ impl Table {
         }
         let mut targets = Vec::with_capacity(filled.len());
         let mut first = 0;
-        for target in &filled {
+        for target in filled.iter().filter(|target| !target.old_rows.is_empty()) {
             targets.push((first, Arc::clone(&target.entry.place)));
             first += target.old_rows.len() as u32;
         }
+        assert_eq!(
+            first as usize,
+            kept.len(),
+            "a rewrite places every version that it keeps"
+        );
         let ranges: Vec<KeyRange> = filled
             .iter()
             .enumerate()
@@ -232,11 +238,12 @@ impl Table {
         } else {
             (position..position + 1, ranges)
         };
-        self.publish(structure, directory.replaced(at, ranges));
         let kept = filled
             .iter()
             .flat_map(|target| target.old_rows.iter().copied());
-        entry.place.retire(Forward::new(old_rows, kept, targets));
+        let forward = Forward::new(old_rows, kept, targets);
+        self.publish(structure, directory.replaced(at, ranges));
+        entry.place.retire(forward);
         drop(latch);
         Ok(filled
             .iter()
@@ -393,6 +400,7 @@ impl Table {
         before: Option<&Arc<Entry>>,
         trust_average: bool,
     ) -> Result<Arc<Entry>, StorageError> {
+        assert!(from < incoming.rows, "a segment is opened for rows");
         let sizes = self.store().sizes();
         let rows = incoming.rows - from;
         let heap_bytes = incoming.heap_bytes(self, from..incoming.rows)?;

@@ -197,6 +197,11 @@ impl<T: ArrowPrimitiveType<Native: PostgresOrder> + Send> GroupsAccumulator for 
         } else {
             T::Native::GREATEST
         };
+        assert!(
+            total_num_groups >= self.values.len(),
+            "{total_num_groups} groups are fewer than the {} there are",
+            self.values.len()
+        );
         self.values.resize(total_num_groups, first);
         let found = self.values.as_mut_slice();
         self.seen.accumulate(

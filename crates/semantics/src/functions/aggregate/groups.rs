@@ -38,6 +38,11 @@ impl<K: SumKind> GroupTotals<K> {
     }
 
     fn grow(&mut self, groups: usize) {
+        assert!(
+            groups >= self.sums.len(),
+            "{groups} groups are fewer than the {} there are",
+            self.sums.len()
+        );
         self.sums.resize(groups, Default::default());
         if self.finish == Finish::Average {
             self.counts.resize(groups, 0);
@@ -120,6 +125,11 @@ impl<K: SumKind> GroupsAccumulator for GroupTotals<K> {
         );
         if self.finish == Finish::Average {
             let partial_counts = values[1].as_primitive::<Int64Type>();
+            assert_eq!(
+                partial_counts.len(),
+                group_indices.len(),
+                "each partial sum has its count"
+            );
             for (&group, count) in group_indices.iter().zip(partial_counts.iter()) {
                 self.counts[group] += count.unwrap_or(0);
             }
@@ -134,6 +144,7 @@ impl<K: SumKind> GroupsAccumulator for GroupTotals<K> {
             Finish::Sum => K::sums(sums, nulls, &self.output),
             Finish::Average => {
                 let counts = emit_to.take_needed(&mut self.counts);
+                assert_eq!(sums.len(), counts.len(), "each sum has its count");
                 K::averages(&sums, &counts, self.scale, &self.output)
             }
         }

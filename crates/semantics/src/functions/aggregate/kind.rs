@@ -102,7 +102,7 @@ fn numeric_average(sum: i128, count: i64, from: i8, to: i8) -> Option<i128> {
 }
 
 fn numeric_averages(
-    sums: impl Iterator<Item = i128>,
+    sums: impl ExactSizeIterator<Item = i128>,
     counts: &[i64],
     scale: i8,
     output: &DataType,
@@ -110,6 +110,7 @@ fn numeric_averages(
     let DataType::Decimal128(precision, to) = *output else {
         return Err(overflow(output));
     };
+    assert_eq!(sums.len(), counts.len(), "each sum has its count");
     let averages = sums.zip(counts).map(|(sum, &count)| match count {
         0 => Ok(None),
         _ => numeric_average(sum, count, scale, to)
@@ -150,6 +151,11 @@ macro_rules! small_integer_sum {
 
             fn add_slice(sum: &mut i64, values: &[<$in as ArrowPrimitiveType>::Native]) -> bool {
                 // A batch has far fewer than 2³² values, so its own sum fits.
+                assert!(
+                    u32::try_from(values.len()).is_ok(),
+                    "the sum of {} values may be none of 64 bits",
+                    values.len()
+                );
                 let batch: i64 = values
                     .iter()
                     .fold(0, |total: i64, &value| total.wrapping_add(i64::from(value)));

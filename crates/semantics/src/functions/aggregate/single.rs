@@ -71,6 +71,7 @@ impl<K: SumKind> Accumulator for SingleTotal<K> {
             bad |= K::subtract(&mut self.sum, K::widen(value));
         }
         self.count -= (values.len() - values.null_count()) as i64;
+        assert!(self.count >= 0, "a frame loses rows that it has");
         self.check(bad)
     }
 

@@ -81,7 +81,8 @@ impl<M: Moments> Sliding<M> {
 
     /// Takes away the oldest row.
     pub(super) fn pop(&mut self) {
-        self.rows.pop_front();
+        let oldest = self.rows.pop_front();
+        assert!(oldest.is_some(), "a frame loses rows that it has");
         if self.suffixes.pop().is_none() {
             self.is_stale = true;
         }
@@ -95,6 +96,12 @@ impl<M: Moments> Sliding<M> {
         if self.is_stale {
             self.settle();
         }
+        assert!(
+            self.suffixes.len() <= self.rows.len(),
+            "{} suffixes are of a frame of {} rows",
+            self.suffixes.len(),
+            self.rows.len()
+        );
         let mut state = self.suffixes.last().cloned().unwrap_or_default();
         state.join(&self.rest);
         // In another order the same rows may stay in range.

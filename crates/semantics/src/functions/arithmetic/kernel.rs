@@ -228,6 +228,7 @@ pub(super) fn apply<T: ArrowPrimitiveType>(
 ) -> Result<ColumnarValue> {
     let array = match (side::<T>(left)?, side::<T>(right)?) {
         (Side::Column(a), Side::Column(b)) => {
+            assert_eq!(a.len(), b.len(), "each row has both operands");
             let nulls = NullBuffer::union(a.nulls(), b.nulls());
             let (xs, ys) = (a.values(), b.values());
             collect::<T>(

@@ -138,6 +138,7 @@ impl ScalarUDFImpl for Quantified {
         let left = for_each_row(left, rows, &mut growth)?;
         let lists = for_each_row(array, rows, &mut growth)?;
         let result = evaluate(&left, lists.as_list(), operator, all)?;
+        assert_eq!(result.len(), rows, "each row has a truth");
         if both_constant {
             let value = ScalarValue::try_from_array(&result, 0)?;
             return Ok(ColumnarValue::Scalar(value));

@@ -134,6 +134,7 @@ impl Accumulator for Anew {
             }
             leaving = leaving.saturating_sub(rows);
         }
+        assert_eq!(leaving, 0, "a frame loses rows that it has");
         Ok(())
     }
 

@@ -91,6 +91,14 @@ impl Files {
         let mut bytes = read_exactly(&*self.disk, &path, 0..secured)?;
         check(&bytes, origin, doubt)?;
         put_empty(doubt, &mut bytes);
+        let mended = Doubt {
+            after: doubt.through,
+            ..doubt
+        };
+        debug_assert!(
+            check(&bytes, origin, mended).is_ok(),
+            "the file that is written anew ends with the last place in doubt"
+        );
         // The beginning of the next file, if that is what failed: behind it this one would
         // have to be complete.
         let next = self.folder.join(file_name(doubt.file_number + 1));

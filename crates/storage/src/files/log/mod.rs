@@ -317,11 +317,13 @@ impl Log {
         mut state: MutexGuard<'a, State>,
         ends_file: bool,
     ) -> MutexGuard<'a, State> {
-        state.led = match !ends_file && self.is_brief(&state.order) {
+        assert!(state.led == Led::No, "one thread at a time writes a log");
+        let led = match !ends_file && self.is_brief(&state.order) {
             true => Led::Briefly,
             false => Led::Long,
         };
         let group = state.order.next_group(ends_file);
+        state.led = led;
         drop(state);
         let result = self.write(&group);
         let mut state = self.state.lock();
@@ -437,6 +439,11 @@ impl Log {
         if let Some(archive) = &mut *self.archive.lock()
             && Arc::ptr_eq(&archive.sink, sink)
         {
+            assert!(
+                archive.through < through,
+                "files go to the archive in order, and {} was there before {through}",
+                archive.through
+            );
             archive.through = through;
         }
     }

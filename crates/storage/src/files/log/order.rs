@@ -258,9 +258,14 @@ impl Order {
     /// The failure because of which the log takes nothing, or nothing of this transaction.
     pub(super) fn enqueue(&mut self, mut entry: Entry, parts: &[TxnId]) -> Result<(), LogFailure> {
         let Head { kind, lsn, txn, .. } = entry.head;
+        assert!(
+            parts.is_empty() || matches!(kind, Kind::Block | Kind::Defining),
+            "only a block's commit names statements, and this is a {kind:?}"
+        );
         self.refusal(txn, parts)?;
         entry.head.wall_micros = self.at_clock(entry.head.wall_micros);
         if kind == Kind::Rows {
+            assert_eq!(lsn.0, 0, "redo before its commit has no place in the order");
             self.chunked.entry(txn).or_insert(self.file_number);
         } else {
             assert_eq!(lsn.0, self.enqueued.0 + 1, "LSNs have no gaps");
@@ -300,6 +305,12 @@ impl Order {
     /// Takes what is queued, to be written before anything else is taken. With `ends_file` what
     /// comes later goes to the next file.
     pub(super) fn next_group(&mut self, ends_file: bool) -> Group {
+        assert!(self.failure.is_none(), "a log that failed writes no group");
+        debug_assert_eq!(
+            self.bytes,
+            self.entries.iter().map(|entry| entry.payload.len()).sum(),
+            "the bytes that are counted are those that are queued"
+        );
         if self.syncs() {
             self.owed = self.enqueued;
         }
@@ -317,7 +328,15 @@ impl Order {
 
     /// The operating system has everything through this, and what comes next goes to this file.
     pub(super) fn written(&mut self, through: CommitTs, file_number: u64) {
-        assert!((self.written..=self.enqueued).contains(&through));
+        assert!(
+            (self.written..=self.enqueued).contains(&through),
+            "what is written was queued, behind what had been written"
+        );
+        assert!(
+            file_number >= self.file_number,
+            "the log goes back from file {} to file {file_number}",
+            self.file_number
+        );
         self.written = through;
         self.file_number = file_number;
         self.settle();
@@ -325,7 +344,10 @@ impl Order {
 
     /// The disk has everything through this.
     pub(super) fn synced(&mut self, through: CommitTs) {
-        assert!((self.durable..=self.written).contains(&through));
+        assert!(
+            (self.durable..=self.written).contains(&through),
+            "what is durable was written, behind what had been durable"
+        );
         self.durable = through;
         self.settle();
     }
@@ -352,10 +374,39 @@ impl Order {
         }
         let acknowledged = self.rule.acknowledged(self.secured, &self.acks);
         self.acknowledged = self.acknowledged.max(acknowledged);
+        self.assert_in_order();
+    }
+
+    /// Nobody is told of a commit that the log does not have, and the log has nothing that was
+    /// not given to it.
+    fn assert_in_order(&self) {
+        assert!(
+            self.acknowledged <= self.secured && self.secured <= self.written,
+            "acknowledged through {}, secured through {}, written through {}",
+            self.acknowledged,
+            self.secured,
+            self.written
+        );
+        assert!(
+            self.durable <= self.written && self.written <= self.enqueued,
+            "durable through {}, written through {}, queued through {}",
+            self.durable,
+            self.written,
+            self.enqueued
+        );
+        assert!(
+            self.owed <= self.enqueued,
+            "a sync is owed for places that nobody has"
+        );
     }
 
     /// A group could not be written or synced: nothing is taken any more.
     pub(super) fn failed(&mut self, file_number: u64, failure: LogFailure) {
+        assert!(
+            (file_number..=file_number + 1).contains(&self.file_number),
+            "file {file_number} failed, and the log is in file {}",
+            self.file_number
+        );
         self.entries = Vec::new();
         // Mending goes on in the file that failed; no chunk of the next one is left.
         self.file_number = file_number;
@@ -394,6 +445,10 @@ impl Order {
             return;
         };
         let Doubt { after, through, .. } = doubt;
+        assert!(
+            (after, through) == (self.secured, self.enqueued),
+            "nothing is queued or secured while the log is mended"
+        );
         if after < through {
             self.lost.push(Lost {
                 after,
@@ -424,6 +479,11 @@ impl Order {
 
     /// The files before this one may go.
     pub(super) fn release_before(&mut self, file_number: u64) {
+        assert!(
+            file_number <= self.file_number,
+            "file {} is being written, and those before {file_number} are to go",
+            self.file_number
+        );
         self.kept_from = self.kept_from.max(file_number);
     }
 

@@ -98,6 +98,12 @@ pub(crate) const USED_END: u64 = 1 << 61;
 
 /// Appends a record.
 pub(crate) fn put(head: &Head, synced: u32, payload: &[u8], out: &mut Vec<u8>) {
+    assert!(
+        head.lsn.0 < NUMBER_END && head.txn.0 < NUMBER_END,
+        "no reader takes LSN {} of transaction {}",
+        head.lsn,
+        head.txn
+    );
     let start = out.len();
     out.extend_from_slice(&[0; 8]);
     out.push(head.kind as u8);
@@ -108,6 +114,13 @@ pub(crate) fn put(head: &Head, synced: u32, payload: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(&head.wall_micros.to_le_bytes());
     out.extend_from_slice(payload);
     seal(&mut out[start..]);
+    debug_assert!(
+        parse(&out[start..]).is_some_and(|(record, bytes)| record.head == *head
+            && record.synced == synced
+            && record.payload == payload
+            && bytes == out.len() - start),
+        "a record is read as it was written"
+    );
 }
 
 /// Sets a record's length and checksum.
@@ -258,6 +271,11 @@ impl FileHead {
         bytes[24..32].copy_from_slice(&self.after.0.to_le_bytes());
         bytes[32..40].copy_from_slice(&self.origin.timeline.0.to_le_bytes());
         Self::seal(&mut bytes);
+        debug_assert_eq!(
+            FileHead::parse(&bytes),
+            Some(self),
+            "a header is read as it was written"
+        );
         bytes
     }
 

@@ -38,6 +38,17 @@ pub(crate) enum Change {
     EndRows,
 }
 
+impl Change {
+    fn of(kind: u8) -> Option<Change> {
+        match kind {
+            INSERT => Some(Change::Insert),
+            END_KEYS => Some(Change::EndKeys),
+            END_ROWS => Some(Change::EndRows),
+            _ => None,
+        }
+    }
+}
+
 /// Rows that were inserted.
 pub(crate) fn insert(
     table: TableId,
@@ -106,6 +117,15 @@ fn operation(
     // A run is of one segment, so it is little more than an arena's bytes.
     let bytes = u32::try_from(out.len() - HEAD_BYTES).expect("a run fits a few arenas");
     out[9..13].copy_from_slice(&bytes.to_le_bytes());
+    debug_assert!(
+        operations(&out).eq([Ok(Operation {
+            table,
+            rows: rows as usize,
+            change: Change::of(kind).expect("a kind of ours"),
+            body: &out[HEAD_BYTES..],
+        })]),
+        "an operation is read as it was written"
+    );
     out
 }
 
@@ -127,12 +147,7 @@ pub(crate) fn operations(
 }
 
 fn next<'a>(reader: &mut Reader<'a>) -> Result<Operation<'a>, BadBytes> {
-    let change = match reader.byte()? {
-        INSERT => Change::Insert,
-        END_KEYS => Change::EndKeys,
-        END_ROWS => Change::EndRows,
-        _ => return Err(BadBytes("an unknown operation")),
-    };
+    let change = Change::of(reader.byte()?).ok_or(BadBytes("an unknown operation"))?;
     let (table, rows) = (TableId(reader.u32()?), reader.u32()? as usize);
     let bytes = reader.u32()? as usize;
     Ok(Operation {

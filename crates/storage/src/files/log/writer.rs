@@ -83,6 +83,10 @@ impl Writer {
         bytes: usize,
         synced: usize,
     ) -> io::Result<Writer> {
+        assert!(
+            synced <= bytes && bytes >= FILE_HEAD_BYTES,
+            "a log goes on behind its file's header, and not before what is on disk"
+        );
         let again = read_exactly(disk, path, synced..bytes)?;
         let file = disk.open(path, Opened::Write)?;
         file.write_all_at(&again, synced as u64)?;
@@ -117,6 +121,17 @@ impl Writer {
     /// Writes records, and room for more behind them if they will be synced and have none.
     /// Gives how many bytes the records take.
     pub(super) fn append(&mut self, entries: &[Entry], syncs: bool) -> io::Result<usize> {
+        assert!(
+            self.synced <= self.bytes && self.bytes <= self.room,
+            "{} bytes are on disk and {} written, of a file of {}",
+            self.synced,
+            self.bytes,
+            self.room
+        );
+        assert_eq!(
+            self.secured, self.bytes,
+            "one group is written once the one before is secured"
+        );
         self.buffer.clear();
         // Files end soon after 64 MiB, and a group is a few chunks.
         let synced = u32::try_from(self.synced).unwrap_or(u32::MAX);

@@ -162,6 +162,15 @@ impl<M: Stored, F: Finish<M>> Many<M, F> {
         Self { states, finish }
     }
 
+    fn grow(&mut self, groups: usize) {
+        assert!(
+            groups >= self.states.len(),
+            "{groups} groups are fewer than the {} there are",
+            self.states.len()
+        );
+        self.states.resize(groups, M::default());
+    }
+
     fn check(&self) -> Result<()> {
         self.states.iter().try_for_each(check)
     }
@@ -175,7 +184,7 @@ impl<M: Stored, F: Finish<M>> GroupsAccumulator for Many<M, F> {
         opt_filter: Option<&BooleanArray>,
         total_num_groups: usize,
     ) -> Result<()> {
-        self.states.resize(total_num_groups, M::default());
+        self.grow(total_num_groups);
         let passes =
             |row| opt_filter.is_none_or(|filter| filter.is_valid(row) && filter.value(row));
         M::each(values, |row, value| {
@@ -192,7 +201,7 @@ impl<M: Stored, F: Finish<M>> GroupsAccumulator for Many<M, F> {
         group_indices: &[usize],
         total_num_groups: usize,
     ) -> Result<()> {
-        self.states.resize(total_num_groups, M::default());
+        self.grow(total_num_groups);
         for (row, group) in group_indices.iter().enumerate() {
             self.states[*group].join(&M::load(values, row));
         }
