@@ -110,9 +110,8 @@ impl Table {
     /// When columns come or go, have another type, or make another primary key: that is
     /// another table.
     pub fn redefined(self: &Arc<Self>, schema: Arc<TableSchema>) -> Arc<Table> {
-        let types = schema.columns.iter().map(|column| column.ty);
         assert!(
-            types.eq(self.types.iter().copied()) && schema.primary_key == self.schema.primary_key,
+            self.may_be(&schema),
             "a definition of the same rows has the same types and key"
         );
         let original = self.original.as_ref().unwrap_or(self);
@@ -126,6 +125,12 @@ impl Table {
             contents: Arc::clone(&self.contents),
             original: Some(Arc::clone(original)),
         })
+    }
+
+    /// Whether the same rows can be had under this definition: it has the same types and key.
+    pub fn may_be(&self, schema: &TableSchema) -> bool {
+        let types = schema.columns.iter().map(|column| column.ty);
+        types.eq(self.types.iter().copied()) && schema.primary_key == self.schema.primary_key
     }
 
     /// Whether the definition is not the one that the store keeps.

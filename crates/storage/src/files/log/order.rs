@@ -308,7 +308,10 @@ impl Order {
         assert!(self.failure.is_none(), "a log that failed writes no group");
         debug_assert_eq!(
             self.bytes,
-            self.entries.iter().map(|entry| entry.payload.len()).sum(),
+            self.entries
+                .iter()
+                .map(|entry| entry.payload.len())
+                .sum::<usize>(),
             "the bytes that are counted are those that are queued"
         );
         if self.syncs() {

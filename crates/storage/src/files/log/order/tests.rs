@@ -211,8 +211,15 @@ fn a_file_that_went_is_not_asked_for() {
     let mut order = order(Rule::Written);
     let chunk = entry(Kind::Rows, 0, 7, b"rows", 0);
     order.enqueue(chunk, &[]).unwrap();
-    order.release_before(3);
+    order.next_group(true);
+    order.release_before(2);
     order.cut();
+}
+
+#[test]
+#[should_panic(expected = "file 1 is being written, and those before 2 are to go")]
+fn a_file_that_is_written_does_not_go() {
+    order(Rule::Written).release_before(2);
 }
 
 /// So many transactions at a time.
