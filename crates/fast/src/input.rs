@@ -66,6 +66,11 @@ pub(crate) struct Values<'a> {
 impl<'a> Values<'a> {
     /// `None` when a parameter is not of its type's form.
     pub(crate) fn of(inputs: &'a Inputs) -> Option<Self> {
+        assert_eq!(
+            inputs.parameters.len(),
+            inputs.types.len(),
+            "each parameter has its type"
+        );
         let parameters = inputs.parameters.iter().zip(inputs.types.iter());
         let parameters = parameters.map(|(value, ty)| value.is_of(*ty).then(|| value.borrowed()));
         let literals = inputs.literals.iter().map(|literal| Some(literal.value()));

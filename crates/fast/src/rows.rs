@@ -54,6 +54,10 @@ impl RowsPlace {
     /// The rows in the text that has been parsed, which may lack what stands behind them.
     pub fn within(self, text: &Arc<str>) -> ListedRows {
         let RowsPlace { from, rows } = self;
+        assert!(
+            text.is_char_boundary(from),
+            "the rows begin within the text that they were found in"
+        );
         let text = Arc::clone(text);
         ListedRows { text, from, rows }
     }

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use aerostat_storage::{TableView, ValueRef};
 
 use crate::{
-    Rows, Stop,
+    INDEX_ROWS_MAX, RANGE_KEYS_MAX, Rows, Stop,
     columns::as_wide,
     expression::{Expr, NoRow, compare, evaluate},
     find::Find,
@@ -35,6 +35,11 @@ pub(crate) struct RowList {
     pub(crate) order: Vec<(Expr, bool)>,
     pub(crate) limit: Option<Expr>,
 }
+
+// What is found of them at most adds up to less than 64 bits.
+const _: () = assert!(
+    (RANGE_KEYS_MAX << 31) < i64::MAX as i128 && (INDEX_ROWS_MAX as i128) << 31 < i64::MAX as i128
+);
 
 /// An aggregate over the rows found.
 #[derive(Debug)]

@@ -51,6 +51,7 @@ impl Target {
     /// Brings a row's values into the physical forms of their columns.
     pub(crate) fn settle(&self, new: &mut [ValueRef<'_>]) -> Result<(), Stop> {
         let columns = &self.table.schema().columns;
+        assert_eq!(new.len(), columns.len(), "a row has the table's columns");
         for (value, column) in new.iter_mut().zip(columns) {
             *value = physical(column.ty, *value).ok_or(Stop::Unfit)?;
         }
@@ -59,7 +60,11 @@ impl Target {
 
     /// Rows of the outputs, whose values come row by row.
     pub(crate) fn rows(&self, values: &[ValueRef<'_>], rows: usize) -> Rows {
-        debug_assert_eq!(values.len(), self.types.len() * rows);
+        assert_eq!(
+            values.len(),
+            self.types.len() * rows,
+            "{rows} rows have a value of each output"
+        );
         let types = self.types.iter().cycle();
         let values = types.zip(values).map(|(ty, value)| Value::of(*ty, *value));
         Rows {
@@ -73,7 +78,11 @@ impl Target {
     /// A batch of the outputs, whose values come row by row.
     pub(crate) fn batch(&self, values: &[ValueRef<'_>], rows: usize) -> Result<RecordBatch, Stop> {
         let width = self.outputs.len();
-        debug_assert_eq!(values.len(), width * rows);
+        assert_eq!(
+            values.len(),
+            width * rows,
+            "{rows} rows have a value of each output"
+        );
         let columns: Vec<ArrayRef> = self
             .outputs
             .iter()

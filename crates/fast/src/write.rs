@@ -67,6 +67,11 @@ impl Write {
                     evaluate(row, &NoRow, values, &mut new)?;
                     self.check(&new[from..], values, &mut returned)?;
                 }
+                assert_eq!(
+                    new.len(),
+                    rows.len() * self.schema.fields().len(),
+                    "new rows have the table's columns"
+                );
                 let table = &target.table;
                 // A row without arrays around its values costs half as much.
                 if rows.len() == 1 {
@@ -86,6 +91,11 @@ impl Write {
                     evaluate(columns, &row, values, &mut new)?;
                     self.check(&new[from..], values, &mut returned)
                 })?;
+                assert_eq!(
+                    new.len(),
+                    ids.len() * columns.len(),
+                    "each row that is updated has its new values"
+                );
                 match ids.as_slice() {
                     [] => columns.iter().try_for_each(|value| value.settle(values))?,
                     [id] => {
@@ -147,6 +157,11 @@ impl Write {
     fn batch(&self, target: &Target, new: &[ValueRef<'_>]) -> Result<RecordBatch, Stop> {
         let columns = &target.table.schema().columns;
         let width = columns.len();
+        assert!(
+            width == 0 || new.len().is_multiple_of(width),
+            "{} values are no rows of {width} columns",
+            new.len()
+        );
         let arrays: Vec<ArrayRef> = columns
             .iter()
             .enumerate()
@@ -163,8 +178,12 @@ impl Write {
     ) -> Result<Written, Stop> {
         let returned = match &self.returning {
             Some(outputs) => {
-                let rows = returned.len() / outputs.len();
-                Some(vec![target.batch(returned, rows)?])
+                let count = returned.len() / outputs.len();
+                assert_eq!(
+                    count as u64, rows,
+                    "a row is returned for each that is written"
+                );
+                Some(vec![target.batch(returned, count)?])
             }
             None => None,
         };

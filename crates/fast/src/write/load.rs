@@ -132,6 +132,14 @@ impl Load {
             written += rows;
             returned.extend(batch);
         }
+        if let (None, [], Some(listed)) = (&self.on_conflict, &self.arrays[..], &values.inputs.rows)
+        {
+            assert_eq!(
+                written,
+                listed.len() as u64,
+                "the rows that are listed are written"
+            );
+        }
         Ok(Written {
             rows: written,
             returned: write.returning.is_some().then_some(returned),
@@ -147,6 +155,11 @@ impl Load {
         row: &mut Vec<ValueRef<'a>>,
     ) -> Result<(), Stop> {
         let columns = &target.table.schema().columns;
+        assert_eq!(
+            self.sources.len(),
+            columns.len(),
+            "each column takes something"
+        );
         for (source, column) in self.sources.iter().zip(columns) {
             let own = || {
                 source
@@ -206,6 +219,12 @@ impl Place<'_> {
             target,
             ..
         } = *self;
+        assert!(
+            chunk.len().is_multiple_of(load.types.len()),
+            "{} cells are no rows of {}",
+            chunk.len(),
+            load.types.len()
+        );
         let (mut rows, mut returned) = (Vec::new(), Vec::new());
         let (mut written, mut bytes) = (0, 0);
         for cells in chunk.chunks(load.types.len()) {
@@ -281,6 +300,11 @@ impl Place<'_> {
         let batch = write.batch(target, rows)?;
         let constraints = &on_conflict.constraints;
         let found = view.in_the_way(transaction, &batch, constraints)?;
+        assert_eq!(
+            found.len() * width,
+            rows.len(),
+            "each row is told what is in its way"
+        );
         let mut free = Vec::with_capacity(rows.len());
         let mut pairs = Vec::new();
         for (new, found) in rows.chunks(width).zip(&found) {
