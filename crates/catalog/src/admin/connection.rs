@@ -61,7 +61,8 @@ impl Drop for Connection {
                 roles.remove(&self.role);
             }
         }
-        self.database.connections.fetch_sub(1, Ordering::Relaxed);
+        let before = self.database.connections.fetch_sub(1, Ordering::Relaxed);
+        debug_assert!(before > 0, "a connection is counted until it is dropped");
     }
 }
 

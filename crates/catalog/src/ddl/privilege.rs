@@ -357,15 +357,6 @@ pub(super) fn relation_mut<'s>(
 }
 
 impl Relation {
-    /// Its name.
-    pub fn name(&self) -> &str {
-        match self {
-            Relation::Table(table) => &table.name,
-            Relation::View(view) => &view.name,
-            Relation::Sequence(sequence) => &sequence.name,
-        }
-    }
-
     pub(super) fn grants_mut(&mut self) -> &mut Vec<Grant> {
         match self {
             Relation::Table(table) => &mut Arc::make_mut(table).grants,

@@ -96,12 +96,28 @@ impl Counter {
     }
 
     /// Over a table of [`Self::schema`].
+    ///
+    /// # Panics
+    /// When the table is another: see [`Self::is_table`].
     pub fn new(table: Arc<Table>, start: Position) -> Arc<Self> {
+        assert!(
+            Self::is_table(&table),
+            "a sequence stands in a counter's table"
+        );
         Arc::new(Self {
             table,
             start,
             running: Mutex::new(None),
         })
+    }
+
+    /// Whether a table has the columns and the key of [`Self::schema`].
+    pub(crate) fn is_table(table: &Table) -> bool {
+        let (own, counter) = (table.schema(), Self::schema());
+        let types = |schema: &TableSchema| -> Vec<SqlType> {
+            schema.columns.iter().map(|column| column.ty).collect()
+        };
+        own.primary_key == counter.primary_key && types(own) == types(&counter)
     }
 
     /// The number of its table in storage.
@@ -215,6 +231,11 @@ impl Counter {
         };
         running.reserved_at = Some(now);
         let (last_value, count) = definition.run(next, running.ahead + 1);
+        assert!(
+            (1..=running.ahead + 1).contains(&count),
+            "a run of {count} numbers is reserved, where {} were wanted",
+            running.ahead + 1
+        );
         self.write(Position {
             last_value,
             is_called: true,
@@ -264,6 +285,7 @@ impl Counter {
 
 impl Running {
     fn give(&mut self, number: i64) {
+        assert!(self.left > 0, "a number is reserved before it is given");
         self.left -= 1;
         self.position = Position {
             last_value: number,

@@ -201,7 +201,17 @@ impl Definitions {
                 return Err(error);
             }
         };
-        let before = catalog.state.swap(committed).table_ids();
+        let epoch = committed.epoch;
+        let before = catalog.state.swap(committed);
+        assert!(
+            Arc::ptr_eq(&before, &self.work.lock().base),
+            "what is committed stands on what had been committed last"
+        );
+        assert!(
+            before.epoch != epoch || before.is_same_to_others(&state),
+            "two states have epoch {epoch}"
+        );
+        let before = before.table_ids();
         drop(committing);
         self.locks.release_all();
         self.settle(before, &state.table_ids());
@@ -257,6 +267,10 @@ impl Definitions {
             None => Arc::clone(&state),
             Some(_) => Arc::new(state.without_temporary()),
         };
+        assert!(
+            committed.temporary().is_none(),
+            "others see no temporary relations"
+        );
         let store = &self.database.store;
         store
             .commit_block(block, record::encode(&committed))

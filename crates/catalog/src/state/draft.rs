@@ -186,7 +186,33 @@ impl Change<'_> {
             }
             merge(&before, &state, &now)?
         };
+        assert_in_order(&state, &before);
         draft.definitions.put(state, &draft.cancel)
+    }
+}
+
+/// What is changed stands under its own name, and no two have one number.
+fn assert_in_order(state: &CatalogState, before: &CatalogState) {
+    let mut numbers = BTreeSet::new();
+    for (name, schema) in &state.schemas {
+        assert!(
+            *name == schema.name && numbers.insert(schema.oid),
+            "schema {name} is called {} and has number {}",
+            schema.name,
+            schema.oid
+        );
+        let is_same = |other: &Arc<SchemaEntry>| Arc::ptr_eq(other, schema);
+        if before.schemas.get(name).is_some_and(is_same) {
+            continue;
+        }
+        for (name, relation) in &schema.relations {
+            assert!(
+                name == relation.name() && numbers.insert(relation.oid()),
+                "relation {name} is called {} and has number {}",
+                relation.name(),
+                relation.oid()
+            );
+        }
     }
 }
 

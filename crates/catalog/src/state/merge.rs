@@ -58,6 +58,11 @@ pub(super) fn merge(
         }
     }
     merged.epoch = merged.numbers.next_epoch();
+    assert_eq!(
+        by_oid(&merged).len(),
+        merged.schemas.len(),
+        "no two schemas have one number"
+    );
     Ok(merged)
 }
 

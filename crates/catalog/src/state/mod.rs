@@ -155,6 +155,15 @@ impl Relation {
         }
     }
 
+    /// Its name.
+    pub fn name(&self) -> &str {
+        match self {
+            Relation::Table(table) => &table.name,
+            Relation::View(view) => &view.name,
+            Relation::Sequence(sequence) => &sequence.name,
+        }
+    }
+
     /// Its columns in order.
     pub fn columns(&self) -> &[Column] {
         match self {

@@ -5,7 +5,10 @@
 //! a table a new number, as PostgreSQL gives it a new relfilenode. A definition that ALTER TABLE
 //! has changed since is here.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use aerostat_storage::Table;
 use aerostat_types::{TableId, TableSchema};
@@ -38,6 +41,9 @@ pub enum RecordError {
         /// The table's name.
         name: String,
     },
+    /// It says what no catalogue does.
+    #[error("the catalogue in the log is damaged: {0}")]
+    Damaged(String),
 }
 
 #[derive(Serialize, Deserialize)]
@@ -139,11 +145,13 @@ pub(super) fn decode(
             Ok((entry.name.clone(), Arc::new(entry)))
         })
         .collect::<Result<_, RecordError>>()?;
-    Ok(CatalogState {
+    let state = CatalogState {
         epoch: 1,
         schemas,
         numbers: Numbers::from(record.next_oid),
-    })
+    };
+    check(&state)?;
+    Ok(state)
 }
 
 fn of_schema(schema: &SchemaEntry) -> SchemaRecord {
@@ -238,6 +246,11 @@ fn to_table(
     tables: &BTreeMap<TableId, Arc<Table>>,
 ) -> Result<TableEntry, RecordError> {
     let table = stored(tables, record.table, &record.name)?;
+    if let Some(definition) = &record.definition
+        && !table.may_be(definition)
+    {
+        return Err(other_table(&table, &record.name));
+    }
     Ok(TableEntry {
         oid: record.oid,
         key_oid: record.key_oid,
@@ -279,6 +292,9 @@ fn to_sequence(
     tables: &BTreeMap<TableId, Arc<Table>>,
 ) -> Result<SequenceEntry, RecordError> {
     let table = stored(tables, record.table, &record.name)?;
+    if !Counter::is_table(&table) {
+        return Err(other_table(&table, &record.name));
+    }
     Ok(SequenceEntry {
         oid: record.oid,
         name: record.name,
@@ -289,6 +305,29 @@ fn to_sequence(
         comment: record.comment,
         grants: record.grants,
     })
+}
+
+fn other_table(table: &Table, name: &str) -> RecordError {
+    let id = table.id();
+    RecordError::Damaged(format!("table {id} (\"{name}\") has rows of other columns"))
+}
+
+/// Whether a catalogue is one that is committed, as far as others rely on it.
+fn check(state: &CatalogState) -> Result<(), RecordError> {
+    if let Some(schema) = state.temporary() {
+        let message = format!("schema \"{}\" is a session's own", schema.name);
+        return Err(RecordError::Damaged(message));
+    }
+    let schemas = state.schemas.values().map(|schema| schema.oid);
+    let relations = state.relations().map(|(_, relation, _)| relation.oid());
+    let mut numbers = BTreeSet::new();
+    let mut all = schemas.chain(relations);
+    match all.find(|oid| !numbers.insert(*oid)) {
+        Some(oid) => Err(RecordError::Damaged(format!(
+            "two things have number {oid}"
+        ))),
+        None => Ok(()),
+    }
 }
 
 /// The table of this number in storage; `name` is of what has it.

@@ -66,6 +66,12 @@ impl Temporaries {
 
     /// Takes what a transaction has made of the schema, and gives what it was.
     pub fn replace(&mut self, schema: Option<Arc<SchemaEntry>>) -> Option<Arc<SchemaEntry>> {
+        assert!(
+            schema
+                .as_ref()
+                .is_none_or(|schema| is_temporary(&schema.name)),
+            "what a session keeps for itself is temporary"
+        );
         *self.epochs.get_mut() = None;
         self.emptied = schema.as_deref().map_or_else(Vec::new, emptied);
         std::mem::replace(&mut self.schema, schema)
@@ -117,6 +123,11 @@ impl CatalogState {
 
     /// This with a schema of temporary relations, under an epoch that no other state has.
     pub(super) fn with_temporary(&self, schema: &Arc<SchemaEntry>, epoch: u64) -> Self {
+        assert!(
+            is_temporary(&schema.name) && self.temporary().is_none(),
+            "a session has one schema of temporary relations, and {} is none or another",
+            schema.name
+        );
         let mut state = self.clone();
         state.epoch = epoch;
         let name = schema.name.clone();
