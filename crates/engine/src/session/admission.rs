@@ -1,8 +1,7 @@
-//! What may run where a session stands: in a failed block, in a read-only transaction, in a
-//! block at all.
+//! What a statement is for its transaction, and what it would change in one that only reads.
 
 use aerostat_sql::{
-    statement::{Statement, StatementKind},
+    statement::StatementKind,
     tree::{locking::shown, modifying::modifies_in_with},
     utility::{CopyDirection, TransactionCommand, Utility},
 };
@@ -10,64 +9,18 @@ use aerostat_txn as txn;
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::sql::sqlparser::ast;
 
-use super::Session;
+use super::{Session, machine::Kind};
 
 impl Session {
     /// Refuses what cannot run where the session stands.
-    pub(super) fn admit(&self, statement: &Statement) -> Result<(), SqlError> {
-        let kind = &statement.kind;
-        self.refuse_after_failure(kind)?;
+    pub(super) fn admit(&self, kind: &StatementKind) -> Result<(), SqlError> {
+        self.machine.admit(kind_of(kind))?;
         if let Some(word) = self.read_only().then(|| word_of_change(kind)).flatten()
             && !self.changes_temporary(kind)
         {
             return Err(read_only(word));
         }
-        if self.block.is_none() {
-            return Ok(());
-        }
-        let StatementKind::Utility(utility) = kind else {
-            return Ok(());
-        };
-        if utility.runs_outside_blocks() {
-            return Err(SqlError::new(
-                ErrorKind::ActiveTransaction,
-                format!("{} cannot run inside a transaction block", utility.tag()),
-            ));
-        }
-        if defines_in_node(utility) {
-            let message = format!(
-                "{} inside a transaction block is not supported",
-                utility.tag()
-            );
-            return Err(
-                SqlError::new(ErrorKind::FeatureNotSupported, message).with_hint(
-                    "Run it before BEGIN or after COMMIT; it is a transaction of its own.",
-                ),
-            );
-        }
         Ok(())
-    }
-
-    /// After a failure a block takes only what ends it.
-    pub(super) fn refuse_after_failure(&self, kind: &StatementKind) -> Result<(), SqlError> {
-        match &self.block {
-            Some(open) if open.failed && !may_follow_failure(kind) => Err(SqlError::new(
-                ErrorKind::InFailedTransaction,
-                "current transaction is aborted, commands ignored until end of transaction block",
-            )),
-            _ => Ok(()),
-        }
-    }
-
-    /// Whether the fast path may take a statement where the session stands. The first of a
-    /// group makes the group's block, and what is refused is refused in one place: both are
-    /// the other way's.
-    pub(super) fn admits_fast(&self, writes: bool) -> bool {
-        let is_open = match &self.block {
-            Some(open) => !open.failed,
-            None => self.grouping.is_none(),
-        };
-        is_open && !(writes && self.read_only())
     }
 
     /// Refuses INSERT, UPDATE and DELETE in a read-only transaction, but of what is temporary.
@@ -97,18 +50,37 @@ pub(super) fn read_only(word: &str) -> SqlError {
     )
 }
 
-fn may_follow_failure(kind: &StatementKind) -> bool {
+/// What kind of statement it is for its transaction.
+pub(super) fn kind_of(kind: &StatementKind) -> Kind {
     match kind {
-        StatementKind::Empty | StatementKind::Unread => true,
-        StatementKind::Utility(utility) => matches!(
-            &**utility,
-            Utility::Transaction(
-                TransactionCommand::Commit { .. }
-                    | TransactionCommand::Rollback { .. }
-                    | TransactionCommand::RollbackTo(_)
-            )
-        ),
-        StatementKind::Sql(_) => false,
+        StatementKind::Empty | StatementKind::Unread => Kind::Nothing,
+        StatementKind::Utility(utility) => match &**utility {
+            Utility::Transaction(command) => kind_of_command(command),
+            utility if utility.runs_outside_blocks() => Kind::Outside(utility.tag()),
+            utility if defines_in_node(utility) => Kind::OfNode(utility.tag()),
+            utility if utility.defines_in_database() => Kind::Definition,
+            _ => Kind::Other,
+        },
+        StatementKind::Sql(_) => match word_of_definition(kind) {
+            Some(_) => Kind::Definition,
+            None => Kind::Other,
+        },
+    }
+}
+
+fn kind_of_command(command: &TransactionCommand) -> Kind {
+    match command {
+        TransactionCommand::Commit { .. }
+        | TransactionCommand::Rollback { .. }
+        | TransactionCommand::RollbackTo(_) => Kind::Exit,
+        TransactionCommand::Begin { .. }
+        | TransactionCommand::Savepoint(_)
+        | TransactionCommand::Release(_)
+        | TransactionCommand::SetModes(_) => Kind::Control,
+        // Settings of the session, and checks: both are a part of the transaction.
+        TransactionCommand::SetDefaults(_) | TransactionCommand::SetConstraints { .. } => {
+            Kind::Other
+        }
     }
 }
 
@@ -146,7 +118,7 @@ fn word_of_dml(parsed: &ast::Statement) -> Option<&'static str> {
 }
 
 /// Whether it defines something that all databases share, which no block of one can undo.
-pub(super) fn defines_in_node(utility: &Utility) -> bool {
+fn defines_in_node(utility: &Utility) -> bool {
     let defines = matches!(
         utility,
         Utility::Role(_) | Utility::Grant(_) | Utility::Comment(_)
@@ -155,7 +127,7 @@ pub(super) fn defines_in_node(utility: &Utility) -> bool {
 }
 
 /// What the statement defines in the database, by its tag, if it does.
-pub(super) fn word_of_definition(kind: &StatementKind) -> Option<&'static str> {
+fn word_of_definition(kind: &StatementKind) -> Option<&'static str> {
     match kind {
         StatementKind::Utility(utility) if utility.defines_in_database() => Some(utility.tag()),
         StatementKind::Utility(_) | StatementKind::Empty | StatementKind::Unread => None,

@@ -24,7 +24,7 @@ use aerostat_sql::{
     tree::{is_without_data, modifying::modifies_in_with},
     utility::{
         BackupCommand, DiscardTarget, Fragment, PreparedCommand, SchemaCommand, SettingCommand,
-        SettingScope, SettingValue, TransactionCommand, TransactionModes, Utility, WrittenType,
+        SettingScope, SettingValue, TransactionModes, Utility, WrittenType,
     },
     walk,
 };
@@ -90,7 +90,7 @@ impl Session {
         cancellation: &Cancellation,
     ) -> Result<Outcome, SqlError> {
         let actor = self.actor()?;
-        let in_block = self.is_one_of_several();
+        let in_block = self.machine.is_one_of_several();
         let definitions = self.definitions()?;
         // Nothing is written under it; an index being built waits for others in its name.
         let transaction = self.begin_statement(None)?;
@@ -193,16 +193,19 @@ impl Session {
         match command {
             SettingCommand::Set { scope, name, value } => {
                 let local = *scope == SettingScope::Local;
-                if local && !self.is_in_block() {
+                if local && !self.machine.is_in_block() {
                     self.warn_with(
                         ErrorKind::NoActiveTransaction,
                         "SET LOCAL can only be used in transaction blocks",
                     );
-                    return done("SET");
+                    // Those of a pipeline that follow it are of its transaction.
+                    if self.machine.is_idle() {
+                        return done("SET");
+                    }
                 }
                 if let Some(modes) = TransactionModes::of_setting(name, value)? {
-                    let command = TransactionCommand::SetModes(modes);
-                    return done(self.run_transaction(&command).await?);
+                    self.set_mode(modes)?;
+                    return done("SET");
                 }
                 if is_role(name) {
                     self.set_role(name, value, local)?;
@@ -342,7 +345,7 @@ impl Session {
                         .with_hint("Run the statement itself."));
                     }
                 };
-                self.admit(&prepared.statement)?;
+                self.admit_dml(parsed)?;
                 let plans = match arguments.is_empty() {
                     true => Plans::Kept,
                     false => Plans::Anew,

@@ -18,7 +18,6 @@ use aerostat_types::{ErrorKind, SqlError};
 use super::{
     Session,
     run::{ATTEMPTS_MAX, CancelOnDrop, finish},
-    transaction::OpenBlock,
 };
 
 impl Session {
@@ -112,30 +111,13 @@ impl Session {
         Ok(())
     }
 
-    /// A block that is about to commit, once all that it has put off is checked; what breaks a
-    /// constraint undoes it.
-    pub(super) async fn checked(&mut self, open: OpenBlock) -> Result<OpenBlock, SqlError> {
-        let deferred = Arc::clone(&open.deferred);
-        if deferred.is_empty() {
-            return Ok(open);
-        }
-        // Its statements find it where blocks are.
-        self.block = Some(open);
+    /// Checks all that the block has put off, which is about to commit.
+    pub(super) async fn check_at_commit(&mut self) -> Result<(), SqlError> {
+        let Some(deferred) = self.deferred() else {
+            return Ok(());
+        };
         let cancellation = self.cancel.begin(self.statement_timeout());
-        let checked = self.check_put_off(&deferred, true, &cancellation).await;
-        let open = self.block.take().ok_or_else(|| {
-            SqlError::new(
-                ErrorKind::Internal,
-                "a block went away while its constraints were checked",
-            )
-        })?;
-        match checked {
-            Ok(()) => Ok(open),
-            Err(error) => {
-                self.undo(open).await?;
-                Err(error)
-            }
-        }
+        self.check_put_off(&deferred, true, &cancellation).await
     }
 
     /// Checks what was put off: all of it, or what is not to wait any more.

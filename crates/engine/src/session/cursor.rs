@@ -163,7 +163,7 @@ impl Session {
                 hold,
                 query,
             } => {
-                if !hold && !self.is_in_block() {
+                if !hold && !self.machine.is_in_block() {
                     return Err(SqlError::new(
                         ErrorKind::NoActiveTransaction,
                         "DECLARE CURSOR can only be used in transaction blocks",
@@ -173,7 +173,7 @@ impl Session {
                     .declare(name, query, source, bound, cancellation)
                     .await?;
                 (cursor.scroll, cursor.hold) = (*scroll, *hold);
-                if self.block.is_none() {
+                if self.machine.is_idle() {
                     cursor.read_to(u64::MAX, cancellation).await?;
                 } else {
                     cursor.made = Some(self.cursors.made);

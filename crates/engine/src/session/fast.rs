@@ -22,7 +22,6 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    time::Instant,
 };
 
 use aerostat_api::{
@@ -50,7 +49,6 @@ use super::{
     run::{ATTEMPTS_MAX, CancelOnDrop},
     stream::{QueryTask, ready},
 };
-use crate::engine::StatementRecord;
 
 use plain::is_plain;
 use sequences::{Drawing, Sequences};
@@ -145,6 +143,55 @@ impl FastStatement {
     }
 }
 
+/// A statement by key that is to run.
+#[derive(Clone, Copy)]
+pub(super) struct ByKey<'a> {
+    fast: &'a FastStatement,
+    /// Nothing for a statement that was not prepared.
+    parameters: Option<&'a Arc<[Value]>>,
+    /// What has told its client of the columns it returns.
+    told: Option<&'a super::Prepared>,
+}
+
+impl<'a> ByKey<'a> {
+    /// One of the simple protocol.
+    pub(super) fn sent(fast: &'a FastStatement) -> Self {
+        Self {
+            fast,
+            parameters: None,
+            told: None,
+        }
+    }
+
+    /// One that was prepared, with its parameters.
+    pub(super) fn prepared(
+        fast: &'a FastStatement,
+        parameters: &'a Arc<[Value]>,
+        prepared: &'a super::Prepared,
+    ) -> Self {
+        Self {
+            fast,
+            parameters: Some(parameters),
+            told: Some(prepared),
+        }
+    }
+
+    /// Its text as others see it.
+    pub(super) fn text(&self) -> &'a str {
+        self.fast.text.trim_start()
+    }
+
+    /// The kind that metrics tell apart.
+    pub(super) fn kind(&self) -> &'static str {
+        match self.fast.shape.kind() {
+            Kind::Select => "select",
+            Kind::Insert => "insert",
+            Kind::Update => "update",
+            Kind::Delete => "delete",
+        }
+    }
+}
+
 /// A shape under one state of everything that names and rights depend on.
 struct BoundProgram {
     /// `None` when the shape is not for the fast path.
@@ -185,6 +232,20 @@ impl Told {
 }
 
 impl Runs {
+    /// Counts a run for whoever advises on the table's layout.
+    fn count_usage(&self, rows: u64) {
+        let Some(times) = self.told.count() else {
+            return;
+        };
+        let (usage, read) = (&self.entry.usage, self.program.columns_read());
+        if !read.is_empty() {
+            usage.record_lookups(read, times);
+        }
+        if matches!(self.program.kind(), Kind::Insert | Kind::Update) {
+            usage.record_inserts(rows, times);
+        }
+    }
+
     /// Locks what a run needs.
     fn lock(&self, gate: &Gate, mode: LockMode) -> Result<(), SqlError> {
         gate.require(self.entry.oid, mode)?;
@@ -234,17 +295,20 @@ impl Session {
         self.fast.statements
     }
 
-    /// Runs a statement on the fast path; `None` if it is not for that, and then nothing has
-    /// happened. `told` are the columns that the client knows of, if it was told any.
+    /// Runs a statement by its key, as the guard's shortcut ([`guard`](super::guard)); `None` if it is
+    /// to be planned, and then nothing has happened. It gives how many rows it concerned, too.
     pub(super) async fn run_fast(
         &mut self,
-        fast: &FastStatement,
-        parameters: &Arc<[Value]>,
-        told: Option<&super::Prepared>,
-    ) -> Result<Option<Outcome>, SqlError> {
-        let started = Instant::now();
+        asked: &ByKey<'_>,
+    ) -> Result<Option<(Outcome, u64)>, SqlError> {
+        let ByKey {
+            fast,
+            parameters,
+            told,
+        } = *asked;
         let writes = fast.shape.kind() != Kind::Select;
-        if !self.followed().is_fast_path_on || !self.admits_fast(writes) {
+        let is_admitted = self.machine.admits_by_key() && !(writes && self.read_only());
+        if !is_admitted || !self.followed().is_fast_path_on {
             return Ok(None);
         }
         let Ok(gate) = self.gate(None) else {
@@ -265,16 +329,13 @@ impl Session {
         if told.is_some_and(|prepared| !is_as_told(prepared, runs)) {
             return Ok(None);
         }
-        if self.block.is_none() {
-            self.mark_time();
-        }
         let drawing = runs.sequences.as_ref().map(|sequences| {
             let sequences = Arc::clone(sequences);
             let drawn = Mutex::default();
             Arc::new(Drawing { sequences, drawn })
         });
         let inputs = Inputs {
-            parameters: Arc::clone(parameters),
+            parameters: parameters.cloned().unwrap_or_default(),
             types: Arc::clone(&fast.types),
             literals: Arc::clone(&fast.literals),
             now_micros: self.transaction_time.timestamp_micros(),
@@ -283,20 +344,13 @@ impl Session {
             numbers: drawing.clone().map(|drawing| drawing as Arc<dyn Numbers>),
         };
         let (rows, outcome) = if writes {
-            match self.write_fast(&gate, runs, inputs, fast).await {
-                Ok(None) => {
-                    if let Some(drawing) = drawing {
-                        drawing.give_back();
-                    }
-                    return Ok(None);
+            let Some(written) = self.write_fast(&gate, runs, inputs, fast).await? else {
+                if let Some(drawing) = drawing {
+                    drawing.give_back();
                 }
-                Ok(Some(written)) => (written.rows, self.outcome_of(runs, written)),
-                Err(error) => {
-                    self.fail();
-                    self.record_fast(runs, started, 0, Some(error.kind));
-                    return Err(error);
-                }
-            }
+                return Ok(None);
+            };
+            (written.rows, self.outcome_of(runs, written))
         } else {
             let snapshot = self.read_snapshot()?;
             if gate.confirm().is_err() {
@@ -309,9 +363,8 @@ impl Session {
             (count, outcome_with(runs, rows, RowsTag::Select))
         };
         self.fast.statements += 1;
-        self.note_done(fast.text.trim_start());
-        self.record_fast(runs, started, rows, None);
-        Ok(Some(outcome))
+        runs.count_usage(rows);
+        Ok(Some((outcome, rows)))
     }
 
     /// Runs a write until it is committed, or kept for its block.
@@ -666,40 +719,6 @@ impl Session {
         if before.is_none() {
             self.fast.prepared_bytes += text.len();
         }
-    }
-
-    fn record_fast(
-        &self,
-        runs: &Runs,
-        started: Instant,
-        rows: u64,
-        error: Option<aerostat_types::ErrorKind>,
-    ) {
-        let kind = runs.program.kind();
-        if error.is_none()
-            && let Some(times) = runs.told.count()
-        {
-            let (usage, read) = (&runs.entry.usage, runs.program.columns_read());
-            if !read.is_empty() {
-                usage.record_lookups(read, times);
-            }
-            if matches!(kind, Kind::Insert | Kind::Update) {
-                usage.record_inserts(rows, times);
-            }
-        }
-        let database = self.connection.database().name.read();
-        self.engine.observer().statement(&StatementRecord {
-            database: &database,
-            kind: match kind {
-                Kind::Select => "select",
-                Kind::Insert => "insert",
-                Kind::Update => "update",
-                Kind::Delete => "delete",
-            },
-            elapsed: started.elapsed(),
-            rows,
-            error,
-        });
     }
 }
 

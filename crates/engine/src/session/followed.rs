@@ -10,6 +10,8 @@ use std::{
 };
 
 use aerostat_api::{ClientSettings, IdleLimit, TransactionStatus};
+use aerostat_query::StarJoins;
+use aerostat_semantics::functions::Times;
 
 use super::{Session, settings::Settings};
 
@@ -103,5 +105,57 @@ impl Session {
             self.told.lock().application.clone_from(name);
         }
         changes
+    }
+
+    /// A statement begins.
+    pub(super) fn tell_times(&mut self) {
+        let times = Times {
+            transaction: self.transaction_time,
+            statement: match self.machine.is_idle() {
+                true => self.transaction_time,
+                false => chrono::Utc::now(),
+            },
+        };
+        let state = Arc::make_mut(&mut self.state);
+        times.put(state.config_mut().options_mut());
+        state.mark_start_execution();
+    }
+
+    /// What planning asks the configuration for is as the session's settings say.
+    pub(super) fn follow_settings(&mut self) {
+        self.follow_time_zone();
+        self.follow_star_joins();
+        self.follow_dynamic_filters();
+    }
+
+    /// Functions over times take the session's zone from the configuration they are planned with.
+    pub(super) fn follow_time_zone(&mut self) {
+        let zone = self.time_zone();
+        let zone = zone.name();
+        if self.state.config_options().execution.time_zone.as_deref() != Some(zone) {
+            let state = Arc::make_mut(&mut self.state);
+            state.config_mut().options_mut().execution.time_zone = Some(zone.to_owned());
+        }
+    }
+
+    /// Planning asks the configuration whether to look for star joins.
+    fn follow_star_joins(&mut self) {
+        let wanted = StarJoins(self.settings.lock().joins_stars());
+        let current = self.state.config().get_extension::<StarJoins>();
+        if current.is_none_or(|current| *current != wanted) {
+            let state = Arc::make_mut(&mut self.state);
+            state.config_mut().set_extension(Arc::new(wanted));
+        }
+    }
+
+    /// As [`Self::follow_star_joins`], for run-time filters.
+    fn follow_dynamic_filters(&mut self) {
+        let wanted = self.settings.lock().filters_at_run_time();
+        let options = self.state.config_options();
+        if options.optimizer.enable_dynamic_filter_pushdown != wanted {
+            let state = Arc::make_mut(&mut self.state);
+            let options = state.config_mut().options_mut();
+            options.optimizer.enable_dynamic_filter_pushdown = wanted;
+        }
     }
 }

@@ -101,7 +101,7 @@ impl Session {
         statement: &LockStatement,
         cancellation: &Cancellation,
     ) -> Result<Outcome, SqlError> {
-        if !self.is_in_block() {
+        if !self.machine.is_in_block() {
             return Err(SqlError::new(
                 ErrorKind::NoActiveTransaction,
                 "LOCK TABLE can only be used in transaction blocks",

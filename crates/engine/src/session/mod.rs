@@ -4,8 +4,9 @@
 //! batches of rows through a bounded channel ([`stream`]). Every statement can
 //! be stopped at any time ([`aerostat_query::Cancellation`]), and a statement that fails or is
 //! stopped leaves no trace: it is a transaction of its own, or a part of one
-//! ([`transaction`]).
+//! ([`transaction`], as [`machine`] says). All come in by one door ([`guard`]).
 
+mod activity;
 mod admission;
 mod alter;
 mod command;
@@ -19,9 +20,11 @@ mod fast;
 mod flow;
 mod followed;
 mod generic;
+mod guard;
 mod infer;
 mod locking;
 mod locks;
+mod machine;
 mod maintenance;
 mod memory;
 mod named;
@@ -39,53 +42,41 @@ mod temporary;
 mod transaction;
 mod waiting;
 
-use std::{
-    collections::BTreeSet,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use aerostat_api::{
-    Client, ColumnDescription, EntryNumbers, Group, Notice, Outcome, TransactionStatus,
-};
+use aerostat_api::{Client, ColumnDescription, EntryNumbers, Notice, TransactionStatus};
 use aerostat_catalog::{Temporaries, admin::Connection, sequence::Taken, temporary_schema};
 use aerostat_pgcatalog::{CatalogView, SessionDescription};
 use aerostat_query::{
-    CancelHandle, Cancellation, StarJoins,
+    CancelHandle,
     cache::PlanCache,
     from_datafusion,
     plan::{Gate, StatementContext},
 };
-use aerostat_semantics::functions::Times;
-use aerostat_sql::{
-    statement::{Source, Statement, StatementKind},
-    utility::{TransactionCommand, Utility},
-};
+use aerostat_sql::statement::Source;
 use aerostat_txn::{AdvisoryLocks, CancelToken, Snapshot};
-use aerostat_types::{ErrorKind, SqlError};
-use datafusion::{error::DataFusionError, execution::SessionState, sql::sqlparser::ast};
+use aerostat_types::SqlError;
+use datafusion::{error::DataFusionError, execution::SessionState};
 
 use crate::{
     commits::Commits,
-    engine::{Controls, Engine, StatementRecord},
+    engine::{Controls, Engine},
     notify::Inbox,
 };
 
 pub use prepared::Prepared;
 pub use reading::Sent;
 
+use activity::application_name;
 use cursor::Cursors;
 use facts::SessionFacts;
 use followed::Following;
+use machine::Machine;
 use named::NamedStatements;
 use notify::Sayings;
 use parking_lot::Mutex;
-use planning::Plans;
 use settings::Settings;
 use transaction::OpenBlock;
-
-/// How much of a statement `pg_stat_activity` shows, as in PostgreSQL.
-const ACTIVITY_CHARS_MAX: usize = 1_024;
 
 /// One client's session.
 pub struct Session {
@@ -104,14 +95,14 @@ pub struct Session {
     advisory: Arc<AdvisoryLocks>,
     cancel: CancelHandle,
     state: Arc<SessionState>,
-    /// The open transaction block.
+    /// Where it stands with its transactions.
+    machine: Machine,
+    /// What an open block has.
     block: Option<OpenBlock>,
     cursors: Cursors,
     /// When the transaction at hand began.
     transaction_time: chrono::DateTime<chrono::Utc>,
-    /// How the statements at hand came together, if they did; they are a transaction.
-    grouping: Option<Group>,
-    /// Whether a statement goes on after [`Self::run`]: its rows come or go.
+    /// Whether a statement goes on after [`Self::pass`]: its rows come or go.
     is_busy: bool,
     /// How long the text at hand was read, which its statement's time includes.
     read_for: Duration,
@@ -203,10 +194,10 @@ impl Session {
             prepared: NamedStatements::default(),
             cancel,
             state: Arc::new(state),
+            machine: Machine::default(),
             block: None,
             cursors: Cursors::default(),
             transaction_time: chrono::Utc::now(),
-            grouping: None,
             is_busy: false,
             read_for: Duration::ZERO,
             temporaries: Temporaries::default(),
@@ -270,166 +261,11 @@ impl Session {
         self.connection.database().name.read().clone()
     }
 
-    /// Runs a statement, with its parameters if it has been prepared.
-    async fn run(
-        &mut self,
-        statement: &Statement,
-        bound: Option<&prepared::Bound<'_>>,
-    ) -> Result<Outcome, SqlError> {
-        let started = Instant::now();
-        let cancellation = self.cancel.begin(self.statement_timeout());
-        let kind = kind_of(&statement.kind);
-        if self.block.is_none() {
-            self.mark_time();
-        }
-        self.follow_time_zone();
-        self.follow_star_joins();
-        self.follow_dynamic_filters();
-        self.tell_times();
-        self.note_activity(Some(statement.text()));
-        let outcome = self.dispatch(statement, bound, &cancellation).await;
-        if outcome.is_err() {
-            self.fail();
-        }
-        if self.block.is_none() {
-            self.settings.lock().end_local();
-        }
-        self.is_busy = matches!(
-            outcome,
-            Ok(Outcome::Rows { .. } | Outcome::CopyIn(_) | Outcome::CopyOut(_))
-        );
-        if !self.is_busy {
-            self.note_activity(None);
-        }
-        let database = self.database();
-        let record = |rows: u64, error| StatementRecord {
-            database: &database,
-            kind,
-            elapsed: started.elapsed(),
-            rows,
-            error,
-        };
-        match outcome {
-            Ok(Outcome::Rows {
-                columns,
-                batches,
-                tag,
-            }) => {
-                let batches = stream::observed(
-                    batches,
-                    Arc::clone(self.engine.observer()),
-                    self.database(),
-                    kind,
-                    started,
-                );
-                Ok(Outcome::Rows {
-                    columns,
-                    batches,
-                    tag,
-                })
-            }
-            Ok(Outcome::Command { tag }) => {
-                let rows = tag
-                    .rsplit(' ')
-                    .next()
-                    .and_then(|word| word.parse().ok())
-                    .unwrap_or(0);
-                self.engine.observer().statement(&record(rows, None));
-                Ok(Outcome::Command { tag })
-            }
-            Ok(other) => {
-                self.engine.observer().statement(&record(0, None));
-                Ok(other)
-            }
-            Err(error) => {
-                self.engine
-                    .observer()
-                    .statement(&record(0, Some(error.kind)));
-                Err(error)
-            }
-        }
-    }
-
-    async fn dispatch(
-        &mut self,
-        statement: &Statement,
-        bound: Option<&prepared::Bound<'_>>,
-        cancellation: &Cancellation,
-    ) -> Result<Outcome, SqlError> {
-        let alone = self.enter_block(statement).await?;
-        self.admit(statement)?;
-        let outcome = match &statement.kind {
-            StatementKind::Empty => Ok(Outcome::Empty),
-            StatementKind::Unread => Err(SqlError::new(
-                ErrorKind::Internal,
-                "a statement is run that has not been read",
-            )),
-            StatementKind::Utility(utility) => {
-                let source = &statement.source;
-                Box::pin(self.run_utility(utility, source, bound, cancellation)).await
-            }
-            StatementKind::Sql(parsed) => {
-                let source = &statement.source;
-                self.run_sql(parsed, source, bound, Plans::Kept, cancellation)
-                    .await
-            }
-        };
-        if alone && outcome.is_ok() {
-            self.commit_implicit().await?;
-        }
-        outcome
-    }
-
     /// A transaction begins: now() and its like tell this time until it ends. What the last
     /// one left in tables with ON COMMIT DELETE ROWS goes.
     fn mark_time(&mut self) {
         self.temporaries.delete_rows();
         self.transaction_time = chrono::Utc::now();
-    }
-
-    /// A statement begins.
-    fn tell_times(&mut self) {
-        let times = Times {
-            transaction: self.transaction_time,
-            statement: match self.block {
-                Some(_) => chrono::Utc::now(),
-                None => self.transaction_time,
-            },
-        };
-        let state = Arc::make_mut(&mut self.state);
-        times.put(state.config_mut().options_mut());
-        state.mark_start_execution();
-    }
-
-    /// Functions over times take the session's zone from the configuration they are planned with.
-    fn follow_time_zone(&mut self) {
-        let zone = self.time_zone();
-        let zone = zone.name();
-        if self.state.config_options().execution.time_zone.as_deref() != Some(zone) {
-            let state = Arc::make_mut(&mut self.state);
-            state.config_mut().options_mut().execution.time_zone = Some(zone.to_owned());
-        }
-    }
-
-    /// Planning asks the configuration whether to look for star joins.
-    fn follow_star_joins(&mut self) {
-        let wanted = StarJoins(self.settings.lock().joins_stars());
-        let current = self.state.config().get_extension::<StarJoins>();
-        if current.is_none_or(|current| *current != wanted) {
-            let state = Arc::make_mut(&mut self.state);
-            state.config_mut().set_extension(Arc::new(wanted));
-        }
-    }
-
-    /// As [`Self::follow_star_joins`], for run-time filters.
-    fn follow_dynamic_filters(&mut self) {
-        let wanted = self.settings.lock().filters_at_run_time();
-        let options = self.state.config_options();
-        if options.optimizer.enable_dynamic_filter_pushdown != wanted {
-            let state = Arc::make_mut(&mut self.state);
-            let options = state.config_mut().options_mut();
-            options.optimizer.enable_dynamic_filter_pushdown = wanted;
-        }
     }
 
     /// What names of catalogue entries mean now.
@@ -521,116 +357,31 @@ impl Session {
     pub fn rest(&mut self) -> TransactionStatus {
         self.read_for = Duration::ZERO;
         if std::mem::take(&mut self.is_busy) {
+            if self.machine.is_idle() {
+                // What functions have set while the rows went out.
+                self.settings.lock().end_local();
+            }
             self.note_activity(None);
         }
-        if self.block.is_none() {
+        if self.machine.is_idle() {
             self.temporaries.delete_rows();
             // What a query has said by itself, now that all its rows have come.
             self.publish();
         }
         self.status()
     }
-
-    /// Notes in `pg_stat_activity` what the session does.
-    fn note_activity(&self, query: Option<&str>) {
-        let now = chrono::Utc::now().timestamp_micros();
-        let between = self.state_between();
-        let mut description = self.told.lock();
-        description.state_at_us = Some(now);
-        match query {
-            Some(query) => {
-                description.state = "active";
-                description.query_at_us = Some(now);
-                tell_query(&mut description, query);
-            }
-            None => description.state = between,
-        }
-    }
-
-    /// Notes there what the session has done meanwhile.
-    fn note_done(&self, query: &str) {
-        let now = chrono::Utc::now().timestamp_micros();
-        let between = self.state_between();
-        let mut description = self.told.lock();
-        description.state_at_us = Some(now);
-        description.query_at_us = Some(now);
-        description.state = between;
-        tell_query(&mut description, query);
-    }
-
-    fn state_between(&self) -> &'static str {
-        match self.status() {
-            TransactionStatus::Idle => "idle",
-            TransactionStatus::InTransaction => "idle in transaction",
-            TransactionStatus::Failed => "idle in transaction (aborted)",
-        }
-    }
-}
-
-fn application_name(settings: &Settings) -> String {
-    let name = settings.get("application_name");
-    name.unwrap_or_default().to_owned()
-}
-
-/// Shows the beginning of a statement. The place for its text is the last one's.
-fn tell_query(description: &mut SessionDescription, query: &str) {
-    let end = match query.len() {
-        ..=ACTIVITY_CHARS_MAX => query.len(),
-        _ => query
-            .char_indices()
-            .nth(ACTIVITY_CHARS_MAX)
-            .map_or(query.len(), |(end, _)| end),
-    };
-    description.query.clear();
-    description.query.push_str(&query[..end]);
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
         // The client is gone: so is what it did not commit, and what it waits for.
         self.cancel.cancel();
-        self.fail_for_good();
+        self.abandon();
         self.say_nothing();
         self.unlisten();
         self.keep_temporaries(None);
         self.advisory.end();
         self.engine.forget_session(self.number);
-    }
-}
-
-/// BEGIN, COMMIT and their like, which plan nothing.
-fn control(kind: &StatementKind) -> Option<&TransactionCommand> {
-    match kind {
-        StatementKind::Utility(utility) => match &**utility {
-            Utility::Transaction(command) => Some(command).filter(|command| command.is_control()),
-            _ => None,
-        },
-        StatementKind::Sql(_) | StatementKind::Empty | StatementKind::Unread => None,
-    }
-}
-
-/// The kinds that metrics tell apart.
-fn kind_of(kind: &StatementKind) -> &'static str {
-    match kind {
-        StatementKind::Empty | StatementKind::Unread => "other",
-        StatementKind::Utility(utility) => match &**utility {
-            Utility::Copy(_) => "copy",
-            Utility::Schema(_)
-            | Utility::Database(_)
-            | Utility::Role(_)
-            | Utility::Grant(_)
-            | Utility::Comment(_) => "ddl",
-            _ => "other",
-        },
-        StatementKind::Sql(parsed) => match &**parsed {
-            ast::Statement::Query(_) => "select",
-            ast::Statement::Insert(_) => "insert",
-            ast::Statement::Update(_) => "update",
-            ast::Statement::Delete(_) => "delete",
-            ast::Statement::Merge(_) => "merge",
-            ast::Statement::CreateTable(_) | ast::Statement::CreateView(_) => "ddl",
-            _ => "other",
-        },
     }
 }
 

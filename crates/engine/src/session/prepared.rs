@@ -18,10 +18,11 @@ use datafusion::{
 };
 
 use super::{
-    Session, control,
+    Session,
+    admission::kind_of,
     cursor::cursor_query,
     described::Described,
-    fast::FastStatement,
+    fast::{ByKey, FastStatement},
     infer::{infer, parameter_field},
     named::NamedStatement,
     reading::{Tree, drop_elsewhere, is_long, worked_out},
@@ -238,7 +239,7 @@ impl Session {
         let _tree = Tree {
             statement: statement.clone(),
         };
-        self.refuse_after_failure(&statement.kind)?;
+        self.machine.admit(kind_of(&statement.kind))?;
         self.follow_time_zone();
         self.prepare_typed(statement, types).await
     }
@@ -334,10 +335,11 @@ impl Session {
         }
         let without_blanks = without_blanks(&prepared.parameters, parameters);
         let parameters = without_blanks.as_ref().unwrap_or(parameters);
-        if let Some(fast) = &prepared.fast
-            && let Some(outcome) = self.run_fast(fast, parameters, Some(prepared)).await?
-        {
-            return Ok(outcome);
+        if let Some(fast) = &prepared.fast {
+            let by_key = ByKey::prepared(fast, parameters, prepared);
+            if let Some(outcome) = self.pass_by_key(by_key).await? {
+                return Ok(outcome);
+            }
         }
         if let Some(planned) = Box::pin(self.as_planned(prepared)).await? {
             return Box::pin(self.run_bound(&planned, parameters)).await;
@@ -391,7 +393,7 @@ impl Session {
     /// # Errors
     /// `InFailedTransaction`.
     pub fn admit_again(&self, prepared: &Prepared) -> Result<(), SqlError> {
-        self.refuse_after_failure(&prepared.statement.kind)
+        self.machine.admit(kind_of(&prepared.statement.kind))
     }
 
     /// Whether another prepared statement may have this name.
@@ -431,9 +433,6 @@ impl Session {
         prepared: &Prepared,
         parameters: &Arc<[Value]>,
     ) -> Result<Outcome, SqlError> {
-        if let Some(command) = control(&prepared.statement.kind) {
-            return self.run_control(command, &prepared.statement).await;
-        }
         let values = scalars(prepared, parameters)?;
         let written = if prepared.is_written {
             written_values(prepared, &values)?
@@ -446,7 +445,7 @@ impl Session {
             written,
             is_filled: false,
         };
-        Box::pin(self.run(&prepared.statement, Some(&bound))).await
+        self.pass_read(&prepared.statement, Some(&bound)).await
     }
 }
 

@@ -25,7 +25,11 @@ use tokio::{
     task::block_in_place,
 };
 
-use super::{Session, control, fast::FastStatement, stream::QueryTask};
+use super::{
+    Session,
+    fast::{ByKey, FastStatement},
+    stream::QueryTask,
+};
 
 /// The longest text that is read on the thread that it has come to. A thousand of its tokens
 /// take about a millisecond.
@@ -185,20 +189,16 @@ impl Session {
     /// Anything that can be wrong with a statement. Nothing of it has happened then.
     pub async fn execute(&mut self, sent: &Sent) -> Result<Outcome, SqlError> {
         let fast = match &sent.0 {
-            Form::Parsed(Tree { statement, .. }) => {
-                return match control(&statement.kind) {
-                    Some(command) => self.run_control(command, statement).await,
-                    None => Box::pin(self.run(statement, None)).await,
-                };
-            }
+            Form::Parsed(tree) => return self.pass_read(&tree.statement, None).await,
             Form::Fast(fast) => fast,
         };
-        if let Some(outcome) = self.run_fast(fast, &Arc::default(), None).await? {
+        let by_key = ByKey::sent(fast);
+        if let Some(outcome) = self.pass_by_key(by_key).await? {
             return Ok(outcome);
         }
         let statement = Box::pin(self.read_single(&fast.text)).await?;
         let tree = Tree { statement };
-        Box::pin(self.run(&tree.statement, None)).await
+        Box::pin(self.pass_read(&tree.statement, None)).await
     }
 
     /// The only statement of a text.

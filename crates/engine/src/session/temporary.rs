@@ -31,7 +31,7 @@ impl Session {
 
     /// DISCARD TEMP. In a block it is undone with it.
     pub(super) async fn discard_temporaries(&mut self) -> Result<(), SqlError> {
-        if self.block.is_none() {
+        if self.machine.is_idle() {
             self.keep_temporaries(None);
             return Ok(());
         }

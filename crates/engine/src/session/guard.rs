@@ -1,0 +1,289 @@
+//! The guard: every statement that runs has come through [`Session::pass`], and nothing else decides
+//! whether it may, or what becomes of its transaction.
+//!
+//! ```text
+//!  execute           a message of the simple protocol ──┐
+//!  execute_prepared  Execute, and in process ───────────┤
+//!                                                       ▼
+//!   1  the transaction's time, if no block is open        by key  control  planned
+//!   2  what may stop it: a request, its timeout           ┆waits           ●
+//!   3  a failed block takes only its exits     (25P02)    ┆plans  ●        ●
+//!   4  a read-only one no changes              (25006)    ┆plans           ●
+//!   5  blocks: entered, committed, refused     (25001)    ┆plans  ●        ●
+//!   6  it runs                                            ●       ●        ●
+//!   7  an error undoes it; else a block of its own commits ●      ●        ●
+//!   8  outside of a block: what was SET LOCAL ends        ┆       ●        ●
+//!   9  pg_stat_activity                                   ●       ●        ●
+//!  10  the observer                                       ●       ●        ● (rows: with the last)
+//! ```
+//!
+//! The three ways differ in what a statement can do. One *by key* ([`Session::run_fast`]) is declined where
+//! a step has something to say to it, and comes again as a planned one; it begins to be stopped when it
+//! begins to wait, and sets nothing. *Control* is BEGIN, COMMIT and their like: they plan nothing and
+//! change nothing by themselves, and no request stops what they wait for; their step 5 is an event of
+//! their own.
+//!
+//! What runs within a statement has passed as a part of it: the statement of EXECUTE, the query or change of
+//! COPY and EXPLAIN, the query of DECLARE. What it changes its own words do not tell, so these ask for
+//! step 4 again ([`Session::admit_dml`]). Who only prepares, or goes on with a portal, asks for step 3
+//! ([`Machine::admit`](super::machine::Machine::admit)).
+
+use std::{sync::Arc, time::Instant};
+
+use aerostat_api::Outcome;
+use aerostat_sql::{
+    statement::{Statement, StatementKind},
+    utility::{TransactionCommand, Utility},
+};
+use aerostat_types::{ErrorKind, SqlError};
+use datafusion::sql::sqlparser::ast;
+
+use super::{
+    Session, admission::kind_of, fast::ByKey, planning::Plans, prepared::Bound, stream::observed,
+};
+use crate::engine::StatementRecord;
+
+/// A statement, and the way it takes.
+enum Asked<'a> {
+    ByKey(ByKey<'a>),
+    Control(&'a TransactionCommand, &'a Statement),
+    /// With its parameters, if it has been prepared.
+    Planned(&'a Statement, Option<&'a Bound<'a>>),
+}
+
+/// What a statement that ran has given.
+struct Ran {
+    outcome: Outcome,
+    /// How many rows it concerned; `None` while they come or go.
+    rows: Option<u64>,
+}
+
+impl Session {
+    /// Runs a statement; `None` if it is one by key that has to be planned, and then nothing has
+    /// happened.
+    ///
+    /// # Errors
+    /// Anything that can be wrong with a statement. Nothing of it has happened then.
+    async fn pass(&mut self, asked: Asked<'_>) -> Result<Option<Outcome>, SqlError> {
+        let started = Instant::now();
+        if self.machine.is_idle() {
+            self.mark_time();
+        }
+        let ran = match &asked {
+            Asked::ByKey(by_key) => match self.run_fast(by_key).await {
+                Ok(None) => return Ok(None),
+                Ok(Some((outcome, rows))) => Ok(Ran {
+                    outcome,
+                    rows: Some(rows),
+                }),
+                Err(error) => Err(error),
+            },
+            Asked::Control(command, statement) => self.run_control(command, statement).await,
+            Asked::Planned(statement, bound) => Box::pin(self.run_planned(statement, *bound)).await,
+        };
+        if ran.is_err() {
+            self.fail();
+        }
+        let sets = ran.is_err() || !matches!(asked, Asked::ByKey(_));
+        if sets && self.machine.is_idle() {
+            self.settings.lock().end_local();
+        }
+        self.is_busy = matches!(&ran, Ok(Ran { rows: None, .. }));
+        match &asked {
+            Asked::Planned(..) if self.is_busy => {}
+            Asked::Planned(..) => self.note_activity(None),
+            Asked::Control(_, statement) => self.note_done(statement.text()),
+            Asked::ByKey(by_key) => self.note_done(by_key.text()),
+        }
+        self.observe(asked.observed_kind(), started, ran).map(Some)
+    }
+
+    /// [`Self::pass`] of a statement by its key.
+    ///
+    /// # Errors
+    /// As there.
+    pub(super) async fn pass_by_key(
+        &mut self,
+        by_key: ByKey<'_>,
+    ) -> Result<Option<Outcome>, SqlError> {
+        self.pass(Asked::ByKey(by_key)).await
+    }
+
+    /// [`Self::pass`] of a statement that has been read.
+    ///
+    /// # Errors
+    /// As there.
+    pub(super) async fn pass_read(
+        &mut self,
+        statement: &Statement,
+        bound: Option<&Bound<'_>>,
+    ) -> Result<Outcome, SqlError> {
+        let asked = match control(&statement.kind) {
+            Some(command) => Asked::Control(command, statement),
+            None => Asked::Planned(statement, bound),
+        };
+        let passed = self.pass(asked).await?;
+        passed.ok_or_else(|| SqlError::new(ErrorKind::Internal, "a statement came to no end"))
+    }
+
+    /// Runs BEGIN, COMMIT and their like.
+    async fn run_control(
+        &mut self,
+        command: &TransactionCommand,
+        statement: &Statement,
+    ) -> Result<Ran, SqlError> {
+        // An event of the machine's, which looks at steps 3 and 5.
+        let tag = match *command {
+            TransactionCommand::Begin { modes, .. } => {
+                self.begin(modes)?;
+                command.tag()
+            }
+            TransactionCommand::Commit { chain } => {
+                self.note_activity(Some(statement.text()));
+                self.commit(chain).await?
+            }
+            _ => {
+                self.note_activity(Some(statement.text()));
+                // A request to stop this stops no portal that is open.
+                self.cancel.begin(None);
+                // Apart, or every COMMIT's future has room for it.
+                Box::pin(self.run_transaction(command)).await?
+            }
+        };
+        let tag = tag.to_owned();
+        Ok(Ran {
+            outcome: Outcome::Command { tag },
+            rows: Some(0),
+        })
+    }
+
+    /// Runs any other statement.
+    async fn run_planned(
+        &mut self,
+        statement: &Statement,
+        bound: Option<&Bound<'_>>,
+    ) -> Result<Ran, SqlError> {
+        let cancellation = self.cancel.begin(self.statement_timeout());
+        self.follow_settings();
+        self.tell_times();
+        self.note_activity(Some(statement.text()));
+        self.admit(&statement.kind)?;
+        self.start_in_block(kind_of(&statement.kind)).await?;
+        let source = &statement.source;
+        let outcome = match &statement.kind {
+            StatementKind::Empty => Outcome::Empty,
+            StatementKind::Unread => {
+                return Err(SqlError::new(
+                    ErrorKind::Internal,
+                    "a statement is run that has not been read",
+                ));
+            }
+            StatementKind::Utility(utility) => {
+                Box::pin(self.run_utility(utility, source, bound, &cancellation)).await?
+            }
+            StatementKind::Sql(parsed) => {
+                self.run_sql(parsed, source, bound, Plans::Kept, &cancellation)
+                    .await?
+            }
+        };
+        self.end_in_block().await?;
+        let rows = match &outcome {
+            Outcome::Rows { .. } | Outcome::CopyIn(_) | Outcome::CopyOut(_) => None,
+            Outcome::Command { tag } => {
+                let last = tag.rsplit(' ').next();
+                Some(last.and_then(|word| word.parse().ok()).unwrap_or(0))
+            }
+            Outcome::Empty => Some(0),
+        };
+        Ok(Ran { outcome, rows })
+    }
+
+    /// Tells the observer of a statement: of one whose rows come yet, with the last of them.
+    fn observe(
+        &self,
+        kind: &'static str,
+        started: Instant,
+        ran: Result<Ran, SqlError>,
+    ) -> Result<Outcome, SqlError> {
+        let observer = self.engine.observer();
+        match ran {
+            Ok(Ran {
+                outcome:
+                    Outcome::Rows {
+                        columns,
+                        batches,
+                        tag,
+                    },
+                rows: None,
+            }) => {
+                let observer = Arc::clone(observer);
+                let batches = observed(batches, observer, self.database(), kind, started);
+                Ok(Outcome::Rows {
+                    columns,
+                    batches,
+                    tag,
+                })
+            }
+            ran => {
+                let database = self.connection.database().name.read();
+                observer.statement(&StatementRecord {
+                    database: &database,
+                    kind,
+                    elapsed: started.elapsed(),
+                    rows: ran.as_ref().map_or(0, |ran| ran.rows.unwrap_or(0)),
+                    error: ran.as_ref().err().map(|error| error.kind),
+                });
+                ran.map(|ran| ran.outcome)
+            }
+        }
+    }
+}
+
+impl Asked<'_> {
+    /// The kind that metrics tell apart.
+    fn observed_kind(&self) -> &'static str {
+        match self {
+            Asked::ByKey(by_key) => by_key.kind(),
+            Asked::Control(..) => "other",
+            Asked::Planned(statement, _) => observed_kind(&statement.kind),
+        }
+    }
+}
+
+/// BEGIN, COMMIT and their like: what the transaction itself is about.
+fn control(kind: &StatementKind) -> Option<&TransactionCommand> {
+    match kind {
+        StatementKind::Utility(utility) => match &**utility {
+            Utility::Transaction(
+                TransactionCommand::SetDefaults(_) | TransactionCommand::SetConstraints { .. },
+            ) => None,
+            Utility::Transaction(command) => Some(command),
+            _ => None,
+        },
+        StatementKind::Sql(_) | StatementKind::Empty | StatementKind::Unread => None,
+    }
+}
+
+fn observed_kind(kind: &StatementKind) -> &'static str {
+    match kind {
+        StatementKind::Empty | StatementKind::Unread => "other",
+        StatementKind::Utility(utility) => match &**utility {
+            Utility::Copy(_) => "copy",
+            Utility::Schema(_)
+            | Utility::Database(_)
+            | Utility::Role(_)
+            | Utility::Grant(_)
+            | Utility::Comment(_) => "ddl",
+            _ => "other",
+        },
+        StatementKind::Sql(parsed) => match &**parsed {
+            ast::Statement::Query(_) => "select",
+            ast::Statement::Insert(_) => "insert",
+            ast::Statement::Update(_) => "update",
+            ast::Statement::Delete(_) => "delete",
+            ast::Statement::Merge(_) => "merge",
+            ast::Statement::CreateTable(_) | ast::Statement::CreateView(_) => "ddl",
+            _ => "other",
+        },
+    }
+}
