@@ -85,6 +85,7 @@ pub use error::{COLUMNS_MAX, StorageError};
 pub use files::{
     damage::RecoverError,
     disk::{Disk, DiskFile, DiskLock, DiskSpace, Found, Opened, SystemDisk},
+    log::Ended,
     origin::Timeline,
     private::make_folder,
 };

@@ -101,7 +101,8 @@ impl TenantStore {
     ///
     /// # Errors
     /// [`StorageError::Log`] when the log has failed, [`StorageError::Checkpoint`] when
-    /// files cannot be written: the last checkpoint and the log then stay as they are.
+    /// files cannot be written, [`StorageError::Cancelled`] when the tenant is to be closed: the last
+    /// checkpoint and the log then stay as they are.
     pub fn checkpoint(&self) -> Result<Option<Checkpointed>, StorageError> {
         let Some(durable) = &self.durable else {
             return Ok(None);
@@ -119,7 +120,10 @@ impl TenantStore {
         let folder = durable.folder.join("checkpoint");
         let images = self
             .write_images(&**disk, &folder, &point, &mut last, &mut done)
-            .map_err(StorageError::Checkpoint)?;
+            .map_err(|error| match self.is_leaving() {
+                true => StorageError::Cancelled,
+                false => StorageError::Checkpoint(error),
+            })?;
         assert_eq!(
             done.images_written + done.images_kept,
             images.len() as u64,
@@ -179,6 +183,10 @@ impl TenantStore {
         for view in &point.views {
             let table = view.table();
             for (entry, in_front) in view.directory().placed() {
+                if self.is_leaving() {
+                    // The caller knows why.
+                    return Err(io::ErrorKind::Interrupted.into());
+                }
                 let id = (table.id(), entry.place.no);
                 let unchanged = |known: &&Known| known.latched_times == entry.latched_times();
                 if let Some(known) = last.images.get(&id).filter(unchanged) {

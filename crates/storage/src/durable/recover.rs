@@ -173,6 +173,7 @@ impl TenantStore {
             options,
             machine.clone(),
             Arc::clone(&budget),
+            lock,
         )?;
         let txns = TxnManager::with_clock(
             TxnId(outline.txn_max + 1),
@@ -186,7 +187,6 @@ impl TenantStore {
             folder: folder.to_owned(),
             registry: Mutex::new(Registry::default()),
             checkpoint: Mutex::new(LastCheckpoint::default()),
-            _lock: lock,
         };
         let sizes = options.sizes.clone().unwrap_or_default();
         let store = TenantStore::with_log(id, budget, sizes, txns, durable);
@@ -194,6 +194,24 @@ impl TenantStore {
         store.restore(&images, manifest, outline, options.lenient, &mut recovered)?;
         recovered.duration = options.clock.now().saturating_duration_since(started);
         Ok((store, recovered))
+    }
+
+    /// The catalogue that [`Self::open`] would find, without opening the tenant: nothing is changed,
+    /// and no rows are loaded. Nobody may have it open, or what is read may be of no point.
+    ///
+    /// # Errors
+    /// [`RecoverError`], as far as frames and checksums tell.
+    pub fn read_catalog(
+        id: TenantId,
+        folder: &Path,
+        disk: &dyn Disk,
+    ) -> Result<Option<Vec<u8>>, RecoverError> {
+        let manifest = Manifest::read(disk, &folder.join("checkpoint"), id)?;
+        let outline = Outline::read(disk, &folder.join("log"), id, manifest.as_ref())?;
+        let at_checkpoint = manifest.filter(|manifest| manifest.has_catalog);
+        Ok(outline
+            .catalog
+            .or(at_checkpoint.map(|manifest| manifest.catalog)))
     }
 
     fn restore(
@@ -459,6 +477,7 @@ impl Outline {
         options: &OpenOptions,
         machine: Machine,
         budget: Arc<Budget>,
+        lock: DiskLock,
     ) -> Result<Arc<Log>, RecoverError> {
         let end = LogEnd {
             file: self.end,
@@ -476,7 +495,7 @@ impl Outline {
         let log = Log::open(origin, folder, &end, options.durability, machine, budget)
             .map_err(RecoverError::io(folder))?;
         let file_bytes_max = options.log_file_bytes.unwrap_or(FILE_BYTES_MAX);
-        Ok(Arc::new(log.with_files_of(file_bytes_max)))
+        Ok(Arc::new(log.with_files_of(file_bytes_max).with_lock(lock)))
     }
 
     fn last_path(&self) -> PathBuf {

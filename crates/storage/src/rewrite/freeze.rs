@@ -148,6 +148,9 @@ impl Table {
         let mut report = FreezeReport::default();
         let mut failure = None;
         for unit in units {
+            if self.store().is_leaving() {
+                break;
+            }
             // It was tried, and is tried again when scans have paid as much once more.
             unit.entries.iter().for_each(|entry| entry.penalty.spend());
             match self.freeze_unit(&unit, &mut report) {

@@ -121,7 +121,7 @@ impl Table {
         let mut failure = None;
         // Each is dropped when it is done, for what it holds is not given back before.
         for unit in units {
-            if cancel.is_cancelled() {
+            if cancel.is_cancelled() || self.store().is_leaving() {
                 return Err(StorageError::Cancelled);
             }
             // What is in front of a frozen segment comes after it: both may become one.

@@ -13,7 +13,10 @@
 use std::{
     collections::BTreeMap,
     path::PathBuf,
-    sync::{Arc, Weak},
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use aerostat_memory::Budget;
@@ -24,9 +27,9 @@ use parking_lot::Mutex;
 use crate::{
     Durability, Table,
     files::{
-        disk::{DiskLock, Machine},
+        disk::Machine,
         last_checkpoint::LastCheckpoint,
-        log::Log,
+        log::{Ended, Log},
     },
     store::arena::ArenaSizes,
 };
@@ -37,20 +40,20 @@ pub struct TenantStore {
     txns: Arc<TxnManager>,
     budget: Arc<Budget>,
     sizes: ArenaSizes,
+    is_leaving: AtomicBool,
     /// `None` if nothing is to survive.
     pub(crate) durable: Option<Durable>,
 }
 
 /// The durable side of a tenant.
 pub(crate) struct Durable {
+    /// Has the lock of the folder: no two processes, nor two stores of one, share it.
     pub(crate) log: Arc<Log>,
     pub(crate) machine: Machine,
     pub(crate) folder: PathBuf,
     pub(crate) registry: Mutex<Registry>,
     /// Locked during a checkpoint.
     pub(crate) checkpoint: Mutex<LastCheckpoint>,
-    /// Locked as long as the tenant is open: no two processes, nor two stores of one, share it.
-    pub(crate) _lock: DiskLock,
 }
 
 /// Tables and catalogue as of the last entry in the log.
@@ -133,6 +136,7 @@ impl TenantStore {
             txns,
             budget,
             sizes,
+            is_leaving: AtomicBool::new(false),
             durable,
         })
     }
@@ -181,6 +185,35 @@ impl TenantStore {
         self.durable
             .as_ref()
             .map_or(0, |durable| durable.log.bytes_written())
+    }
+
+    /// Says that the tenant is to be closed, or is not after all. Work that can be done another time,
+    /// which is freezing, re-laying and checkpoints, ends at the next segment meanwhile.
+    pub fn set_leaving(&self, is_leaving: bool) {
+        self.is_leaving.store(is_leaving, Ordering::Relaxed);
+    }
+
+    /// Whether it is to be closed.
+    pub fn is_leaving(&self) -> bool {
+        self.is_leaving.load(Ordering::Relaxed)
+    }
+
+    /// Has the disk have everything that was committed, whatever the durability, so that the tenant
+    /// can be closed and its folder taken elsewhere. Nothing happens if it has no log.
+    ///
+    /// # Errors
+    /// [`LogFailure`] when the log has failed, now or before.
+    pub fn sync_log(&self) -> Result<(), LogFailure> {
+        match &self.durable {
+            Some(durable) => durable.log.flush(),
+            None => Ok(()),
+        }
+    }
+
+    /// Knows when the tenant has ended: nobody has it, its tables or its transactions any more, its
+    /// log is closed, and its folder can be opened again. `None` if it has no log.
+    pub fn ended(&self) -> Option<Ended> {
+        self.durable.as_ref()?.log.ended()
     }
 
     /// The durable side of a tenant that is known to have one.

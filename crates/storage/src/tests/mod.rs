@@ -6,6 +6,7 @@ mod basics;
 mod block_recovery;
 mod blocks;
 mod budget;
+mod closing;
 mod conflicts;
 mod estimate;
 mod freeze;

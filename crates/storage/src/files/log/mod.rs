@@ -8,6 +8,7 @@
 //!  Log = order   what is queued, written, durable, acknowledged: pure      ([`order`])
 //!      + media   the files                                                 ([`media`])
 //!      + sleep   the threads
+//!      + hold    the folder's lock
 //! ```
 //!
 //! * **No thread of its own.** Committers wait anyway, so one of them writes for all that are
@@ -30,6 +31,7 @@
 //!   ([`mend`]): what a failed fsync left in the page cache cannot be known (Rebello et al., ATC
 //!   2020).
 
+mod hold;
 mod media;
 mod mend;
 mod order;
@@ -56,9 +58,11 @@ use aerostat_txn::{CommitLog, LogFailure};
 use aerostat_types::{CommitTs, Durability, TxnId};
 use parking_lot::{Mutex, MutexGuard};
 
+pub use self::hold::Ended;
 #[cfg(test)]
 pub(crate) use self::media::Ends;
 use self::{
+    hold::Hold,
     media::{Files, Media},
     order::{Entry, Group, Order, Rule},
     record::{FileHead, Head, Kind},
@@ -67,7 +71,7 @@ use self::{
 pub(crate) use self::{order::Cut, read::file_name};
 use crate::files::{
     archive::{BackupError, BackupSink, put_file},
-    disk::Machine,
+    disk::{DiskLock, Machine},
     fault,
     origin::Origin,
 };
@@ -119,6 +123,9 @@ pub(crate) struct Log {
     /// A file is full from here on.
     file_bytes_max: usize,
     archive: Mutex<Option<Archive>>,
+    /// The last field, for the folder is nobody else's until all others have gone. `None` for a log
+    /// that nobody else knows of.
+    hold: Option<Hold>,
 }
 
 /// Where complete files are copied before they go.
@@ -173,6 +180,7 @@ impl Log {
             bytes_written: AtomicU64::new(0),
             file_bytes_max: FILE_BYTES_MAX,
             archive: Mutex::new(None),
+            hold: None,
         })
     }
 
@@ -180,6 +188,17 @@ impl Log {
     pub(crate) fn with_files_of(mut self, bytes: usize) -> Log {
         self.file_bytes_max = bytes;
         self
+    }
+
+    /// Keeps the lock of its folder as long as it can be written.
+    pub(crate) fn with_lock(mut self, lock: DiskLock) -> Log {
+        self.hold = Some(Hold::of(lock));
+        self
+    }
+
+    /// Knows when it has gone, if it has the lock of its folder.
+    pub(crate) fn ended(&self) -> Option<Ended> {
+        self.hold.as_ref().map(Hold::ended)
     }
 
     /// Whose log it is.
@@ -324,8 +343,17 @@ impl Log {
         };
         let group = state.order.next_group(ends_file);
         state.led = led;
+        self.carry_out(state, &group)
+    }
+
+    /// Writes a group. The caller leads, and has taken it.
+    fn carry_out<'a>(
+        &'a self,
+        state: MutexGuard<'a, State>,
+        group: &Group,
+    ) -> MutexGuard<'a, State> {
         drop(state);
-        let result = self.write(&group);
+        let result = self.write(group);
         let mut state = self.state.lock();
         state.led = Led::No;
         match result {
@@ -384,14 +412,39 @@ impl Log {
         })
     }
 
-    /// Begins a new file, so that those before can go once a checkpoint has what they say. What is
-    /// before the cut is acknowledged when this returns.
-    pub(crate) fn rotate(&self) -> Result<Cut, LogFailure> {
+    /// Has the disk have everything that was queued, also what its durability does not ask it for.
+    ///
+    /// # Errors
+    /// The log has failed, now or before.
+    pub(crate) fn flush(&self) -> Result<(), LogFailure> {
+        let mut state = self.unled();
+        if let Some(failure) = state.order.failure() {
+            return Err(failure.clone());
+        }
+        state.led = Led::Long;
+        let mut group = state.order.next_group(false);
+        group.syncs = true;
+        state = self.carry_out(state, &group);
+        match state.order.failure() {
+            Some(failure) => Err(failure.clone()),
+            None => Ok(()),
+        }
+    }
+
+    /// The order, with nobody who leads.
+    fn unled(&self) -> MutexGuard<'_, State> {
         let mut state = self.state.lock();
         while state.led != Led::No {
             sleep::sleep(state, None);
             state = self.state.lock();
         }
+        state
+    }
+
+    /// Begins a new file, so that those before can go once a checkpoint has what they say. What is
+    /// before the cut is acknowledged when this returns.
+    pub(crate) fn rotate(&self) -> Result<Cut, LogFailure> {
+        let mut state = self.unled();
         if let Some(failure) = state.order.failure() {
             return Err(failure.clone());
         }
