@@ -15,7 +15,7 @@ use aerostat_advice::Machine;
 use aerostat_api::{Canceller, RoleInfo};
 use aerostat_catalog::{
     Database,
-    admin::{DatabaseState, Node, NodeError},
+    admin::{DatabaseState, Holders, Node, NodeError, Opening},
 };
 use aerostat_memory::Governor;
 use aerostat_pgcatalog::{FunctionDescription, SessionDescription};
@@ -25,7 +25,7 @@ use aerostat_query::{
     describe_functions, tenant_environment,
     turns::{self, follow_tasks},
 };
-use aerostat_schedule::Scheduler;
+use aerostat_schedule::{Scheduler, Share};
 use aerostat_storage::{FreezeBacklog, backup::Places};
 use aerostat_txn::{AdvisoryLocks, TxnManager};
 use aerostat_types::{ErrorKind, TenantId};
@@ -149,6 +149,8 @@ pub struct Engine {
     base: SessionState,
     spill: Arc<SpillSpace>,
     runtimes: Mutex<HashMap<TenantId, TenantRuntime>>,
+    /// What each database has of the query threads.
+    shares: Mutex<HashMap<TenantId, Arc<Share>>>,
     /// What the statements of each database hold.
     heaps: Mutex<HashMap<TenantId, Arc<Heap>>>,
     /// Where the commits of each database wait.
@@ -179,7 +181,8 @@ impl Engine {
     /// The folder is in use, unreadable, or not one of ours.
     pub fn open(options: EngineOptions) -> Result<Arc<Engine>, NodeError> {
         follow_tasks();
-        let node = Node::open(&options.data, Arc::clone(&options.governor), options.places)?;
+        let governor = Arc::clone(&options.governor);
+        let node = Node::open(&options.data, governor, options.places, Opening::Eager)?;
         let base = base_state(options.threads);
         let spill = SpillSpace::new(&options.data, &options.spill);
         Ok(Arc::new(Engine {
@@ -193,6 +196,7 @@ impl Engine {
             base,
             spill,
             runtimes: Mutex::default(),
+            shares: Mutex::default(),
             heaps: Mutex::default(),
             commits: Mutex::default(),
             plans: Mutex::default(),
@@ -239,7 +243,7 @@ impl Engine {
                         .max()
                         .map_or(self.governor.limit(), |max| max.0),
                     connections: database.connection_count(),
-                    query_time: self.scheduler.used(database.id),
+                    query_time: self.query_time_of(database),
                     plan_cache_hits: plans.hits,
                     plan_cache_misses: plans.misses,
                     plan_cache_physical_hits: plans.physical_hits,
@@ -266,6 +270,12 @@ impl Engine {
             .map_or(0, |runtime| runtime.spill.used())
     }
 
+    fn query_time_of(&self, database: &Database) -> Duration {
+        let shares = self.shares.lock();
+        let share = shares.get(&database.id);
+        share.map(|share| share.used()).unwrap_or_default()
+    }
+
     fn plan_counts(&self, database: &Database) -> PlanCacheCounts {
         let plans = self.plans.lock();
         let plans = plans.get(&database.id);
@@ -280,7 +290,7 @@ impl Engine {
         cancellation: &Cancellation,
         work: impl Future<Output = T> + Send + 'static,
     ) -> JoinHandle<T> {
-        let statement = self.scheduler().work(database.id);
+        let statement = self.share_of(database).work();
         let holding = self.heap_for(database).statement(cancellation);
         turns::spawn(self.queries(), statement, holding, work)
     }
@@ -289,8 +299,10 @@ impl Engine {
         &self.queries
     }
 
-    pub(crate) fn scheduler(&self) -> &Arc<Scheduler> {
-        &self.scheduler
+    fn share_of(&self, database: &Database) -> Arc<Share> {
+        let mut shares = self.shares.lock();
+        let share = shares.entry(database.id);
+        Arc::clone(share.or_insert_with(|| self.scheduler.share(database.id)))
     }
 
     pub(crate) fn observer(&self) -> &Arc<dyn Observer> {
@@ -409,11 +421,21 @@ impl Engine {
         Arc::clone(&self.functions)
     }
 
+    /// Forgets what is kept for a database.
+    fn forget_database(&self, id: TenantId) {
+        self.shares.lock().remove(&id);
+        self.runtimes.lock().remove(&id);
+        self.heaps.lock().remove(&id);
+        self.commits.lock().remove(&id);
+        self.plans.lock().remove(&id);
+        self.channels.lock().remove(&id);
+    }
+
     /// Forgets what was kept for databases that are gone.
     pub(crate) fn forget_dropped(&self) {
         let open = self.node.open_databases();
         let is_open = |id: &TenantId| open.iter().any(|database| database.id == *id);
-        self.scheduler.retain(is_open);
+        self.shares.lock().retain(|id, _| is_open(id));
         self.runtimes.lock().retain(|id, _| is_open(id));
         self.heaps.lock().retain(|id, _| is_open(id));
         self.commits.lock().retain(|id, _| is_open(id));
@@ -445,5 +467,30 @@ impl Engine {
         };
         runtimes.insert(database.id, runtime);
         Ok(environment)
+    }
+}
+
+impl Holders for Engine {
+    /// One that is used within the process has no connection to end: what it runs is stopped.
+    fn end_sessions(&self, database: &Database) {
+        let name = database.name.read().clone();
+        let is_in = |told: &Arc<Mutex<SessionDescription>>| told.lock().database == name;
+        let sessions = self.sessions.lock();
+        let numbers = sessions.iter().filter(|(_, told)| is_in(told));
+        let numbers: Vec<i32> = numbers.map(|(number, _)| *number).collect();
+        drop(sessions);
+        for controls in numbers
+            .iter()
+            .filter_map(|number| self.controls_of(*number))
+        {
+            match controls.terminate {
+                Some(terminate) => terminate(),
+                None => (controls.cancel)(),
+            }
+        }
+    }
+
+    fn let_go(&self, database: &Database) {
+        self.forget_database(database.id);
     }
 }

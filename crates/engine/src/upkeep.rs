@@ -7,14 +7,14 @@
 //! none stops readers or writers.
 
 use std::{
-    sync::Arc,
+    sync::{Arc, Weak},
     time::{Duration, Instant},
 };
 
 use aerostat_advice::{Machine, Verdict};
 use aerostat_catalog::{Database, TableEntry, ddl};
 use aerostat_memory::{HeapKeeper, purge_heap};
-use aerostat_storage::Table;
+use aerostat_storage::{StorageError, Table};
 use aerostat_txn::CancelToken;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
@@ -84,7 +84,10 @@ impl Engine {
     async fn keep_logs_open(self: &Arc<Self>) {
         loop {
             sleep(MEND_INTERVAL).await;
-            for database in self.node().open_databases() {
+            for database in self.kept_up() {
+                let Some(database) = database.upgrade() else {
+                    continue;
+                };
                 if database.store.log_failure().is_some() {
                     self.wait_for_blocking(move || mend(&database)).await;
                 }
@@ -93,8 +96,11 @@ impl Engine {
     }
 
     fn checkpoint_where_due(&self) {
-        for database in self.node().open_databases() {
-            if !database.store.wants_checkpoint() {
+        for database in self.kept_up() {
+            let Some(database) = database.upgrade() else {
+                continue;
+            };
+            if database.store.is_leaving() || !database.store.wants_checkpoint() {
                 continue;
             }
             let name = database.name.read().clone();
@@ -108,7 +114,7 @@ impl Engine {
                     seconds = done.duration.as_secs_f64(),
                     "checkpoint"
                 ),
-                Ok(None) => {}
+                Ok(None) | Err(StorageError::Cancelled) => {}
                 Err(error) => tracing::error!(
                     database = name,
                     error = &error as &dyn std::error::Error,
@@ -125,17 +131,30 @@ impl Engine {
         }
         loop {
             sleep(FREEZE_INTERVAL).await;
-            for database in self.node().open_databases() {
-                for entry in database.catalog.load().table_entries() {
+            for database in self.kept_up() {
+                for entry in tables_of(&database) {
                     let started = Instant::now();
-                    let database = Arc::clone(&database);
-                    let machine = Arc::clone(self.machine());
-                    self.wait_for_blocking(move || keep(&database, &entry, &machine))
-                        .await;
+                    let (database, machine) = (database.clone(), Arc::clone(self.machine()));
+                    let work = move || {
+                        let database = database.upgrade()?;
+                        if database.store.is_leaving() {
+                            return None;
+                        }
+                        let entry = entry.upgrade()?;
+                        keep(&database, &entry, &machine);
+                        Some(())
+                    };
+                    self.wait_for_blocking(move || drop(work())).await;
                     sleep(rest(started.elapsed(), options.freezer_percent)).await;
                 }
             }
         }
+    }
+
+    /// The databases that are there now. Nobody keeps one meanwhile: it may be closed.
+    fn kept_up(&self) -> Vec<Weak<Database>> {
+        let open = self.node().open_databases();
+        open.iter().map(Arc::downgrade).collect()
     }
 
     async fn wait_for_blocking(&self, work: impl FnOnce() + Send + 'static) {
@@ -143,6 +162,15 @@ impl Engine {
             tracing::error!(%error, "a piece of upkeep ended early");
         }
     }
+}
+
+/// The tables of a database, if it is there; kept no more than that.
+fn tables_of(database: &Weak<Database>) -> Vec<Weak<TableEntry>> {
+    let Some(database) = database.upgrade() else {
+        return Vec::new();
+    };
+    let entries = database.catalog.load().table_entries();
+    entries.iter().map(Arc::downgrade).collect()
 }
 
 /// Brings a log that the disk refused back, if it takes it by now.

@@ -6,7 +6,7 @@
 //!        └────── asleep, or woken again: the turn is over ◄──────────────────────┘ as threads
 //! ```
 //!
-//! Tenants share the threads: the next turn belongs to the tenant with the least time so far;
+//! Tenants share the threads, each through a [`Share`] of its own: the next turn belongs to the tenant with the least time so far;
 //! time in which a tenant had nothing to do gives it no credit. Of a tenant's statements the one
 //! with the least time so far runs first, in classes of up to 20, 40, 80 and so on milliseconds.
 //! Within a class the oldest statement runs first, so that a line of equal statements is finished
@@ -45,7 +45,7 @@ use parking_lot::Mutex;
 pub use slice::{prefer_latency, take_precedence};
 pub use task::{Scheduled, asleep, current, give_way, turn_is_over};
 
-use queue::{Order, Queue, Rank};
+use queue::{Order, Queue, Rank, ShareNo};
 use task::Task;
 
 /// How long a task works before it lets others that wait have its thread. Far more than it takes
@@ -62,6 +62,7 @@ pub struct Scheduler {
     waiting: AtomicUsize,
     threads: usize,
     arrivals: AtomicU64,
+    shares: AtomicU64,
     clock: Clock,
 }
 
@@ -74,10 +75,17 @@ struct State {
     running: usize,
 }
 
+/// What a tenant has of the threads, and what it has taken. It is forgotten with the last who has it:
+/// its owner, and its statements. A tenant that comes again has another.
+pub struct Share {
+    scheduler: Arc<Scheduler>,
+    no: ShareNo,
+    tenant: TenantId,
+}
+
 /// A statement, to which its tasks belong.
 pub struct Work {
-    scheduler: Arc<Scheduler>,
-    tenant: TenantId,
+    share: Arc<Share>,
     arrival: u64,
     /// What its tasks have taken, in nanoseconds.
     used: AtomicU64,
@@ -100,33 +108,23 @@ impl Scheduler {
             waiting: AtomicUsize::new(0),
             threads: threads.max(1),
             arrivals: AtomicU64::new(0),
+            shares: AtomicU64::new(0),
             clock,
         })
     }
 
-    /// A statement of a tenant begins.
-    pub fn work(self: &Arc<Self>, tenant: TenantId) -> Arc<Work> {
-        Arc::new(Work {
+    /// A tenant's share, which has taken nothing yet.
+    pub fn share(self: &Arc<Self>, tenant: TenantId) -> Arc<Share> {
+        Arc::new(Share {
             scheduler: Arc::clone(self),
+            no: ShareNo(self.shares.fetch_add(1, Ordering::Relaxed)),
             tenant,
-            arrival: self.arrivals.fetch_add(1, Ordering::Relaxed),
-            used: AtomicU64::new(0),
         })
     }
 
     /// How many tasks wait for a thread.
     pub fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Relaxed)
-    }
-
-    /// What the tasks of a tenant have taken since it was first heard of.
-    pub fn used(&self, tenant: TenantId) -> Duration {
-        Duration::from_nanos(self.state.lock().queue.used(tenant))
-    }
-
-    /// Forgets tenants that are no more.
-    pub fn retain(&self, is_tenant: impl Fn(&TenantId) -> bool) {
-        self.state.lock().queue.retain(is_tenant);
     }
 
     fn now(&self) -> u64 {
@@ -152,6 +150,30 @@ impl Scheduler {
     }
 }
 
+impl Share {
+    /// A statement of the tenant begins.
+    pub fn work(self: &Arc<Self>) -> Arc<Work> {
+        Arc::new(Work {
+            share: Arc::clone(self),
+            arrival: self.scheduler.arrivals.fetch_add(1, Ordering::Relaxed),
+            used: AtomicU64::new(0),
+        })
+    }
+
+    /// What the tenant's tasks have taken.
+    pub fn used(&self) -> Duration {
+        Duration::from_nanos(self.scheduler.state.lock().queue.used(self.no))
+    }
+}
+
+impl Drop for Share {
+    /// No task of it is left: each has its statement, which has this. It is never dropped with the
+    /// scheduler's lock held, under which tasks are only handed on.
+    fn drop(&mut self) {
+        self.scheduler.state.lock().queue.forget(self.no);
+    }
+}
+
 impl Work {
     /// The place of a task of it in the queue.
     fn rank(&self) -> Rank {
@@ -160,7 +182,7 @@ impl Work {
 
     fn charge(&self, state: &mut State, taken: u64, order: Order) {
         self.used.fetch_add(taken, Ordering::Relaxed);
-        state.queue.charge(self.tenant, taken, order);
+        state.queue.charge(self.share.no, taken, order);
     }
 }
 
@@ -173,10 +195,19 @@ impl fmt::Debug for Scheduler {
     }
 }
 
+impl fmt::Debug for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Share")
+            .field("tenant", &self.tenant)
+            .field("used", &self.used())
+            .finish_non_exhaustive()
+    }
+}
+
 impl fmt::Debug for Work {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Work")
-            .field("tenant", &self.tenant)
+            .field("tenant", &self.share.tenant)
             .field("arrival", &self.arrival)
             .field("used", &self.used)
             .finish_non_exhaustive()

@@ -1,8 +1,6 @@
-//! The waiting tasks: by tenant, and within a tenant by rank.
+//! The waiting tasks: by share, of which each tenant has one, and within a share by rank.
 
 use std::collections::{BTreeMap, HashMap};
-
-use aerostat_types::TenantId;
 
 /// Statements that have taken less than this, in nanoseconds, are of the first class; those of
 /// each further class have taken up to twice as much.
@@ -17,6 +15,10 @@ const PART_OF_LAST: i64 = 8;
 /// What others take, in nanoseconds, before the last class has a turn: so that a turn of a
 /// millisecond is its part.
 const PASSING_MAX: i64 = 8_000_000;
+
+/// Which share. No two of a scheduler have the same number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ShareNo(pub(crate) u64);
 
 /// How a task was called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +64,7 @@ pub(crate) struct Place {
 
 /// What waits.
 pub(crate) struct Queue<T> {
-    tenants: HashMap<TenantId, Account<T>>,
+    shares: HashMap<ShareNo, Account<T>>,
     len: usize,
     next_number: u64,
     /// The start of the last turn, in the time of tenants.
@@ -81,7 +83,7 @@ struct Account<T> {
 impl<T> Default for Queue<T> {
     fn default() -> Self {
         Self {
-            tenants: HashMap::new(),
+            shares: HashMap::new(),
             len: 0,
             next_number: 0,
             now: 0,
@@ -105,13 +107,13 @@ impl<T> Queue<T> {
         self.len
     }
 
-    pub(crate) fn push(&mut self, tenant: TenantId, rank: Rank, task: T) -> Place {
+    pub(crate) fn push(&mut self, share: ShareNo, rank: Rank, task: T) -> Place {
         let place = Place {
             rank,
             number: self.next_number,
         };
         self.next_number += 1;
-        let account = self.tenants.entry(tenant).or_default();
+        let account = self.shares.entry(share).or_default();
         if account.waiting.is_empty() {
             // What it did not want before is not owed to it.
             account.time = account.time.max(self.now);
@@ -121,8 +123,8 @@ impl<T> Queue<T> {
         place
     }
 
-    pub(crate) fn remove(&mut self, tenant: TenantId, place: Place) {
-        let account = self.tenants.get_mut(&tenant);
+    pub(crate) fn remove(&mut self, share: ShareNo, place: Place) {
+        let account = self.shares.get_mut(&share);
         if account.is_some_and(|account| account.waiting.remove(&place).is_some()) {
             self.len -= 1;
         }
@@ -130,10 +132,7 @@ impl<T> Queue<T> {
 
     /// The next.
     pub(crate) fn pop(&mut self) -> Option<(T, Order)> {
-        let waiting = self
-            .tenants
-            .values_mut()
-            .filter(|it| !it.waiting.is_empty());
+        let waiting = self.shares.values_mut().filter(|it| !it.waiting.is_empty());
         // Of equal ones, the one whose task came first.
         let account = waiting.min_by_key(|account| {
             let first = account.waiting.first_key_value();
@@ -155,8 +154,8 @@ impl<T> Queue<T> {
     }
 
     /// A task of the tenant has taken so many nanoseconds.
-    pub(crate) fn charge(&mut self, tenant: TenantId, taken: u64, order: Order) {
-        let account = self.tenants.entry(tenant).or_default();
+    pub(crate) fn charge(&mut self, share: ShareNo, taken: u64, order: Order) {
+        let account = self.shares.entry(share).or_default();
         account.time += taken;
         account.used += taken;
         let taken = i64::try_from(taken).unwrap_or(i64::MAX);
@@ -169,14 +168,19 @@ impl<T> Queue<T> {
         };
     }
 
-    pub(crate) fn used(&self, tenant: TenantId) -> u64 {
-        self.tenants.get(&tenant).map_or(0, |account| account.used)
+    pub(crate) fn used(&self, share: ShareNo) -> u64 {
+        self.shares.get(&share).map_or(0, |account| account.used)
     }
 
-    /// Forgets tenants, unless something of them waits.
-    pub(crate) fn retain(&mut self, is_tenant: impl Fn(&TenantId) -> bool) {
-        self.tenants
-            .retain(|tenant, account| is_tenant(tenant) || !account.waiting.is_empty());
+    /// Forgets a share of which nothing waits.
+    pub(crate) fn forget(&mut self, share: ShareNo) {
+        self.shares.remove(&share);
+    }
+
+    /// How many are known.
+    #[cfg(test)]
+    pub(crate) fn shares(&self) -> usize {
+        self.shares.len()
     }
 }
 

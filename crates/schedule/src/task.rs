@@ -54,7 +54,7 @@ impl Task {
     }
 
     fn scheduler(&self) -> &Arc<Scheduler> {
-        &self.work.scheduler
+        &self.work.share.scheduler
     }
 }
 
@@ -68,8 +68,8 @@ impl Wake for Task {
             let mut stage = self.stage.lock();
             match *stage {
                 Stage::Asleep => {
-                    let (tenant, rank) = (self.work.tenant, self.work.rank());
-                    *stage = Stage::Waiting(state.queue.push(tenant, rank, Arc::clone(self)));
+                    let (share, rank) = (self.work.share.no, self.work.rank());
+                    *stage = Stage::Waiting(state.queue.push(share, rank, Arc::clone(self)));
                 }
                 Stage::Polled {
                     ref mut is_woken, ..
@@ -138,7 +138,7 @@ impl<F> Drop for Scheduled<F> {
         scheduler.change(|state| {
             let stage = std::mem::replace(&mut *task.stage.lock(), Stage::Gone);
             match stage {
-                Stage::Waiting(place) => state.queue.remove(task.work.tenant, place),
+                Stage::Waiting(place) => state.queue.remove(task.work.share.no, place),
                 Stage::Called(_) => state.running -= 1,
                 Stage::Asleep | Stage::Polled { .. } | Stage::Gone => {}
             }
@@ -210,7 +210,7 @@ impl Drop for Turn {
                 true => {
                     let place = state
                         .queue
-                        .push(work.tenant, work.rank(), Arc::clone(&task));
+                        .push(work.share.no, work.rank(), Arc::clone(&task));
                     Stage::Waiting(place)
                 }
                 false => Stage::Asleep,

@@ -28,6 +28,7 @@ fn tenant(number: u32) -> TenantId {
 /// A scheduler whose time is what tasks say they work.
 struct Bench {
     scheduler: Arc<Scheduler>,
+    shares: BTreeMap<u32, Arc<Share>>,
     time: Arc<AtomicU64>,
     /// Who worked, in order.
     turns: Arc<Mutex<Vec<&'static str>>>,
@@ -51,10 +52,27 @@ impl Bench {
         let clock = Arc::clone(&time);
         Self {
             scheduler: Scheduler::with_clock(1, Box::new(move || clock.load(Ordering::Relaxed))),
+            shares: BTreeMap::new(),
             time,
             turns: Arc::default(),
             tasks: Vec::new(),
         }
+    }
+
+    fn share(&mut self, number: u32) -> &Arc<Share> {
+        let scheduler = &self.scheduler;
+        let share = self.shares.entry(number);
+        share.or_insert_with(|| scheduler.share(tenant(number)))
+    }
+
+    /// A statement of a tenant.
+    fn work(&mut self, number: u32) -> Arc<Work> {
+        self.share(number).work()
+    }
+
+    /// What a tenant has taken.
+    fn used(&mut self, number: u32) -> Duration {
+        self.share(number).used()
     }
 
     /// A task that works so many turns of so long.
@@ -114,20 +132,17 @@ fn tenants_share_whatever_they_run() {
     let mut bench = Bench::new();
     // Nine statements of one tenant, one of another.
     for _ in 0..9 {
-        let work = bench.scheduler.work(tenant(1));
+        let work = bench.work(1);
         bench.task("many", &work, 1_000, 1);
     }
-    let work = bench.scheduler.work(tenant(2));
+    let work = bench.work(2);
     bench.task("one", &work, 1_000, 1);
     while bench.turns.lock().len() < 1_000 {
         bench.round();
     }
     let counts = count(&bench.turns.lock());
     assert!(counts["one"].abs_diff(500) < 5, "{counts:?}");
-    let (many, one) = (
-        bench.scheduler.used(tenant(1)),
-        bench.scheduler.used(tenant(2)),
-    );
+    let (many, one) = (bench.used(1), bench.used(2));
     assert!(
         many.abs_diff(one) < Duration::from_millis(5),
         "{many:?} {one:?}"
@@ -137,13 +152,10 @@ fn tenants_share_whatever_they_run() {
 #[test]
 fn who_was_idle_is_owed_nothing() {
     let mut bench = Bench::new();
-    let first = bench.scheduler.work(tenant(1));
+    let first = bench.work(1);
     bench.task("first", &first, 3, 100);
     bench.run();
-    let (first, second) = (
-        bench.scheduler.work(tenant(1)),
-        bench.scheduler.work(tenant(2)),
-    );
+    let (first, second) = (bench.work(1), bench.work(2));
     bench.task("first", &first, 40, 1);
     bench.task("second", &second, 40, 1);
     let turns = bench.run();
@@ -154,13 +166,13 @@ fn who_was_idle_is_owed_nothing() {
 #[test]
 fn short_statements_pass_long_ones() {
     let mut bench = Bench::new();
-    let long = bench.scheduler.work(tenant(1));
+    let long = bench.work(1);
     bench.task("long", &long, 1_500, 1);
     while bench.turns.lock().len() < 1_400 {
         bench.round();
     }
     bench.turns.lock().clear();
-    let short = bench.scheduler.work(tenant(1));
+    let short = bench.work(1);
     bench.task("short", &short, 10, 1);
     let turns = bench.run();
     let end = turns.iter().rposition(|name| *name == "short");
@@ -172,7 +184,7 @@ fn short_statements_pass_long_ones() {
 fn equal_statements_are_done_one_after_the_other() {
     let mut bench = Bench::new();
     for name in ["a", "b", "c"] {
-        let work = bench.scheduler.work(tenant(1));
+        let work = bench.work(1);
         bench.task(name, &work, 5, 1);
     }
     let turns = bench.run();
@@ -183,14 +195,14 @@ fn equal_statements_are_done_one_after_the_other() {
 #[test]
 fn long_statements_all_get_on_beside_short_ones() {
     let mut bench = Bench::new();
-    let long = bench.scheduler.work(tenant(1));
+    let long = bench.work(1);
     bench.task("long", &long, 500, 10);
     while bench.turns.lock().len() < 200 {
         bench.round();
     }
     bench.turns.lock().clear();
     for _ in 0..100 {
-        let work = bench.scheduler.work(tenant(1));
+        let work = bench.work(1);
         bench.task("short", &work, 2, 1);
     }
     let turns = bench.run();
@@ -199,10 +211,7 @@ fn long_statements_all_get_on_beside_short_ones() {
     // eighty more.
     assert_eq!(counts["long"], 3, "{counts:?}");
     // Once both are of the last class, two long ones have the same.
-    let (one, other) = (
-        bench.scheduler.work(tenant(1)),
-        bench.scheduler.work(tenant(1)),
-    );
+    let (one, other) = (bench.work(1), bench.work(1));
     bench.task("one", &one, 300, 10);
     bench.task("other", &other, 300, 10);
     let turns = bench.run();
@@ -213,7 +222,7 @@ fn long_statements_all_get_on_beside_short_ones() {
 #[test]
 fn tasks_that_are_dropped_leave_their_place() {
     let mut bench = Bench::new();
-    let work = bench.scheduler.work(tenant(1));
+    let work = bench.work(1);
     bench.task("called", &work, 5, 1);
     bench.task("waiting", &work, 5, 1);
     bench.task("last", &work, 2, 1);
@@ -230,7 +239,7 @@ fn tasks_that_are_dropped_leave_their_place() {
 #[test]
 fn a_task_that_panics_gives_its_place_back() {
     let mut bench = Bench::new();
-    let work = bench.scheduler.work(tenant(1));
+    let work = bench.work(1);
     bench.spawn(Scheduled::new(Arc::clone(&work), async {
         panic!("on purpose")
     }));
@@ -276,12 +285,40 @@ fn turns_end_when_somebody_waits() {
         );
         assert_eq!(turn_is_over(), Some(false), "sleep is not work");
     };
-    let work = bench.scheduler.work(tenant(7));
+    let work = bench.work(7);
     bench.spawn(Scheduled::new(work, body));
     bench.run();
-    assert_eq!(bench.scheduler.used(tenant(7)), Duration::from_millis(21));
-    bench.scheduler.retain(|own| *own != tenant(7));
-    assert_eq!(bench.scheduler.used(tenant(7)), Duration::ZERO);
+    assert_eq!(bench.used(7), Duration::from_millis(21));
+}
+
+#[test]
+fn a_share_goes_with_the_last_statement_and_a_tenant_comes_again_with_another() {
+    let mut bench = Bench::new();
+    let known = |bench: &Bench| bench.scheduler.state.lock().queue.shares();
+    let work = bench.work(1);
+    bench.task("old", &work, 4, 1);
+    bench.round();
+    // The owner lets go while a statement has work to do.
+    drop(bench.shares.remove(&1));
+    drop(work);
+    assert_eq!(known(&bench), 1);
+    let work = bench.work(1);
+    bench.task("new", &work, 4, 1);
+    drop(work);
+    assert_eq!(bench.used(1), Duration::ZERO);
+    let turns = bench.run();
+    assert_eq!(count(&turns[1..]), [("new", 4), ("old", 3)].into());
+    assert_eq!(bench.used(1), Duration::from_millis(4));
+    assert_eq!(known(&bench), 1);
+    bench.shares.clear();
+    assert_eq!(known(&bench), 0);
+    // One that never ran anything, and one whose task is dropped where it waits.
+    let idle = bench.scheduler.share(tenant(2));
+    let waits = Scheduled::new(bench.work(3), std::future::ready(()));
+    let waits_too = Scheduled::new(bench.work(3), std::future::ready(()));
+    bench.shares.clear();
+    drop((idle, waits, waits_too));
+    assert_eq!(known(&bench), 0);
 }
 
 #[test]
@@ -290,12 +327,12 @@ fn another_has_the_place_of_one_that_sleeps() {
         .worker_threads(2)
         .build()
         .unwrap();
-    let scheduler = Scheduler::new(1);
+    let share = Scheduler::new(1).share(tenant(1));
     let (send, receive) = mpsc::channel();
-    let sleeper = runtime.spawn(Scheduled::new(scheduler.work(tenant(1)), async move {
+    let sleeper = runtime.spawn(Scheduled::new(share.work(), async move {
         asleep(|| receive.recv()).unwrap()
     }));
-    let waker = runtime.spawn(Scheduled::new(scheduler.work(tenant(1)), async move {
+    let waker = runtime.spawn(Scheduled::new(share.work(), async move {
         send.send(7).unwrap();
     }));
     runtime.block_on(async {
@@ -316,9 +353,10 @@ fn no_wake_up_is_lost() {
             .build()
             .unwrap();
         let scheduler = Scheduler::new(threads);
+        let shares: Vec<Arc<Share>> = (0..3).map(|own| scheduler.share(tenant(own))).collect();
         let mut ends = Vec::new();
         for pair in 0..20 {
-            let work = scheduler.work(tenant(pair % 3));
+            let work = shares[pair % 3].work();
             let (sender, mut receiver) = channel::<u64>(2);
             let numbers: Vec<u32> = (0..50).map(|_| random.random_range(0..8)).collect();
             let is_dropped = random.random_bool(0.2);
@@ -360,5 +398,8 @@ fn no_wake_up_is_lost() {
         drop(runtime);
         assert_eq!(scheduler.state.lock().running, 0, "seed {seed}");
         assert_eq!(scheduler.waiting(), 0, "seed {seed}");
+        assert_eq!(scheduler.state.lock().queue.shares(), 3, "seed {seed}");
+        drop(shares);
+        assert_eq!(scheduler.state.lock().queue.shares(), 0, "seed {seed}");
     }
 }

@@ -75,7 +75,7 @@ fn health(
         return (StatusCode::SERVICE_UNAVAILABLE, "stopping\n".to_owned());
     }
     let states = states();
-    let degraded = states.iter().filter(|state| !state.is_open());
+    let degraded = states.iter().filter(|state| state.is_degraded);
     let lines: String = degraded
         .map(|state| format!("{}: {}\n", state.tenant.escape_debug(), state.state))
         .collect();
@@ -114,8 +114,9 @@ mod tests {
             let state = |state| TenantState {
                 tenant: format!("{state}\n"),
                 state,
+                is_degraded: state == "read-only",
             };
-            vec![state("open"), state("read-only")]
+            vec![state("open"), state("closed"), state("read-only")]
         };
         let pages = Pages {
             metrics: Arc::new(Metrics::new()),

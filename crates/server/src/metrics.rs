@@ -88,8 +88,10 @@ pub(crate) struct TenantSample {
 #[derive(Clone, Debug)]
 pub(crate) struct TenantState {
     pub(crate) tenant: String,
-    /// `open`, or in a word what is wrong.
+    /// In a word: `open`, `closed`, or what is wrong.
     pub(crate) state: &'static str,
+    /// Whether something is wrong.
+    pub(crate) is_degraded: bool,
 }
 
 impl TenantState {
@@ -142,6 +144,7 @@ pub(crate) struct Metrics {
     tenant_spilled: Family<TenantLabels, IntegerGauge>,
     tenant_open: Family<TenantLabels, IntegerGauge>,
     degraded: IntegerGauge,
+    closed: IntegerGauge,
     memory: IntegerGauge,
     memory_unreserved: IntegerGauge,
     heap: IntegerGauge,
@@ -174,6 +177,7 @@ impl Metrics {
             tenant_spilled: Family::default(),
             tenant_open: Family::default(),
             degraded: IntegerGauge::default(),
+            closed: IntegerGauge::default(),
             memory: IntegerGauge::default(),
             memory_unreserved: IntegerGauge::default(),
             heap: IntegerGauge::default(),
@@ -266,6 +270,11 @@ impl Metrics {
             "tenants_degraded",
             "Tenants that could not be opened or take no changes",
             self.degraded.clone(),
+        );
+        registry.register(
+            "tenants_closed",
+            "Tenants that are not in memory, and opened for whoever connects",
+            self.closed.clone(),
         );
         registry.register_with_unit(
             "memory_used",
@@ -369,9 +378,12 @@ impl Metrics {
 
     fn set_states(&self, states: &[TenantState]) {
         self.tenant_open.clear();
-        let degraded = states.iter().filter(|state| !state.is_open()).count();
-        self.degraded.set(gauge(degraded as u64));
-        let (open, degraded): (Vec<_>, Vec<_>) = states.iter().partition(|state| state.is_open());
+        let (degraded, others): (Vec<_>, Vec<_>) =
+            states.iter().partition(|state| state.is_degraded);
+        self.degraded.set(gauge(degraded.len() as u64));
+        let (open, closed): (Vec<_>, Vec<_>) =
+            others.into_iter().partition(|state| state.is_open());
+        self.closed.set(gauge(closed.len() as u64));
         // Of those that share a label the worst counts.
         for state in open.into_iter().chain(degraded) {
             let tenant = self.label(&state.tenant);
@@ -470,6 +482,7 @@ mod tests {
                 .map(|tenant| TenantState {
                     tenant: tenant.name.clone(),
                     state: "open",
+                    is_degraded: false,
                 })
                 .collect(),
             tenants,

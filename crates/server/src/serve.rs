@@ -268,6 +268,7 @@ fn states(engine: &Engine) -> Vec<TenantState> {
         .map(|(tenant, state)| TenantState {
             tenant,
             state: state.name(),
+            is_degraded: state.is_degraded(),
         })
         .collect()
 }
@@ -275,5 +276,5 @@ fn states(engine: &Engine) -> Vec<TenantState> {
 /// How many databases are not served as they should be.
 fn degraded(engine: &Engine) -> usize {
     let states = states(engine);
-    states.iter().filter(|state| !state.is_open()).count()
+    states.iter().filter(|state| state.is_degraded).count()
 }

@@ -20,6 +20,7 @@ use aerostat_types::{CommitTs, ErrorKind, SqlError, TenantId, Zone, text::parse_
 
 use super::{
     database::duplicate,
+    databases::{Stage, closing},
     node::{Node, allocate_oid},
     stoppable::Stoppable,
 };
@@ -62,14 +63,17 @@ impl Node {
         cancel: &CancelToken,
     ) -> Result<CommandResult, SqlError> {
         require_superuser(actor, "back up a database")?;
-        let database = self.find_database(name)?;
+        let database = self.opened_on_demand(name)?;
         let sink = self.places.for_backup(to, base).map_err(from_backup)?;
         let sink = Stoppable {
             place: &*sink,
             cancel,
         };
         let info = database.store.backup(name, &sink);
-        let info = info.map_err(|error| from_stoppable(error, cancel))?;
+        let info = info.map_err(|error| match database.store.is_leaving() {
+            true => closing(name),
+            false => from_stoppable(error, cancel),
+        })?;
         Ok(CommandResult::new("BACKUP").with_notices(vec![told(
             format!("backup of database \"{name}\" at commit {}", info.at),
             &info,
@@ -170,7 +174,7 @@ impl Node {
                 Ok(opened)
             },
             |mut databases, opened| {
-                databases.insert(name.to_owned(), opened);
+                databases.put(name, Stage::Open(opened));
             },
         )
     }
@@ -199,7 +203,8 @@ impl Node {
             return Ok(Vec::new());
         };
         // What is committed by now is in complete files then.
-        if let Some(database) = self.database(name) {
+        // Of one that cannot be opened the files are what they are.
+        if let Ok(database) = self.opened_on_demand(name) {
             database.store.archive_log().map_err(from_backup)?;
         }
         let archive = entry.log_archive.iter();

@@ -9,7 +9,10 @@ use std::{
 use aerostat_types::{ErrorKind, SqlError};
 use parking_lot::Mutex;
 
-use super::node::{Node, undefined_database};
+use super::{
+    databases::{Stage, closing},
+    node::{Node, undefined_database},
+};
 use crate::state::{Database, DatabaseRecord, NodeRecord, PUBLIC};
 
 /// Connections by role. Those by database are counted in [`Database`].
@@ -68,13 +71,29 @@ impl Drop for Connection {
 
 impl Node {
     /// Connects a role, which has proved who it is, to a database. The
-    /// connection counts until it is dropped, and keeps the database from being dropped.
+    /// connection counts until it is dropped, and keeps the database from being dropped. A database
+    /// that is closed is opened first, by this thread or by another.
     ///
     /// # Errors
     /// `InvalidAuthorization` for a role that is not there or has no LOGIN,
     /// `InvalidCatalogName`, `InsufficientPrivilege` without CONNECT,
-    /// `TooManyConnections` at a limit, which superusers pass.
+    /// `TooManyConnections` at a limit, which superusers pass, `CannotConnectNow` while the database
+    /// is closed; why it cannot be opened.
     pub fn connect(&self, role: &str, database: &str) -> Result<Connection, SqlError> {
+        loop {
+            if let Some(connection) = self.try_connect(role, database)? {
+                return Ok(connection);
+            }
+            self.opened_on_demand(database)?;
+        }
+    }
+
+    /// As [`Self::connect`], if the database is open; `None` if it is to be opened first
+    /// ([`Self::claim`]), which the role may ask for.
+    ///
+    /// # Errors
+    /// As [`Self::connect`].
+    pub fn try_connect(&self, role: &str, database: &str) -> Result<Option<Connection>, SqlError> {
         self.with_databases(|databases, record| {
             let refused = |message: String| SqlError::new(ErrorKind::InvalidAuthorization, message);
             let rights = record
@@ -96,7 +115,16 @@ impl Node {
                 )
                 .with_detail("User does not have CONNECT privilege."));
             }
-            let open = databases.find(database)?;
+            let open = match databases.stage(database) {
+                None => return Err(undefined_database(database)),
+                Some(Stage::Open(open)) => open,
+                Some(Stage::Leaving(_)) => return Err(closing(database)),
+                Some(Stage::Ending(ended)) if !ended.is_over() => return Err(closing(database)),
+                Some(Stage::Failed(failed)) if !failed.is_due() => {
+                    return Err(failed.why.refusal(database));
+                }
+                Some(_) => return Ok(None),
+            };
             // Held over check and count, so that two sessions cannot both take the last place.
             let mut roles = self.counts.roles.lock();
             let of_role = roles.get(role).copied().unwrap_or(0);
@@ -110,11 +138,11 @@ impl Node {
             }
             *roles.entry(role.to_owned()).or_default() += 1;
             open.connections.fetch_add(1, Ordering::Relaxed);
-            Ok(Connection {
+            Ok(Some(Connection {
                 counts: Arc::clone(&self.counts),
                 database: Arc::clone(open),
                 role: role.to_owned(),
-            })
+            }))
         })
     }
 

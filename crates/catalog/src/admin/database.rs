@@ -17,6 +17,8 @@ use aerostat_types::{ErrorKind, SqlError, TenantId};
 
 use super::{
     backup::from_backup,
+    databases::{Stage, passing},
+    leaving::{Closing, DISCONNECT_WAIT, Holders, in_use, require_unconnected},
     limits::{self, Limits},
     node::{Node, allocate_oid, role_in, undefined_database},
 };
@@ -27,16 +29,12 @@ use crate::{
     state::{Database, DatabaseRecord, Lowered, NodeRecord, PUBLIC},
 };
 
-/// How long sessions of a database that is to be dropped or renamed get to end, as in
-/// PostgreSQL: one whose client has gone a moment ago may not have.
-const DISCONNECT_WAIT: Duration = Duration::from_secs(5);
-
 /// How often it is looked whether they have.
 const DISCONNECT_LOOK: Duration = Duration::from_millis(20);
 
 impl Node {
     /// Runs CREATE, ALTER or DROP DATABASE for a session of the database `current`. May wait
-    /// some seconds for other sessions to end, or until it is cancelled.
+    /// some seconds for other sessions to end, or until it is cancelled; `holders` end them.
     ///
     /// # Errors
     /// As PostgreSQL: names, rights, sessions that are connected; `IoError` when it cannot be stored.
@@ -45,6 +43,7 @@ impl Node {
         actor: &Actor,
         current: &Database,
         command: &DatabaseCommand,
+        holders: &dyn Holders,
         cancel: &CancelToken,
     ) -> Result<CommandResult, SqlError> {
         let done = CommandResult::new(command.tag());
@@ -75,13 +74,24 @@ impl Node {
             } => {
                 self.limit_database(actor, name, options)?;
             }
+            DatabaseCommand::Alter {
+                name,
+                change: DatabaseChange::Close { force },
+            } => {
+                let closing = self.close_database(actor, current, name, *force, holders, cancel)?;
+                if closing == Closing::WasClosed {
+                    let message = format!("database \"{name}\" is not open");
+                    let notice = Notice::new(NoticeSeverity::Notice, message);
+                    return Ok(done.with_notices(vec![notice]));
+                }
+            }
             DatabaseCommand::Drop {
                 name,
                 if_exists,
                 force,
             } => match self
                 .await_disconnects(actor, current, name, cancel)
-                .and_then(|()| self.drop_database(actor, current, name, *force))
+                .and_then(|()| self.drop_database(actor, current, name, *force, holders))
             {
                 Err(error) if *if_exists && error.kind == ErrorKind::InvalidCatalogName => {
                     let message = format!("{}, skipping", error.message);
@@ -95,7 +105,8 @@ impl Node {
         Ok(done)
     }
 
-    /// Waits for the sessions of somebody's own other database to end, but not for ever.
+    /// Waits for the sessions of somebody's own other database to end, and for whoever opens or
+    /// closes it, but not for ever.
     fn await_disconnects(
         &self,
         actor: &Actor,
@@ -105,15 +116,20 @@ impl Node {
     ) -> Result<(), SqlError> {
         let record = self.record();
         let owns = |entry: &DatabaseRecord| actor.owns(&entry.owner);
-        let is_own = record.databases.get(name).is_some_and(owns);
-        let Some(database) = self.database(name).filter(|_| is_own) else {
+        if !record.databases.get(name).is_some_and(owns) {
             return Ok(());
+        }
+        let is_busy = || {
+            self.with_databases(|databases, _| match databases.stage(name) {
+                Some(Stage::Open(database)) => {
+                    database.id != current.id && database.connection_count() > 0
+                }
+                Some(stage) => stage.is_passing(),
+                None => false,
+            })
         };
         let deadline = Instant::now() + DISCONNECT_WAIT;
-        while database.id != current.id
-            && database.connection_count() > 0
-            && Instant::now() < deadline
-        {
+        while is_busy() && Instant::now() < deadline {
             if cancel.is_cancelled() {
                 return Err(canceled());
             }
@@ -166,7 +182,7 @@ impl Node {
                 Ok(database)
             },
             |mut databases, database| {
-                databases.insert(name.to_owned(), database);
+                databases.put(name, Stage::Open(database));
             },
         )
     }
@@ -177,6 +193,7 @@ impl Node {
         current: &Database,
         name: &str,
         force: bool,
+        holders: &dyn Holders,
     ) -> Result<(), SqlError> {
         let (id, dropped) = self.change_databases(
             |record, databases| {
@@ -186,7 +203,11 @@ impl Node {
                     .ok_or_else(|| undefined_database(name))?;
                 require_owner(actor, name, entry)?;
                 let oid = entry.oid;
-                // One that could not be opened has no sessions.
+                let stage = databases.stage(name);
+                if stage.is_some_and(Stage::is_passing) {
+                    return Err(passing(name));
+                }
+                // One that is not open has no sessions.
                 if let Some(database) = databases.get(name) {
                     if database.id == current.id {
                         return Err(in_use("cannot drop the currently open database"));
@@ -208,6 +229,9 @@ impl Node {
             },
             |mut databases, id| (id, databases.remove(name)),
         )?;
+        if let Some(database) = dropped.as_ref().and_then(Stage::inside) {
+            holders.let_go(database);
+        }
         // The last reference, so its rows go here, after the locks. Files that stay
         // because of an error go at the next start, for the record says that it was dropped.
         drop(dropped);
@@ -238,29 +262,38 @@ impl Node {
                 if record.databases.contains_key(to) {
                     return Err(duplicate(to));
                 }
-                let database = databases.find(name)?;
-                if database.id == current.id {
-                    return Err(SqlError::new(
-                        ErrorKind::FeatureNotSupported,
-                        "current database cannot be renamed",
-                    ));
+                match databases.stage(name) {
+                    // It is renamed where it is known.
+                    Some(Stage::Closed(_)) => {}
+                    Some(Stage::Open(database)) if database.id == current.id => {
+                        return Err(SqlError::new(
+                            ErrorKind::FeatureNotSupported,
+                            "current database cannot be renamed",
+                        ));
+                    }
+                    _ => require_unconnected(databases.find(name)?, name)?,
                 }
-                require_unconnected(database, name)?;
                 if let Some(entry) = record.databases.remove(name) {
                     record.databases.insert(to.to_owned(), entry);
                 }
                 Ok(())
             },
             |mut databases, ()| {
-                if let Some(database) = databases.remove(name) {
-                    to.clone_into(&mut database.name.write());
-                    databases.insert(to.to_owned(), database);
+                if let Some(stage) = databases.remove(name) {
+                    if let Some(database) = stage.inside() {
+                        to.clone_into(&mut database.name.write());
+                    }
+                    databases.put(to, stage);
                 }
             },
         )
     }
 
     fn give_database(&self, actor: &Actor, name: &str, to: &RoleName) -> Result<(), SqlError> {
+        if let Some(entry) = self.record().databases.get(name) {
+            require_owner(actor, name, entry)?;
+            self.opened_on_demand(name)?;
+        }
         self.change_databases(
             |record, databases| {
                 let owner = new_owner(record, actor, to)?;
@@ -308,7 +341,7 @@ impl Node {
                 Ok((entry.memory_ceiling(), entry.commit_durability(), sink))
             },
             |databases, (memory_max, durability, sink)| {
-                if let Some(database) = databases.get(name) {
+                if let Some(database) = databases.stage(name).and_then(Stage::inside) {
                     database.store.budget().set_max(memory_max);
                     database.store.set_durability(durability);
                     if let Some(sink) = sink {
@@ -384,27 +417,11 @@ pub(super) fn require_owner(
     Err(denied(&format!("must be owner of database {name}")))
 }
 
-fn require_unconnected(database: &Arc<Database>, name: &str) -> Result<(), SqlError> {
-    let detail = match database.connection_count() {
-        ..=0 => return Ok(()),
-        1 => "There is 1 other session using the database.".to_owned(),
-        count => format!("There are {count} other sessions using the database."),
-    };
-    Err(in_use(&format!(
-        "database \"{name}\" is being accessed by other users"
-    ))
-    .with_detail(detail))
-}
-
 pub(super) fn duplicate(name: &str) -> SqlError {
     SqlError::new(
         ErrorKind::DuplicateDatabase,
         format!("database \"{name}\" already exists"),
     )
-}
-
-fn in_use(message: &str) -> SqlError {
-    SqlError::new(ErrorKind::ObjectInUse, message)
 }
 
 fn denied(message: &str) -> SqlError {

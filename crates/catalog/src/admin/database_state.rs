@@ -9,6 +9,13 @@ pub enum DatabaseState {
     ReadOnly(String),
     /// It could not be opened for this reason.
     Unopened(String),
+    /// Nobody has wanted it since it was closed, or since the node started: it is opened for the
+    /// next who connects.
+    Closed,
+    /// Somebody opens it now.
+    Opening,
+    /// It is being closed now.
+    Closing,
 }
 
 impl DatabaseState {
@@ -18,14 +25,22 @@ impl DatabaseState {
             DatabaseState::Open => "open",
             DatabaseState::ReadOnly(_) => "read-only",
             DatabaseState::Unopened(_) => "unopened",
+            DatabaseState::Closed => "closed",
+            DatabaseState::Opening => "opening",
+            DatabaseState::Closing => "closing",
         }
+    }
+
+    /// Whether it should be served better: it could not be opened, or takes no changes.
+    pub fn is_degraded(&self) -> bool {
+        self.reason().is_some()
     }
 
     /// Why it cannot be used as it should be.
     pub fn reason(&self) -> Option<&str> {
         match self {
-            DatabaseState::Open => None,
             DatabaseState::ReadOnly(reason) | DatabaseState::Unopened(reason) => Some(reason),
+            _ => None,
         }
     }
 }

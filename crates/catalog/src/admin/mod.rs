@@ -3,8 +3,8 @@
 //!
 //! ```text
 //!            ┌ record    roles and databases, as the data folder holds them
-//!  Node ─────┤ databases those that are open: catalogue, rows, memory budget;
-//!            │           and of those that could not be opened, why
+//!  Node ─────┤ databases each at its stage: closed, or open with catalogue, rows and memory
+//!            │           budget; and of those that could not be opened, why
 //!            └ sessions  how many are connected, by role and by database
 //! ```
 //!
@@ -15,7 +15,9 @@
 //! | call | for |
 //! |---|---|
 //! | [`Node::open`] | the start: makes superuser and database `aerostat` in an empty folder |
-//! | [`Node::connect`] | a session: rights, limits, and the count of connections |
+//! | [`Node::connect`] | a session: rights, limits, and the count of connections; opens the database |
+//! | [`Node::try_connect`], [`Node::claim`] | the same in steps, for those who do not wait with a thread |
+//! | [`Node::close_database`] | a database that is to be memory no more |
 //! | [`Node::actor`] | each statement: the role's rights as they are now |
 //! | [`Node::execute_database`], [`Node::execute_role`] | CREATE, ALTER, DROP |
 //! | [`Node::grant`], [`Node::comment`] | what concerns databases and roles |
@@ -24,13 +26,17 @@
 //! Unlike in PostgreSQL a new database admits only its owner and superusers: databases are
 //! tenants, and CONNECT is granted, to a role or to PUBLIC. Roles have no members.
 
+mod attempt;
 mod backup;
+mod closed;
 mod connection;
 mod database;
 mod database_state;
 mod databases;
+mod leaving;
 mod limits;
 mod node;
+mod opening;
 mod privilege;
 mod repair;
 mod role;
@@ -38,9 +44,12 @@ mod stoppable;
 #[cfg(test)]
 mod tests;
 
+pub use attempt::Attempt;
 pub use backup::RestoreRequest;
 pub use connection::Connection;
 pub use database_state::DatabaseState;
-pub use databases::Unopened;
+pub use databases::{Opening, Unopened};
+pub use leaving::{Closing, Holders, NoHolders};
 pub use node::{BOOTSTRAP, Node, NodeError};
+pub use opening::{Claim, Ticket};
 pub use repair::{Examined, Verdict, repair};

@@ -5,6 +5,7 @@ use std::{
     fs, io,
     path::{Path, PathBuf},
     sync::Arc,
+    time::Instant,
 };
 
 use aerostat_api::RoleInfo;
@@ -22,7 +23,7 @@ use thiserror::Error;
 
 use super::{
     connection::Counts,
-    databases::{Databases, Unopened},
+    databases::{Databases, Failed, Opening, Stage, Unopened},
 };
 use crate::{
     actor::Actor,
@@ -135,8 +136,9 @@ pub struct Node {
 
 impl Node {
     /// Opens the node of a data folder; makes superuser and database
-    /// [`BOOTSTRAP`], and the database `postgres`, in a new one. Every database is recovered from its log; one that cannot
-    /// be is not served, and the others are.
+    /// [`BOOTSTRAP`], and the database `postgres`, in a new one. With [`Opening::Eager`] every database
+    /// is recovered from its log; one that cannot be is not served, and the others are. With
+    /// [`Opening::Lazy`] none is read.
     ///
     /// # Errors
     /// Another process has the folder, it cannot be read or written, or its catalogue is
@@ -145,6 +147,7 @@ impl Node {
         data: &Path,
         governor: Arc<Governor>,
         places: Arc<dyn Places>,
+        opening: Opening,
     ) -> Result<Self, NodeError> {
         let folder = DataFolder::open(data)?;
         let meta: Arc<dyn MetaStore> = Arc::new(MetaFile::of(&folder));
@@ -155,18 +158,11 @@ impl Node {
         settle_folders(data, &record)?;
         let mut databases = Databases::default();
         for (name, entry) in &record.databases {
-            let folder = folder_of(data, TenantId(entry.oid));
-            match open_existing(&folder, &governor, &*places, name, entry) {
-                Ok(database) => databases.insert(name.clone(), database),
-                Err(error) => {
-                    tracing::error!(
-                        database = name,
-                        error = &error as &dyn std::error::Error,
-                        "the database could not be opened; the others are served"
-                    );
-                    databases.insert_unopened(name.clone(), Unopened::of(&error));
-                }
-            }
+            let stage = match opening {
+                Opening::Eager => open_at_start(data, &governor, &*places, name, entry),
+                Opening::Lazy => Stage::closed(),
+            };
+            databases.put(name, stage);
         }
         Ok(Self {
             changing: Mutex::new(version),
@@ -185,13 +181,14 @@ impl Node {
         Arc::clone(&self.record.read())
     }
 
-    /// Every database that is open, in order of names.
+    /// Every database that is in memory, in order of names: those that are open, and those that are
+    /// about to be closed.
     pub fn open_databases(&self) -> Vec<Arc<Database>> {
         let mut open: Vec<(String, Arc<Database>)> = self
             .databases
             .read()
-            .open()
-            .map(|(name, database)| (name.clone(), Arc::clone(database)))
+            .stages()
+            .filter_map(|(name, stage)| Some((name.clone(), Arc::clone(stage.inside()?))))
             .collect();
         open.sort_by(|a, b| a.0.cmp(&b.0));
         open.into_iter().map(|(_, database)| database).collect()
@@ -202,35 +199,11 @@ impl Node {
         self.databases.read().get(name).cloned()
     }
 
-    /// The open database of this name.
-    ///
-    /// # Errors
-    /// There is none, or it could not be opened.
-    pub(super) fn find_database(&self, name: &str) -> Result<Arc<Database>, SqlError> {
-        self.databases.read().find(name).cloned()
-    }
-
-    /// Whether a database can be used.
+    /// Whether a database can be used. One that is not there is closed.
     pub fn state_of(&self, name: &str) -> DatabaseState {
         let databases = self.databases.read();
-        match databases.find(name) {
-            Err(error) => DatabaseState::Unopened(error.detail.unwrap_or(error.message)),
-            Ok(database) => match database.store.log_failure() {
-                Some(failure) => DatabaseState::ReadOnly(chain(&failure)),
-                None => DatabaseState::Open,
-            },
-        }
-    }
-
-    /// The databases that could not be opened, and why, in order of names.
-    pub fn unopened_databases(&self) -> Vec<(String, Unopened)> {
-        let databases = self.databases.read();
-        let unopened = databases.unopened();
-        let mut unopened: Vec<(String, Unopened)> = unopened
-            .map(|(name, unopened)| (name.clone(), unopened.clone()))
-            .collect();
-        unopened.sort_by(|a, b| a.0.cmp(&b.0));
-        unopened
+        let stage = databases.stage(name);
+        stage.map_or(DatabaseState::Closed, Stage::state)
     }
 
     /// Whether there is a role of this name.
@@ -307,6 +280,17 @@ impl Node {
         look(&databases, &record)
     }
 
+    /// Has databases change their stages, with the record that belongs to them. Takes no longer than
+    /// that.
+    pub(super) fn with_databases_mut<T>(
+        &self,
+        change: impl FnOnce(&mut Databases, &NodeRecord) -> T,
+    ) -> T {
+        let mut databases = self.databases.write();
+        let record = self.record();
+        change(&mut databases, &record)
+    }
+
     /// Changes the record: on a copy, which is stored and then shown. With an
     /// error from `change` or from storing, nothing has changed.
     pub(super) fn change<T>(
@@ -324,7 +308,8 @@ impl Node {
         show: impl FnOnce(RwLockWriteGuard<'_, Databases>, D) -> T,
     ) -> Result<T, SqlError> {
         let mut version = self.changing.lock();
-        let databases = self.databases.write();
+        let mut databases = self.databases.write();
+        databases.settle();
         let before = self.record();
         let mut record = NodeRecord::clone(&before);
         let done = change(&mut record, &databases)?;
@@ -371,6 +356,10 @@ impl Node {
         )
     }
 
+    pub(super) fn governor(&self) -> &Arc<Governor> {
+        &self.governor
+    }
+
     /// Where a database's files are.
     pub(super) fn folder_of(&self, id: TenantId) -> PathBuf {
         folder_of(self.data.path(), id)
@@ -384,6 +373,28 @@ impl Node {
 
 pub(super) fn folder_of(data: &Path, id: TenantId) -> PathBuf {
     data.join(TENANTS).join(id.0.to_string())
+}
+
+/// Where a database stands once it was tried to open it at the start.
+fn open_at_start(
+    data: &Path,
+    governor: &Arc<Governor>,
+    places: &dyn Places,
+    name: &str,
+    entry: &DatabaseRecord,
+) -> Stage {
+    let (folder, started) = (folder_of(data, TenantId(entry.oid)), Instant::now());
+    match open_existing(&folder, governor, places, name, entry) {
+        Ok(database) => Stage::Open(database),
+        Err(error) => {
+            tracing::error!(
+                database = name,
+                error = &error as &dyn std::error::Error,
+                "the database could not be opened; the others are served"
+            );
+            Stage::Failed(Failed::now(Unopened::of(&error), started.elapsed()))
+        }
+    }
 }
 
 /// Opens a database that the record names. Its log was made with it.

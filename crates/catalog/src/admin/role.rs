@@ -10,7 +10,8 @@ use aerostat_sql::{
 use aerostat_types::{ErrorKind, SqlError};
 
 use super::{
-    databases::Databases,
+    closed::Look,
+    databases::{Databases, Stage},
     node::{BOOTSTRAP_OID, Node, allocate_oid, role_in},
 };
 use crate::{
@@ -18,6 +19,9 @@ use crate::{
     ddl::{CommandResult, belongings, rename_role},
     state::{NodeRecord, PUBLIC, RoleRecord, undefined_role},
 };
+
+/// What cannot be done while a database cannot be looked into.
+const DROP: &str = "drop a role";
 
 impl Node {
     /// Runs CREATE, ALTER or DROP ROLE.
@@ -144,12 +148,14 @@ impl Node {
 
     fn rename_role(&self, actor: &Actor, name: &str, to: &str) -> Result<(), SqlError> {
         check_name(to)?;
-        self.change_databases(
+        const DOING: &str = "rename a role";
+        self.change_knowing(
+            DOING,
             |record, databases| {
                 let rights = role_in(record, &actor.role)?;
                 let target = role_in(record, name)?;
                 require_power_over(rights, target, "rename")?;
-                databases.require_all_open("rename a role")?;
+                databases.require_readable(DOING)?;
                 if name == actor.role {
                     return Err(SqlError::new(
                         ErrorKind::FeatureNotSupported,
@@ -160,13 +166,17 @@ impl Node {
                 if is_taken(record, to) {
                     return Err(duplicate(to));
                 }
+                let shut = databases.shut_with(name);
+                if !shut.is_empty() {
+                    return Ok(Look::Shut(shut));
+                }
                 rename_in(record, name, to);
-                Ok(())
+                Ok(Look::Seen(()))
             },
             |databases, ()| {
-                databases.open().try_for_each(|(_, database)| {
-                    database.define(|draft| rename_role(draft, name, to))
-                })
+                let mut inside = databases.stages().filter_map(|(_, stage)| stage.inside());
+                inside
+                    .try_for_each(|database| database.define(|draft| rename_role(draft, name, to)))
             },
         )?
     }
@@ -177,7 +187,8 @@ impl Node {
         roles: &[RoleName],
         if_exists: bool,
     ) -> Result<Vec<Notice>, SqlError> {
-        self.change_databases(
+        self.change_knowing(
+            DROP,
             |record, databases| {
                 let mut notices = Vec::new();
                 for role in roles {
@@ -196,7 +207,7 @@ impl Node {
                         }
                     }
                 }
-                Ok(notices)
+                Ok(Look::Seen(notices))
             },
             |_, notices| notices,
         )
@@ -237,14 +248,20 @@ impl Node {
                 lines.push(format!("privileges for database {database}"));
             }
         }
-        databases.require_all_open("drop a role")?;
-        for (database, open) in databases.open() {
-            let inside = belongings(&open.catalog.load(), name);
-            lines.extend(
-                inside
+        databases.require_readable(DROP)?;
+        for (database, stage) in databases.stages() {
+            let inside = match stage {
+                Stage::Open(open) | Stage::Leaving(open) => belongings(&open.catalog.load(), name),
+                Stage::Closed(closed) => closed
+                    .named
+                    .get()
+                    .and_then(|named| named.belongings(name))
                     .into_iter()
-                    .map(|line| format!("{line} in database {database}")),
-            );
+                    .collect(),
+                _ => Vec::new(),
+            };
+            let inside = inside.into_iter();
+            lines.extend(inside.map(|line| format!("{line} in database {database}")));
         }
         if lines.is_empty() {
             return Ok(());

@@ -1,5 +1,7 @@
 //! The node against a data folder.
 
+mod stages;
+
 use std::{path::Path, sync::Arc};
 
 use aerostat_api::hash_password;
@@ -10,10 +12,11 @@ use aerostat_txn::CancelToken;
 use aerostat_types::{ByteSize, ErrorKind, SqlError};
 
 use super::*;
-use crate::{actor::Actor, ddl::CommandResult};
+use crate::{actor::Actor, ddl::CommandResult, state::NodeRecord};
 
 fn open(data: &Path) -> Node {
-    Node::open(data, Governor::new(ByteSize(1 << 30)), Arc::new(Folders)).unwrap()
+    let governor = Governor::new(ByteSize(1 << 30));
+    Node::open(data, governor, Arc::new(Folders), Opening::Eager).unwrap()
 }
 
 fn actor(node: &Node, role: &str) -> Actor {
@@ -27,7 +30,8 @@ fn run(node: &Node, role: &str, sql: &str) -> Result<CommandResult, SqlError> {
     let current = node.database(BOOTSTRAP).unwrap();
     match utility::parse(sql)?.unwrap() {
         Utility::Database(command) => {
-            node.execute_database(&actor, &current, &command, &CancelToken::new())
+            let cancel = CancelToken::new();
+            node.execute_database(&actor, &current, &command, &NoHolders, &cancel)
         }
         Utility::Role(command) => node.execute_role(&actor, &command),
         Utility::Grant(statement) => node.grant(&actor, &statement),
@@ -476,7 +480,7 @@ fn records_of_before_are_read() {
     let lowered = r#","lowered":{"memory_max":null,"connection_limit":null,"durability":null}"#;
     let before = record.replace(lowered, "");
     assert!(before.len() < record.len() && !before.contains("member_of"));
-    let read: crate::state::NodeRecord = serde_json::from_str(&before).unwrap();
+    let read: NodeRecord = serde_json::from_str(&before).unwrap();
     assert_eq!(read, *node.record());
 }
 
@@ -513,7 +517,8 @@ fn a_change_that_cannot_be_stored_has_not_happened() {
 fn one_folder_has_one_node() {
     let data = tempfile::tempdir().unwrap();
     let _node = open(data.path());
-    let again = Node::open(data.path(), Governor::new(ByteSize(1)), Arc::new(Folders));
+    let governor = Governor::new(ByteSize(1));
+    let again = Node::open(data.path(), governor, Arc::new(Folders), Opening::Eager);
     assert!(again.is_err());
 }
 
@@ -521,7 +526,8 @@ fn one_folder_has_one_node() {
 fn dropping_a_database_gives_its_memory_back() {
     let data = tempfile::tempdir().unwrap();
     let governor = Governor::new(ByteSize(1 << 30));
-    let node = Node::open(data.path(), Arc::clone(&governor), Arc::new(Folders)).unwrap();
+    let shared = Arc::clone(&governor);
+    let node = Node::open(data.path(), shared, Arc::new(Folders), Opening::Eager).unwrap();
     ok(&node, "create database d");
     let database = node.database("d").unwrap();
     let kept = database.store.budget().reserve(1 << 20).unwrap();

@@ -48,6 +48,7 @@ pub(crate) use definitions::{Effect, forget_index, rename_index};
 pub use draft::{Change, Draft};
 pub(crate) use node::undefined_role;
 pub use node::{Database, DatabaseRecord, Lowered, NodeRecord, RoleRecord};
+pub(crate) use record::NamedRoles;
 pub use record::RecordError;
 pub use sequence::{Identity, OwnedBy, SEQUENCE_COLUMNS, SequenceEntry};
 pub use temporary::{OnCommit, PG_TEMP, Temporaries, is_temporary, temporary_schema};

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::{
-    CatalogState, ForeignKey, Grant, Identity, IndexEntry, Numbers, OnCommit, OwnedBy,
+    CatalogState, ForeignKey, Grant, Identity, IndexEntry, Numbers, OnCommit, OwnedBy, PUBLIC,
     PartComments, Relation, SchemaEntry, SchemaGrant, SequenceEntry, TableEntry, ViewEntry,
 };
 use crate::sequence::{Counter, Definition, Position};
@@ -123,6 +123,72 @@ pub(super) fn encode(state: &CatalogState) -> Vec<u8> {
             .collect(),
     };
     serde_json::to_vec(&record).expect("maps have string keys, and writing to memory does not fail")
+}
+
+/// The roles that a catalogue names, and how many objects each owns or has privileges on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct NamedRoles(BTreeMap<String, usize>);
+
+impl NamedRoles {
+    /// Of a document, without the tables.
+    ///
+    /// # Errors
+    /// It is none, or a newer version's.
+    pub(crate) fn read(document: &[u8]) -> Result<Self, RecordError> {
+        let record: CatalogRecord = serde_json::from_slice(document)?;
+        if record.format > FORMAT {
+            return Err(RecordError::Format(record.format));
+        }
+        let mut named = Self::default();
+        for schema in &record.schemas {
+            // `public` goes with its database, and is no object of its owner's.
+            let counts = usize::from(schema.name != PUBLIC);
+            let grants = schema.grants.iter().map(|grant| &grant.role);
+            named.note(&schema.owner, counts, grants);
+            for table in &schema.tables {
+                named.note(
+                    &table.owner,
+                    1,
+                    table.grants.iter().map(|grant| &grant.role),
+                );
+            }
+            for view in &schema.views {
+                named.note(&view.owner, 1, view.grants.iter().map(|grant| &grant.role));
+            }
+            for sequence in &schema.sequences {
+                let grants = sequence.grants.iter().map(|grant| &grant.role);
+                named.note(&sequence.owner, 1, grants);
+            }
+        }
+        Ok(named)
+    }
+
+    /// Of a catalogue.
+    pub(crate) fn of(state: &CatalogState) -> Self {
+        Self::read(&encode(state)).expect("it is written as it is read")
+    }
+
+    fn note<'a>(&mut self, owner: &str, owns: usize, grantees: impl Iterator<Item = &'a String>) {
+        *self.0.entry(owner.to_owned()).or_default() += owns;
+        for grantee in grantees.collect::<BTreeSet<_>>() {
+            *self.0.entry(grantee.clone()).or_default() += 1;
+        }
+    }
+
+    /// Whether the role is named anywhere.
+    pub(crate) fn has(&self, role: &str) -> bool {
+        self.0.contains_key(role)
+    }
+
+    /// What a role owns and was granted, in words for an error's detail, as PostgreSQL has them for
+    /// other databases.
+    pub(crate) fn belongings(&self, role: &str) -> Option<String> {
+        match self.0.get(role)? {
+            0 => None,
+            1 => Some("1 object".to_owned()),
+            count => Some(format!("{count} objects")),
+        }
+    }
 }
 
 /// The catalogue of a document, over the tables that storage has.

@@ -146,7 +146,8 @@ impl Session {
             let node = engine.node();
             match &*utility {
                 Utility::Database(command) => {
-                    let result = node.execute_database(&actor, &database, command, &cancel);
+                    let result =
+                        node.execute_database(&actor, &database, command, &*engine, &cancel);
                     engine.forget_dropped();
                     result
                 }

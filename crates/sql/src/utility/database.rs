@@ -58,6 +58,11 @@ pub enum DatabaseChange {
     Owner(RoleName),
     /// Limits, those that were given.
     Options(DatabaseOptions),
+    /// CLOSE: it leaves memory until somebody connects.
+    Close {
+        /// WITH (FORCE): its sessions are ended.
+        force: bool,
+    },
 }
 
 /// Limits of a database; the outer `None` where nothing was said.
@@ -258,6 +263,10 @@ pub(super) fn parse_alter(tokens: &mut Tokens<'_>) -> Result<DatabaseCommand, Sq
     } else if tokens.accept(&["OWNER"]) {
         tokens.expect(&["TO"])?;
         DatabaseChange::Owner(RoleName::parse(tokens)?)
+    } else if tokens.accept(&["CLOSE"]) {
+        DatabaseChange::Close {
+            force: with_force(tokens)?,
+        }
     } else {
         DatabaseChange::Options(changed_options(tokens)?)
     };
@@ -305,14 +314,19 @@ fn not_supported(message: &str) -> SqlError {
 pub(super) fn parse_drop(tokens: &mut Tokens<'_>) -> Result<DatabaseCommand, SqlError> {
     let if_exists = tokens.accept(&["IF", "EXISTS"]);
     let name = tokens.name()?;
+    Ok(DatabaseCommand::Drop {
+        name,
+        if_exists,
+        force: with_force(tokens)?,
+    })
+}
+
+/// `[ WITH ] ( FORCE )`, if it is there.
+fn with_force(tokens: &mut Tokens<'_>) -> Result<bool, SqlError> {
     let with = tokens.accept(&["WITH"]);
     let force = with || tokens.peek() == Some(&Token::LParen);
     if force {
         tokens.parenthesized(|tokens| tokens.expect(&["FORCE"]))?;
     }
-    Ok(DatabaseCommand::Drop {
-        name,
-        if_exists,
-        force,
-    })
+    Ok(force)
 }
