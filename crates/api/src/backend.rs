@@ -21,7 +21,8 @@ pub trait Backend: Send + Sync + 'static {
     /// The role with this name.
     fn role(&self, name: &str) -> Option<RoleInfo>;
 
-    /// A session of a role that has proved who it is. `settings` are the startup packet's.
+    /// A session of a role that has proved who it is. `settings` are the startup packet's. May take as
+    /// long as the database's recovery does.
     ///
     /// # Errors
     /// Why the role may not use the database now.
@@ -30,7 +31,7 @@ pub trait Backend: Send + Sync + 'static {
         role: &str,
         database: &str,
         settings: &[(String, String)],
-    ) -> Result<Self::Session, SqlError>;
+    ) -> impl Future<Output = Result<Self::Session, SqlError>> + Send;
 }
 
 /// A prepared statement that a session keeps, and the numbers of its parameters' types.

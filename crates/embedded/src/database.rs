@@ -155,6 +155,7 @@ impl Database {
             places: Arc::new(ObjectPlaces::new()),
             machine,
             spill: options.spill,
+            opening: options.opening,
         });
         let engine = match opened {
             Ok(engine) => engine,

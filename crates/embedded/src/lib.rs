@@ -37,7 +37,7 @@ pub use aerostat_api::{
 };
 pub use aerostat_catalog::admin::{DatabaseState, Examined, Verdict};
 pub use aerostat_engine::{
-    CancelHandle, DiskQuantity, Engine, NoObserver, Observer, SERVER_VERSION, SpillLimits,
+    CancelHandle, DiskQuantity, Engine, NoObserver, Observer, Opening, SERVER_VERSION, SpillLimits,
     StatementRecord,
 };
 pub use aerostat_memory::{

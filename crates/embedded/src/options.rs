@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, sync::Arc, thread};
 
-use aerostat_engine::{NoObserver, Observer, SpillLimits};
+use aerostat_engine::{NoObserver, Observer, Opening, SpillLimits};
 use aerostat_memory::machine_memory_bytes;
 use aerostat_types::ByteSize;
 
@@ -34,6 +34,8 @@ pub struct Options {
     pub freezer_percent: u8,
     /// How much of the disk queries may take that do not fit into memory.
     pub spill: SpillLimits,
+    /// When its databases are opened.
+    pub opening: Opening,
     /// What `aerostat calibrate` wrote; `None`: in the data folder, if it is there.
     pub calibration: Option<PathBuf>,
     /// Who is told of every statement.
@@ -59,6 +61,7 @@ impl Options {
             pinning: Pinning::Off,
             freezer_percent: FREEZER_PERCENT,
             spill: SpillLimits::default(),
+            opening: Opening::Eager,
             calibration: None,
             observer: Arc::new(NoObserver),
         }

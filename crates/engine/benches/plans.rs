@@ -203,6 +203,7 @@ fn main() {
         machine: aerostat_advice::Machine::default(),
         places: Arc::new(Folders),
         spill: aerostat_engine::SpillLimits::default(),
+        opening: aerostat_engine::Opening::Eager,
     })
     .unwrap();
     runtime.block_on(async {

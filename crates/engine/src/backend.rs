@@ -22,13 +22,14 @@ impl Backend for Engine {
         Engine::role(self, name)
     }
 
-    fn connect(
+    async fn connect(
         self: &Arc<Self>,
         role: &str,
         database: &str,
         settings: &[(String, String)],
     ) -> Result<Session, SqlError> {
-        Engine::connect(self, role, database, settings)
+        let connection = self.connection(role, database).await?;
+        Session::new(Arc::clone(self), connection, role, settings)
     }
 }
 

@@ -15,28 +15,25 @@ use aerostat_advice::Machine;
 use aerostat_api::{Canceller, RoleInfo};
 use aerostat_catalog::{
     Database,
-    admin::{DatabaseState, Holders, Node, NodeError, Opening},
+    admin::{Claim, Connection, DatabaseState, Holders, Node, NodeError, Opening},
 };
 use aerostat_memory::Governor;
 use aerostat_pgcatalog::{FunctionDescription, SessionDescription};
 use aerostat_query::{
-    Cancellation, Heap, SpillLimits, SpillSpace, TenantSpill, base_state,
-    cache::{PlanCache, PlanCacheCounts},
-    describe_functions, tenant_environment,
-    turns::{self, follow_tasks},
+    SpillLimits, SpillSpace, base_state, describe_functions, turns::follow_tasks,
 };
-use aerostat_schedule::{Scheduler, Share};
+use aerostat_schedule::Scheduler;
 use aerostat_storage::{FreezeBacklog, backup::Places};
 use aerostat_txn::{AdvisoryLocks, TxnManager};
-use aerostat_types::{ErrorKind, TenantId};
+use aerostat_types::{ErrorKind, SqlError, TenantId};
 use datafusion::{
     common::Result,
-    execution::{SessionState, SessionStateBuilder, runtime_env::RuntimeEnv},
+    execution::{SessionState, SessionStateBuilder},
 };
 use parking_lot::Mutex;
-use tokio::{runtime::Handle, sync::Semaphore, task::JoinHandle};
+use tokio::{runtime::Handle, sync::Semaphore};
 
-use crate::{commits::Commits, memory::Spare, notify::Channels};
+use crate::{memory::Spare, tenant::Tenant};
 
 /// Functions of the node that may wait at once. The runtime has 512 threads for what waits or
 /// writes; the other half is for commits and for who waits for rows and relations.
@@ -64,6 +61,8 @@ pub struct EngineOptions {
     pub machine: Machine,
     /// How much of the disk queries may take.
     pub spill: SpillLimits,
+    /// When databases are opened.
+    pub opening: Opening,
 }
 
 /// Is told of what sessions do, for metrics.
@@ -105,9 +104,9 @@ pub struct DatabaseStatistics {
     pub memory_max: u64,
     /// Sessions connected.
     pub connections: i64,
-    /// What its planned statements have taken of the query threads, since the node started.
+    /// What its planned statements have taken of the query threads, since it was opened.
     pub query_time: Duration,
-    /// Queries that a kept plan was found for, since the node started.
+    /// Queries that a kept plan was found for, since it was opened.
     pub plan_cache_hits: u64,
     /// Queries that were planned anew and might have had one.
     pub plan_cache_misses: u64,
@@ -131,12 +130,6 @@ pub struct Controls {
     pub terminate: Option<Canceller>,
 }
 
-/// What the queries of a tenant share.
-struct TenantRuntime {
-    environment: Arc<RuntimeEnv>,
-    spill: Arc<TenantSpill>,
-}
-
 /// The engine.
 pub struct Engine {
     node: Node,
@@ -148,17 +141,8 @@ pub struct Engine {
     /// Everything of a session state that no session changes.
     base: SessionState,
     spill: Arc<SpillSpace>,
-    runtimes: Mutex<HashMap<TenantId, TenantRuntime>>,
-    /// What each database has of the query threads.
-    shares: Mutex<HashMap<TenantId, Arc<Share>>>,
-    /// What the statements of each database hold.
-    heaps: Mutex<HashMap<TenantId, Arc<Heap>>>,
-    /// Where the commits of each database wait.
-    commits: Mutex<HashMap<TenantId, Arc<Commits>>>,
-    /// The plans that are kept for each database.
-    plans: Mutex<HashMap<TenantId, Arc<PlanCache>>>,
-    /// Where the sessions of each database listen.
-    channels: Mutex<HashMap<TenantId, Arc<Channels>>>,
+    /// Of the databases that have sessions, or had since they were opened.
+    tenants: Mutex<HashMap<TenantId, Arc<Tenant>>>,
     sessions: Sessions,
     session_next: AtomicI32,
     /// Each session's advisory locks, by its number.
@@ -182,7 +166,7 @@ impl Engine {
     pub fn open(options: EngineOptions) -> Result<Arc<Engine>, NodeError> {
         follow_tasks();
         let governor = Arc::clone(&options.governor);
-        let node = Node::open(&options.data, governor, options.places, Opening::Eager)?;
+        let node = Node::open(&options.data, governor, options.places, options.opening)?;
         let base = base_state(options.threads);
         let spill = SpillSpace::new(&options.data, &options.spill);
         Ok(Arc::new(Engine {
@@ -195,12 +179,7 @@ impl Engine {
             functions: describe_functions(&base),
             base,
             spill,
-            runtimes: Mutex::default(),
-            shares: Mutex::default(),
-            heaps: Mutex::default(),
-            commits: Mutex::default(),
-            plans: Mutex::default(),
-            channels: Mutex::default(),
+            tenants: Mutex::default(),
             sessions: Sessions::default(),
             session_next: AtomicI32::new(1),
             advisory: Mutex::default(),
@@ -233,7 +212,9 @@ impl Engine {
             .open_databases()
             .iter()
             .map(|database| {
-                let plans = self.plan_counts(database);
+                let tenant = self.tenants.lock().get(&database.id).cloned();
+                let tenant = tenant.as_deref();
+                let plans = tenant.map(Tenant::plan_counts).unwrap_or_default();
                 DatabaseStatistics {
                     name: database.name.read().clone(),
                     memory_used: database.store.budget().used(),
@@ -243,12 +224,12 @@ impl Engine {
                         .max()
                         .map_or(self.governor.limit(), |max| max.0),
                     connections: database.connection_count(),
-                    query_time: self.query_time_of(database),
+                    query_time: tenant.map(Tenant::query_time).unwrap_or_default(),
                     plan_cache_hits: plans.hits,
                     plan_cache_misses: plans.misses,
                     plan_cache_physical_hits: plans.physical_hits,
                     freeze_backlog: database.freeze_backlog(),
-                    spilled: self.spilled_by(database),
+                    spilled: tenant.map(Tenant::spilled).unwrap_or_default(),
                 }
             })
             .collect()
@@ -263,46 +244,46 @@ impl Engine {
             .collect()
     }
 
-    fn spilled_by(&self, database: &Database) -> u64 {
-        let runtimes = self.runtimes.lock();
-        runtimes
+    /// A place in a database, which is opened if it is closed. The thread is free meanwhile.
+    pub(crate) async fn connection(
+        self: &Arc<Self>,
+        role: &str,
+        database: &str,
+    ) -> Result<Connection, SqlError> {
+        loop {
+            if let Some(connection) = self.node.try_connect(role, database)? {
+                return Ok(connection);
+            }
+            match self.node.claim(database)? {
+                Claim::Open(_) => {}
+                Claim::Underway(attempt) => attempt.over().await?,
+                Claim::Due(ticket) => {
+                    let engine = Arc::clone(self);
+                    let open = move || engine.node.carry_out(ticket).map(drop);
+                    // If the runtime ends before, the ticket goes back, and nobody comes in.
+                    let opened = self.queries.spawn_blocking(open).await;
+                    opened.map_err(|_| stopping())??;
+                }
+            }
+        }
+    }
+
+    /// The tenant of a database that somebody has connected to.
+    pub(crate) fn tenant_of(&self, database: &Arc<Database>) -> Result<Arc<Tenant>> {
+        let mut tenants = self.tenants.lock();
+        if let Some(tenant) = tenants
             .get(&database.id)
-            .map_or(0, |runtime| runtime.spill.used())
-    }
-
-    fn query_time_of(&self, database: &Database) -> Duration {
-        let shares = self.shares.lock();
-        let share = shares.get(&database.id);
-        share.map(|share| share.used()).unwrap_or_default()
-    }
-
-    fn plan_counts(&self, database: &Database) -> PlanCacheCounts {
-        let plans = self.plans.lock();
-        let plans = plans.get(&database.id);
-        plans.map(|plans| plans.counts()).unwrap_or_default()
-    }
-
-    /// Runs a statement's work on the query threads, when it is its database's turn. The statement is
-    /// stopped by this if it holds too much.
-    pub(crate) fn spawn<T: Send + 'static>(
-        &self,
-        database: &Database,
-        cancellation: &Cancellation,
-        work: impl Future<Output = T> + Send + 'static,
-    ) -> JoinHandle<T> {
-        let statement = self.share_of(database).work();
-        let holding = self.heap_for(database).statement(cancellation);
-        turns::spawn(self.queries(), statement, holding, work)
+            .filter(|known| known.is_of(database))
+        {
+            return Ok(Arc::clone(tenant));
+        }
+        let tenant = Tenant::of(database, &self.spill, &self.scheduler)?;
+        tenants.insert(database.id, Arc::clone(&tenant));
+        Ok(tenant)
     }
 
     pub(crate) fn queries(&self) -> &Handle {
         &self.queries
-    }
-
-    fn share_of(&self, database: &Database) -> Arc<Share> {
-        let mut shares = self.shares.lock();
-        let share = shares.entry(database.id);
-        Arc::clone(share.or_insert_with(|| self.scheduler.share(database.id)))
     }
 
     pub(crate) fn observer(&self) -> &Arc<dyn Observer> {
@@ -314,35 +295,16 @@ impl Engine {
         &self.machine
     }
 
-    /// The state that statements of a database are planned and run with.
-    pub(crate) fn state_for(&self, database: &Database) -> Result<SessionState> {
-        Ok(SessionStateBuilder::new_from_existing(self.base.clone())
-            .with_runtime_env(self.runtime_for(database)?)
-            .build())
+    /// The state that a tenant's statements are planned and run with.
+    pub(crate) fn state_for(&self, tenant: &Tenant) -> SessionState {
+        SessionStateBuilder::new_from_existing(self.base.clone())
+            .with_runtime_env(Arc::clone(tenant.environment()))
+            .build()
     }
 
     /// What sessions may have beyond their tenants' budgets.
     pub(crate) fn spare(&self) -> &Arc<Spare> {
         &self.spare
-    }
-
-    /// Where the commits of a database wait.
-    pub(crate) fn commits_of(&self, database: &Database) -> Arc<Commits> {
-        Arc::clone(self.commits.lock().entry(database.id).or_default())
-    }
-
-    /// The plans that are kept for a database.
-    pub(crate) fn plans_of(&self, database: &Database) -> Arc<PlanCache> {
-        let mut all = self.plans.lock();
-        let plans = all
-            .entry(database.id)
-            .or_insert_with(|| Arc::new(PlanCache::new(Arc::clone(database.store.budget()))));
-        Arc::clone(plans)
-    }
-
-    /// Where the sessions of a database listen.
-    pub(crate) fn channels_of(&self, database: &Database) -> Arc<Channels> {
-        Arc::clone(self.channels.lock().entry(database.id).or_default())
     }
 
     pub(crate) fn sessions(&self) -> &Sessions {
@@ -420,54 +382,6 @@ impl Engine {
     pub(crate) fn function_descriptions(&self) -> Arc<[FunctionDescription]> {
         Arc::clone(&self.functions)
     }
-
-    /// Forgets what is kept for a database.
-    fn forget_database(&self, id: TenantId) {
-        self.shares.lock().remove(&id);
-        self.runtimes.lock().remove(&id);
-        self.heaps.lock().remove(&id);
-        self.commits.lock().remove(&id);
-        self.plans.lock().remove(&id);
-        self.channels.lock().remove(&id);
-    }
-
-    /// Forgets what was kept for databases that are gone.
-    pub(crate) fn forget_dropped(&self) {
-        let open = self.node.open_databases();
-        let is_open = |id: &TenantId| open.iter().any(|database| database.id == *id);
-        self.shares.lock().retain(|id, _| is_open(id));
-        self.runtimes.lock().retain(|id, _| is_open(id));
-        self.heaps.lock().retain(|id, _| is_open(id));
-        self.commits.lock().retain(|id, _| is_open(id));
-        self.plans.lock().retain(|id, _| is_open(id));
-        self.channels.lock().retain(|id, _| is_open(id));
-    }
-
-    /// What the database's statements hold.
-    pub(crate) fn heap_for(&self, database: &Database) -> Arc<Heap> {
-        let mut heaps = self.heaps.lock();
-        let new = || Heap::new(database.store.budget());
-        Arc::clone(heaps.entry(database.id).or_insert_with(new))
-    }
-
-    fn runtime_for(&self, database: &Database) -> Result<Arc<RuntimeEnv>> {
-        let mut runtimes = self.runtimes.lock();
-        if let Some(runtime) = runtimes.get(&database.id) {
-            return Ok(Arc::clone(&runtime.environment));
-        }
-        let spill = self.spill.of_tenant(&database.id.to_string());
-        let environment = tenant_environment(
-            Arc::clone(database.store.budget()),
-            self.heap_for(database),
-            Arc::clone(&spill),
-        )?;
-        let runtime = TenantRuntime {
-            environment: Arc::clone(&environment),
-            spill,
-        };
-        runtimes.insert(database.id, runtime);
-        Ok(environment)
-    }
 }
 
 impl Holders for Engine {
@@ -491,6 +405,15 @@ impl Holders for Engine {
     }
 
     fn let_go(&self, database: &Database) {
-        self.forget_database(database.id);
+        let gone = self.tenants.lock().remove(&database.id);
+        // With its parts, and no lock held.
+        drop(gone);
     }
+}
+
+fn stopping() -> SqlError {
+    SqlError::new(
+        ErrorKind::CannotConnectNow,
+        "the database system is shutting down",
+    )
 }

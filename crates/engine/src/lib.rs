@@ -23,8 +23,10 @@ mod memory;
 mod notify;
 mod seldom;
 mod session;
+mod tenant;
 mod upkeep;
 
+pub use aerostat_catalog::admin::Opening;
 pub use aerostat_query::{CancelHandle, DiskQuantity, SpillLimits};
 pub use engine::{
     Controls, DatabaseStatistics, Engine, EngineOptions, NoObserver, Observer, StatementRecord,

@@ -7,7 +7,7 @@ mod packet;
 use std::sync::Arc;
 
 use aerostat_types::ErrorKind;
-use tokio::{io::AsyncWriteExt, time::timeout};
+use tokio::{io::AsyncWriteExt, sync::OwnedSemaphorePermit, time::timeout};
 use tokio_rustls::TlsAcceptor;
 
 use crate::{
@@ -44,7 +44,7 @@ pub(crate) struct Guest<S: BackendSession> {
 /// The session's entry in the registry and its share of `connections_max`.
 pub(crate) struct PlaceHeld {
     _pid: Entered,
-    _session: tokio::sync::OwnedSemaphorePermit,
+    _session: OwnedSemaphorePermit,
 }
 
 /// Serves one socket from its first byte to its last.
@@ -56,29 +56,46 @@ pub(crate) async fn serve_socket<B: Backend>(
     shared: Arc<Shared>,
 ) {
     let limit = shared.options.authentication_timeout;
-    let admitted = tokio::select! {
-        admitted = timeout(limit, admit(socket, peer, &backend, &shared)) => admitted,
+    let known = tokio::select! {
+        known = timeout(limit, identify(socket, peer, &backend, &shared)) => known,
         () = lobby.lost() => return,
         () = shared.stopping.up() => return,
     };
     drop(lobby);
-    match admitted {
-        Ok(Some(guest)) => {
-            let Guest { connection, place } = guest;
-            connection.serve().await;
-            drop(place);
+    let known = match known {
+        Ok(Some(known)) => known,
+        Ok(None) => return,
+        Err(_) => {
+            tracing::info!(%peer, "a client took too long to log in");
+            return;
         }
-        Ok(None) => {}
-        Err(_) => tracing::info!(%peer, "a client took too long to log in"),
+    };
+    // Its database may have to be opened, for which it may wait.
+    let guest = tokio::select! {
+        guest = admit(known, &backend, &shared) => guest,
+        () = shared.stopping.up() => return,
+    };
+    if let Some(Guest { connection, place }) = guest {
+        connection.serve().await;
+        drop(place);
     }
 }
 
-async fn admit<B: Backend>(
+/// A client that has proved who it is.
+struct Known {
+    newcomer: Newcomer,
+    startup: Startup,
+    role: RoleInfo,
+    /// Of `connections_max`.
+    permit: OwnedSemaphorePermit,
+}
+
+async fn identify<B: Backend>(
     socket: Socket,
     peer: Peer,
     backend: &Arc<B>,
     shared: &Arc<Shared>,
-) -> Option<Guest<B::Session>> {
+) -> Option<Known> {
     let (read, write) = plain(socket);
     let newcomer = Newcomer {
         input: Input::new(read),
@@ -89,8 +106,33 @@ async fn admit<B: Backend>(
         peer,
     };
     let (mut newcomer, startup) = newcomer.negotiate(shared).await?;
-    match newcomer.enter(&startup, backend, shared).await {
-        Ok((session, place, permit)) => {
+    match newcomer.prove(&startup, backend, shared).await {
+        Ok((role, permit)) => Some(Known {
+            newcomer,
+            startup,
+            role,
+            permit,
+        }),
+        Err(fault) => {
+            newcomer.refuse(fault).await;
+            None
+        }
+    }
+}
+
+async fn admit<B: Backend>(
+    known: Known,
+    backend: &Arc<B>,
+    shared: &Arc<Shared>,
+) -> Option<Guest<B::Session>> {
+    let Known {
+        mut newcomer,
+        startup,
+        role,
+        permit,
+    } = known;
+    match newcomer.enter(&startup, &role, backend, shared).await {
+        Ok((session, place)) => {
             let Newcomer {
                 input,
                 socket,
@@ -205,13 +247,13 @@ impl Newcomer {
         }
     }
 
-    /// Authenticates the client, opens its session and says hello.
-    async fn enter<B: Backend>(
+    /// Authenticates the client, if there is room for another.
+    async fn prove<B: Backend>(
         &mut self,
         startup: &Startup,
         backend: &Arc<B>,
         shared: &Arc<Shared>,
-    ) -> Result<(B::Session, Place, tokio::sync::OwnedSemaphorePermit), Fault> {
+    ) -> Result<(RoleInfo, OwnedSemaphorePermit), Fault> {
         let fatal = |kind, message: String| Fault::Fatal(WireError::new(kind, message));
         if shared.stopping.is_up() {
             return Err(Fault::Fatal(shutting_down()));
@@ -240,8 +282,21 @@ impl Newcomer {
                 "sorry, too many clients already".to_owned(),
             )
         })?;
+        Ok((role, permit))
+    }
+
+    /// Opens the client's session and says hello.
+    async fn enter<B: Backend>(
+        &mut self,
+        startup: &Startup,
+        role: &RoleInfo,
+        backend: &Arc<B>,
+        shared: &Arc<Shared>,
+    ) -> Result<(B::Session, Place), Fault> {
+        let user = &*role.name;
         let mut session = backend
             .connect(user, startup.database(), &startup.settings())
+            .await
             .map_err(|error| Fault::Fatal(error.into()))?;
         session.set_client(Client {
             address: self.peer.address(),
@@ -256,13 +311,13 @@ impl Newcomer {
                 session.canceller(),
             )
             .ok_or_else(|| {
-                fatal(
+                Fault::Fatal(WireError::new(
                     ErrorKind::TooManyConnections,
                     format!("too many connections for role \"{user}\""),
-                )
+                ))
             })?;
-        self.greet(startup, &role, &mut session, &place, shared);
-        Ok((session, place, permit))
+        self.greet(startup, role, &mut session, &place, shared);
+        Ok((session, place))
     }
 
     fn greet<S: BackendSession>(

@@ -18,7 +18,9 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use aerostat_embedded::{ByteSize, DiskQuantity, MEMORY_BYTES_MIN, Options, Pinning, SpillLimits};
+use aerostat_embedded::{
+    ByteSize, DiskQuantity, MEMORY_BYTES_MIN, Opening, Options, Pinning, SpillLimits,
+};
 
 pub(crate) use environment::read as read_environment;
 pub(crate) use file::read as read_file;
@@ -135,6 +137,8 @@ pub(crate) struct Config {
     pub(crate) freezer_percent: u8,
     /// How much of the disk queries may take.
     pub(crate) spill: SpillLimits,
+    /// When databases are opened.
+    pub(crate) opening: Opening,
     /// What `aerostat calibrate` wrote; `None`: in the data folder, if it is there.
     pub(crate) calibration: Option<PathBuf>,
     pub(crate) auth: Auth,
@@ -212,6 +216,7 @@ impl Config {
             threads: self.threads,
             pinning: self.pinning,
             freezer_percent: self.freezer_percent,
+            opening: self.opening,
             spill: self.spill,
             calibration: self.calibration.clone(),
             ..Options::new(&self.data)
@@ -259,6 +264,10 @@ impl Reader<'_> {
             max_connections: self.count("max-connections").unwrap_or(usize::MAX),
             authentication_timeout: self.seconds("authentication-timeout"),
             freezer_percent: self.percent("freezer"),
+            opening: self.choice(
+                "open",
+                &[("eager", Opening::Eager), ("lazy", Opening::Lazy)],
+            ),
             spill: SpillLimits {
                 node: self.disk("spill-max"),
                 tenant: self.disk("spill-tenant-max"),

@@ -146,10 +146,7 @@ impl Session {
             let node = engine.node();
             match &*utility {
                 Utility::Database(command) => {
-                    let result =
-                        node.execute_database(&actor, &database, command, &*engine, &cancel);
-                    engine.forget_dropped();
-                    result
+                    node.execute_database(&actor, &database, command, &*engine, &cancel)
                 }
                 Utility::Backup(BackupCommand::Backup { database, to, base }) => {
                     node.back_up(&actor, database, to, base.as_deref(), &cancel)

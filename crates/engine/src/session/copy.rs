@@ -180,29 +180,30 @@ impl Session {
         let bound = dml::bind_copy(&context, target, &listed, stream).map_err(fail)?;
         let (complete, completed) = oneshot::channel();
         let (source, stopping) = (source.clone(), cancellation.clone());
-        let database = self.connection.database();
-        let task = self.engine.spawn(database, cancellation, async move {
-            let work = async {
-                let plan = dml::plan_source(&context.state, &bound)
-                    .await
-                    .map_err(|e| from_datafusion(e, &source))?;
-                let written = run::write(&context, &bound, plan, &transaction).await;
-                if written.is_ok() && completed.await.is_err() {
-                    // The client went away, or gave up: nothing of the COPY stays.
-                    return Err(aerostat_catalog::failure::canceled());
+        let task = self
+            .tenant
+            .spawn(self.engine.queries(), cancellation, async move {
+                let work = async {
+                    let plan = dml::plan_source(&context.state, &bound)
+                        .await
+                        .map_err(|e| from_datafusion(e, &source))?;
+                    let written = run::write(&context, &bound, plan, &transaction).await;
+                    if written.is_ok() && completed.await.is_err() {
+                        // The client went away, or gave up: nothing of the COPY stays.
+                        return Err(aerostat_catalog::failure::canceled());
+                    }
+                    run::finish(written, transaction, &source).await
+                };
+                let written = tokio::select! {
+                    biased;
+                    error = stopping.stopped() => Err(error),
+                    written = work => written,
+                };
+                match written? {
+                    Some(written) => Ok(written.rows),
+                    None => Err(from_storage(StorageError::Conflict)),
                 }
-                run::finish(written, transaction, &source).await
-            };
-            let written = tokio::select! {
-                biased;
-                error = stopping.stopped() => Err(error),
-                written = work => written,
-            };
-            match written? {
-                Some(written) => Ok(written.rows),
-                None => Err(from_storage(StorageError::Conflict)),
-            }
-        });
+            });
         let sink = CopyTask {
             sender: Some(sender),
             complete: Some(complete),

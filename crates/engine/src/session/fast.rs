@@ -445,7 +445,8 @@ impl Session {
             let committing = transaction
                 .enqueue()
                 .map_err(|error| from_storage(error.into()))?;
-            self.commits
+            self.tenant
+                .commits()
                 .commit(committing, self.engine.queries())
                 .await
                 .map_err(|error| from_storage(error.into()))?;

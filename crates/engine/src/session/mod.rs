@@ -48,9 +48,7 @@ use aerostat_api::{Client, ColumnDescription, EntryNumbers, Notice, TransactionS
 use aerostat_catalog::{Temporaries, admin::Connection, sequence::Taken, temporary_schema};
 use aerostat_pgcatalog::{CatalogView, SessionDescription};
 use aerostat_query::{
-    CancelHandle,
-    cache::PlanCache,
-    from_datafusion,
+    CancelHandle, from_datafusion,
     plan::{Gate, StatementContext},
 };
 use aerostat_sql::statement::Source;
@@ -59,9 +57,9 @@ use aerostat_types::SqlError;
 use datafusion::{error::DataFusionError, execution::SessionState};
 
 use crate::{
-    commits::Commits,
     engine::{Controls, Engine},
     notify::Inbox,
+    tenant::Tenant,
 };
 
 pub use prepared::Prepared;
@@ -110,9 +108,7 @@ pub struct Session {
     following: Following,
     /// The numbers of sequences that it has taken.
     taken: Arc<Mutex<Taken>>,
-    commits: Arc<Commits>,
-    /// Its database's.
-    plans: Arc<PlanCache>,
+    tenant: Arc<Tenant>,
     temporaries: Temporaries,
     /// What its transaction has said to others.
     sayings: Sayings,
@@ -141,7 +137,7 @@ impl Engine {
 }
 
 impl Session {
-    fn new(
+    pub(crate) fn new(
         engine: Arc<Engine>,
         connection: Connection,
         role: &str,
@@ -153,7 +149,8 @@ impl Session {
             ("session_authorization", role),
         ];
         let settings = Arc::new(Mutex::new(Settings::new(&told, options)?));
-        let state = engine.state_for(connection.database()).map_err(plain)?;
+        let tenant = engine.tenant_of(connection.database()).map_err(plain)?;
+        let state = engine.state_for(&tenant);
         let (number, told) = engine.register_session(SessionDescription {
             database: connection.database().name.read().clone(),
             role: role.to_owned(),
@@ -174,13 +171,12 @@ impl Session {
         engine.register_controls(number, controls);
         let sayings = Sayings {
             outbox: Arc::default(),
-            channels: engine.channels_of(connection.database()),
+            channels: Arc::clone(tenant.channels()),
             number,
         };
         Ok(Self {
             advisory,
-            commits: engine.commits_of(connection.database()),
-            plans: engine.plans_of(connection.database()),
+            tenant,
             fast: fast::FastPath::default(),
             following,
             taken: Arc::default(),

@@ -60,7 +60,7 @@ impl Session {
             && PlanCache::takes(&source.text)
             && bound.is_none_or(Bound::is_as_written);
         is_kept.then(|| Identity {
-            cache: Arc::clone(&self.plans),
+            cache: Arc::clone(self.tenant.plans()),
             text: Arc::clone(&source.text),
             parsed: Arc::clone(parsed),
             is_first: source.offset == 0,

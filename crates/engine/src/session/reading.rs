@@ -179,7 +179,7 @@ impl Session {
     /// The statement of a message that was read before, and has its plan kept.
     fn kept(&self, message: &str) -> Option<Vec<Sent>> {
         let may_be_kept = PlanCache::takes(message) && self.keeps_plans();
-        let statement = may_be_kept.then(|| self.plans.statement(message))??;
+        let statement = may_be_kept.then(|| self.tenant.plans().statement(message))??;
         Some(vec![Sent(Form::Parsed(Tree { statement }))])
     }
 

@@ -172,20 +172,21 @@ impl Session {
         let stopping = cancellation.clone();
         let came_to_end = Arc::new(AtomicBool::new(false));
         let comes_to_end = Arc::clone(&came_to_end);
-        let database = self.connection.database();
-        let task = self.engine.spawn(database, cancellation, async move {
-            let last = tokio::select! {
-                biased;
-                _ = stopping.stopped() => None,
-                last = produce(query, source, head, &rows) => last,
-            };
-            // Who is woken now finds the end as well.
-            comes_to_end.store(true, Ordering::Release);
-            drop(rows);
-            if let Some((head, columns)) = last {
-                let _ = head.send(Ok(columns));
-            }
-        });
+        let task = self
+            .tenant
+            .spawn(self.engine.queries(), cancellation, async move {
+                let last = tokio::select! {
+                    biased;
+                    _ = stopping.stopped() => None,
+                    last = produce(query, source, head, &rows) => last,
+                };
+                // Who is woken now finds the end as well.
+                comes_to_end.store(true, Ordering::Release);
+                drop(rows);
+                if let Some((head, columns)) = last {
+                    let _ = head.send(Ok(columns));
+                }
+            });
         let guard = AbortOnDrop::new(task.abort_handle(), cancellation);
         let columns: Arc<[ColumnDescription]> = tokio::select! {
             biased;
@@ -280,8 +281,7 @@ impl Session {
         work: impl Future<Output = T> + Send + 'static,
         cancellation: &Cancellation,
     ) -> Result<T, SqlError> {
-        let database = self.connection.database();
-        let task = QueryTask::new(self.engine.spawn(database, cancellation, work));
+        let task = QueryTask::new(self.tenant.spawn(self.engine.queries(), cancellation, work));
         tokio::select! {
             biased;
             error = cancellation.stopped() => Err(error),

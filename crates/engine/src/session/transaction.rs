@@ -411,7 +411,7 @@ impl Session {
         let committed = match block.enqueue() {
             Ok(committing) => {
                 let threads = self.engine.queries();
-                self.commits.commit(committing, threads).await
+                self.tenant.commits().commit(committing, threads).await
             }
             Err(error) => Err(error),
         };

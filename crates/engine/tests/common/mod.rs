@@ -62,6 +62,7 @@ impl Fixture {
             places: Arc::new(Folders),
             machine: aerostat_advice::Machine::default(),
             spill: aerostat_engine::SpillLimits::default(),
+            opening: aerostat_engine::Opening::Eager,
         })
         .unwrap();
         Self {

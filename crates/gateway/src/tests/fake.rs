@@ -115,7 +115,7 @@ impl Backend for Fake {
         })
     }
 
-    fn connect(
+    async fn connect(
         self: &Arc<Self>,
         _: &str,
         database: &str,

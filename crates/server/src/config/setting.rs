@@ -98,6 +98,12 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "1GB",
         "Disk that such queries leave free, for logs and checkpoints",
     ),
+    // Damage should be told to the operator who starts a node, not to the first client.
+    setting(
+        "open",
+        "eager",
+        "When databases are opened: eager (at the start) or lazy (for the first who connects)",
+    ),
     setting(
         "calibration",
         "",
@@ -138,6 +144,7 @@ pub(crate) const OF_ENGINE: &[&str] = &[
     "spill-max",
     "spill-tenant-max",
     "spill-reserve",
+    "open",
     "calibration",
     "log-format",
     "log-filter",

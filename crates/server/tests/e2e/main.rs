@@ -12,6 +12,7 @@ mod cached_plans;
 mod calibration;
 mod cgroup;
 mod clients;
+mod closing;
 mod concurrency;
 mod degraded;
 mod dice;
