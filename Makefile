@@ -1,6 +1,6 @@
 # One command for each thing; `make help` lists them. Recipes live in scripts/.
 
-.PHONY: help demo lab-report test test-suites fuzz-sql dist crash bench bench-oltp bench-analytics clean fmt lint slt isolation setup fuzz miri
+.PHONY: help demo lab-report test test-suites fuzz-sql dist crash bench bench-oltp bench-analytics clean fmt lint slt isolation setup fuzz miri loom
 
 help: ## List the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -49,6 +49,9 @@ fuzz: ## Fuzz the decoders, SECONDS_EACH=60 each; needs nightly and cargo-fuzz
 
 miri: ## Look for undefined behaviour in the segment's pointer logic; needs nightly with Miri
 	@scripts/miri
+
+loom: ## Models of threads without locks, in every order; LOOM_MAX_PREEMPTIONS=2
+	@scripts/loom
 
 fmt: ## Format the code
 	@cargo fmt --all

@@ -14,6 +14,8 @@
 //!                                   plan ◄─────────────────┴──────────────────────────────────────────────────┘
 //! ```
 //!
+//! `sync` is below `segment`, `txn` and `schedule`, and knows none of ours.
+//!
 //! Dev-dependencies count too: a test that needs an upper crate belongs there.
 
 use std::path::Path;
@@ -25,8 +27,9 @@ use serde_json::Value;
 const MAY_KNOW: &[(&str, &[&str])] = &[
     ("features", &[]),
     ("types", &[]),
-    ("segment", &["types"]),
-    ("txn", &["types"]),
+    ("sync", &[]),
+    ("segment", &["types", "sync"]),
+    ("txn", &["types", "sync"]),
     ("memory", &["types", "segment"]),
     ("storage", &["types", "segment", "txn", "memory"]),
     // Tests make tenants to back up.
@@ -55,7 +58,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "advice",
         ],
     ),
-    ("schedule", &["types"]),
+    ("schedule", &["types", "sync"]),
     ("calibrate", &[]),
     ("micro-vm", &[]),
     ("plan", &[]),

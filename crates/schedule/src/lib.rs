@@ -32,15 +32,12 @@ mod task;
 
 use std::{
     fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
-    },
+    sync::Arc,
     time::{Duration, Instant},
 };
 
+use aerostat_sync::{AtomicU64, AtomicUsize, Mutex, Ordering};
 use aerostat_types::TenantId;
-use parking_lot::Mutex;
 
 pub use slice::{prefer_latency, take_precedence};
 pub use task::{Scheduled, asleep, current, give_way, turn_is_over};
@@ -214,5 +211,7 @@ impl fmt::Debug for Work {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, loom))]
+mod loom_tests;
+#[cfg(all(test, not(loom)))]
 mod tests;

@@ -73,7 +73,7 @@ fn set(wish: &libc::sched_attr) -> io::Result<()> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use std::thread;
 

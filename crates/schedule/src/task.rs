@@ -8,7 +8,7 @@ use std::{
     task::{Context, Poll, Wake, Waker},
 };
 
-use parking_lot::Mutex;
+use aerostat_sync::{Mutex, thread_local};
 
 use crate::{
     Scheduler, TURN, TURN_ALONE, Work,
@@ -173,6 +173,11 @@ thread_local! {
     static CURRENT: RefCell<Option<Current>> = const { RefCell::new(None) };
 }
 
+/// Looks at what this thread polls, if it polls a task.
+fn with_current<T>(look: impl FnOnce(&Current) -> Option<T>) -> Option<T> {
+    CURRENT.with(|current| look(current.borrow().as_ref()?))
+}
+
 /// A poll of a task, until it is dropped.
 struct Turn {
     /// Of a task within whose poll this one is.
@@ -186,14 +191,15 @@ impl Turn {
             task: Arc::clone(task),
         };
         Self {
-            before: CURRENT.replace(Some(current)),
+            before: CURRENT.with(|own| own.replace(Some(current))),
         }
     }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        let Some(Current { task, since }) = CURRENT.replace(self.before.take()) else {
+        let Some(Current { task, since }) = CURRENT.with(|own| own.replace(self.before.take()))
+        else {
             return;
         };
         let (scheduler, work) = (task.scheduler(), &task.work);
@@ -221,14 +227,13 @@ impl Drop for Turn {
 
 /// The statement whose task this thread polls.
 pub fn current() -> Option<Arc<Work>> {
-    CURRENT.with_borrow(|current| Some(Arc::clone(&current.as_ref()?.task.work)))
+    with_current(|current| Some(Arc::clone(&current.task.work)))
 }
 
 /// Whether the task that this thread polls has worked long enough: others wait, or somebody may
 /// have given it up. `None` outside of tasks.
 pub fn turn_is_over() -> Option<bool> {
-    CURRENT.with_borrow(|current| {
-        let Current { task, since } = current.as_ref()?;
+    with_current(|Current { task, since }| {
         let scheduler = task.scheduler();
         let worked = u128::from(scheduler.now().saturating_sub(*since));
         let is_waited_for = scheduler.waiting() > 0;
@@ -264,15 +269,15 @@ pub fn asleep<T>(sleep: impl FnOnce() -> T) -> T {
             let scheduler = self.task.scheduler();
             scheduler.state.lock().running += 1;
             let slept = scheduler.now().saturating_sub(self.since);
-            CURRENT.with_borrow_mut(|current| {
-                if let Some(current) = current {
+            CURRENT.with(|current| {
+                if let Some(current) = &mut *current.borrow_mut() {
                     current.since += slept;
                 }
             });
         }
     }
 
-    let task = CURRENT.with_borrow(|current| Some(Arc::clone(&current.as_ref()?.task)));
+    let task = with_current(|current| Some(Arc::clone(&current.task)));
     let _awake = task.map(|task| {
         let scheduler = task.scheduler();
         scheduler.change(|state| state.running -= 1);

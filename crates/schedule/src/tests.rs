@@ -6,14 +6,11 @@ use std::{
     future::Future,
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-        mpsc,
-    },
+    sync::{Arc, mpsc},
     task::{Context, Wake, Waker},
 };
 
+use aerostat_sync::{AtomicBool, AtomicU64, Ordering};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use tokio::sync::mpsc::channel;
 

@@ -55,9 +55,9 @@
 #![deny(clippy::undocumented_unsafe_blocks)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 extern crate self as aerostat_segment;
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 #[path = "../tests/model/mod.rs"]
 mod model;
 
@@ -69,6 +69,8 @@ mod format;
 mod frozen;
 mod input;
 mod kernel;
+#[cfg(all(test, loom))]
+mod loom_tests;
 mod scan;
 mod secondary;
 

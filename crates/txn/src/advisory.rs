@@ -14,18 +14,10 @@
 //!   only then counts it. So a statement that was stopped meanwhile counts nothing: nothing is
 //!   taken after [`CancelToken::cancel`] has returned, except by calls that were about to return.
 
-use std::{
-    collections::HashMap,
-    fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
 
+use aerostat_sync::{AtomicU64, Mutex, Ordering};
 use aerostat_types::TxnId;
-use parking_lot::Mutex;
 use thiserror::Error;
 
 use crate::{

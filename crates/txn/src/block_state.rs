@@ -9,8 +9,8 @@
 
 use std::{ops::Range, sync::Arc};
 
+use aerostat_sync::Mutex;
 use aerostat_types::{CommitTs, TxnId};
-use parking_lot::Mutex;
 
 use crate::{
     CancelToken, CommitError, CommitLog, Isolation, LogFailure, RelationLocks, Snapshot,

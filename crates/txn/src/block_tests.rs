@@ -6,8 +6,8 @@ use std::{
     thread,
 };
 
+use aerostat_sync::Mutex;
 use aerostat_types::{CommitTs, TxnId};
-use parking_lot::Mutex;
 use rand::{Rng, SeedableRng, rngs::StdRng};
 
 use crate::{

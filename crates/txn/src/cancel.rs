@@ -2,14 +2,11 @@
 
 use std::{
     fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::Arc,
     time::{Instant, UNIX_EPOCH},
 };
 
-use parking_lot::Mutex;
+use aerostat_sync::{AtomicBool, Mutex, Ordering};
 
 use crate::{WaitError, signal::Signal};
 

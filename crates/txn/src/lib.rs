@@ -74,19 +74,21 @@ mod txns;
 mod wait;
 mod waiting;
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod advisory_tests;
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod block_tests;
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod locks_tests;
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod log_tests;
-#[cfg(test)]
+#[cfg(all(test, loom))]
+mod loom_tests;
+#[cfg(all(test, not(loom)))]
 mod queue_tests;
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod redo_tests;
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;
 
 pub use advisory::{

@@ -22,16 +22,10 @@
 //! Lock order: a segment's latch, then `gate`, then `sets`. Nobody waits while holding one of
 //! them.
 
-use std::{
-    collections::HashMap,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-};
+use std::{collections::HashMap, sync::Arc};
 
+use aerostat_sync::{AtomicUsize, Mutex, Ordering, RwLock};
 use aerostat_types::{TableId, TxnId};
-use parking_lot::{Mutex, RwLock};
 use thiserror::Error;
 
 use crate::{LockSetId, RowLock};

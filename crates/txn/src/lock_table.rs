@@ -11,7 +11,7 @@
 mod fast;
 mod mode;
 mod table;
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;
 
 pub(crate) use fast::{FastLocks, Note};

@@ -8,8 +8,8 @@
 //! version. A transaction that deletes the row or changes its key checks both. While it looks and
 //! marks its rows, nobody can lock the key ([`RowLocks::hold_keys`]).
 
+use aerostat_sync::RwLockReadGuard;
 use aerostat_types::{TableId, TxnId};
-use parking_lot::RwLockReadGuard;
 
 use crate::{
     LockSetId, RowLock, RowLocks, TooManyLocks, Transaction,

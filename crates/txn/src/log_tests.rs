@@ -1,18 +1,9 @@
 //! Commits over a log whose disk is simulated by the test.
 
-use std::{
-    collections::HashSet,
-    io,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
-    thread,
-    time::Duration,
-};
+use std::{collections::HashSet, io, sync::Arc, thread, time::Duration};
 
+use aerostat_sync::{AtomicBool, AtomicU64, Condvar, Mutex, Ordering};
 use aerostat_types::{CommitTs, OutOfMemory, TxnId};
-use parking_lot::{Condvar, Mutex};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 
 use crate::*;

@@ -27,13 +27,11 @@
 use std::{
     collections::{HashMap, VecDeque, hash_map::Entry},
     hash::{DefaultHasher, Hash, Hasher},
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::Arc,
     time::SystemTime,
 };
 
+use aerostat_sync::{AtomicUsize, Ordering};
 use aerostat_types::{TableId, TxnId};
 
 use crate::{RowLock, signal::Signal};

@@ -11,17 +11,13 @@
 //! Waits are part of the same graph as waits for rows (`wait`), so a circle through both is
 //! found.
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;
 
-use std::{
-    fmt,
-    sync::{Arc, atomic::Ordering},
-    time::Duration,
-};
+use std::{fmt, sync::Arc, time::Duration};
 
+use aerostat_sync::{Mutex, Ordering};
 use aerostat_types::TxnId;
-use parking_lot::Mutex;
 
 use crate::{
     CancelToken, LockMode, LockTag, WaitError,
@@ -224,7 +220,8 @@ impl RelationLocks {
     fn renounce(&self, tag: LockTag, mode: LockMode) {
         if !mode.is_weak() {
             let strong = self.txns.fast_locks().strong(tag);
-            let before = strong.fetch_sub(1, Ordering::Relaxed);
+            // What was done under the lock comes before.
+            let before = strong.fetch_sub(1, Ordering::Release);
             assert!(before > 0, "a strong lock is renounced once");
         }
     }

@@ -6,15 +6,12 @@
 //! end of the queue; otherwise the row would be withheld for that long while nobody holds it.
 
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
-    },
+    sync::{Arc, atomic},
     time::{Duration, Instant},
 };
 
+use aerostat_sync::{AtomicUsize, Mutex, Ordering};
 use aerostat_types::TxnId;
-use parking_lot::Mutex;
 
 use crate::{RowTag, TxnManager, wait::WaitGraph};
 
@@ -55,7 +52,8 @@ impl Run {
 impl RowPlace {
     /// None yet, for a statement of this tenant.
     pub fn new(txns: &Arc<TxnManager>) -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
+        // A number that nobody acts on before it is handed over: no part of a model.
+        static NEXT: atomic::AtomicU64 = atomic::AtomicU64::new(0);
         Self(Arc::new(Place {
             txns: Arc::clone(txns),
             id: NEXT.fetch_add(1, Ordering::Relaxed),
@@ -161,7 +159,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        if *self.tickets.get_mut() > 0 {
+        if self.tickets.load(Ordering::Relaxed) > 0 {
             self.leave();
         }
     }

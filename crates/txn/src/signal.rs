@@ -8,7 +8,7 @@ use std::{
     time::{Instant, SystemTime},
 };
 
-use parking_lot::{Condvar, Mutex};
+use aerostat_sync::{Condvar, Mutex};
 use thiserror::Error;
 
 /// Why a wait ended without the holder's end.

@@ -1,16 +1,9 @@
 //! A toy table of stamped versions, checked against a model of whole states.
 
-use std::{
-    collections::BTreeMap,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
-    thread,
-};
+use std::{collections::BTreeMap, sync::Arc, thread};
 
+use aerostat_sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 use aerostat_types::CommitTs;
-use parking_lot::Mutex;
 use rand::{Rng, SeedableRng, rngs::StdRng, seq::IndexedRandom};
 
 use crate::*;

@@ -2,15 +2,12 @@
 
 use std::{
     fmt,
-    sync::{
-        Arc, OnceLock,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
+use aerostat_sync::{AtomicBool, Mutex, Ordering};
 use aerostat_types::{CommitTs, OutOfMemory, TxnId};
-use parking_lot::Mutex;
 
 use crate::{
     Awaited, CancelToken, CommitError, Committing, Isolation, LogFailure, Participant,
@@ -325,7 +322,7 @@ impl Transaction {
         if self.cancel.is_cancelled() {
             return Err(CommitError::Cancelled);
         }
-        let has_locked = *self.has_locked.get_mut() && self.block.is_some();
+        let has_locked = self.has_locked.load(Ordering::Relaxed) && self.block.is_some();
         if self.participants.get_mut().is_empty() && !has_locked {
             return Ok(Committing::nothing(Arc::clone(&self.txns)));
         }

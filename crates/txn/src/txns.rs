@@ -12,15 +12,12 @@ use std::{
     collections::HashMap,
     hash::{BuildHasherDefault, Hasher},
     ops::Range,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
-    },
+    sync::Arc,
     time::{Duration, Instant},
 };
 
+use aerostat_sync::{AtomicU64, AtomicUsize, Mutex, Ordering, RwLock, yield_now};
 use aerostat_types::{Clock, CommitTs, SystemClock, TxnId};
-use parking_lot::{Mutex, RwLock};
 
 use crate::{
     CommitError, CommitLog, LiveSnapshots, LogFailure, RowLock, RowLocks, lock_table::FastLocks,
@@ -343,7 +340,7 @@ impl TxnManager {
         };
         while unsettled() {
             // Stamping takes no I/O and waits for latches only.
-            std::thread::yield_now();
+            yield_now();
         }
     }
 

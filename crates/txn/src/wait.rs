@@ -18,14 +18,12 @@
 //! goes on only when the other does, so there is an edge both ways between the two.
 
 use std::{
-    collections::{HashMap, HashSet},
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    collections::{BTreeMap, HashMap, HashSet},
+    sync::Arc,
     time::SystemTime,
 };
 
+use aerostat_sync::{AtomicU64, Ordering};
 use aerostat_types::{Clock, TxnId};
 
 use crate::{
@@ -43,7 +41,7 @@ pub(crate) struct WaitGraph {
     pub(crate) advisory: LockTable<AdvisoryKey>,
     pub(crate) rows: RowQueues,
     /// The transaction at hand of each session that has asked for an advisory lock.
-    sessions: HashMap<TxnId, Arc<AtomicU64>>,
+    sessions: BTreeMap<TxnId, Arc<AtomicU64>>,
 }
 
 /// What becomes of a request that need not wait.
@@ -74,7 +72,7 @@ impl WaitGraph {
             locks: LockTable::default(),
             advisory: LockTable::default(),
             rows: RowQueues::default(),
-            sessions: HashMap::default(),
+            sessions: BTreeMap::default(),
         }
     }
 

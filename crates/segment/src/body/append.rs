@@ -7,9 +7,9 @@
 
 use std::{ops::Range, sync::Arc};
 
+use aerostat_sync::MutexGuard;
 use aerostat_types::VALUE_BYTES_MAX;
 use arrow_array::{Array, ArrayRef};
-use parking_lot::MutexGuard;
 
 use crate::{
     ARENA_BYTES_MAX, BLOCK_ROWS, Forwarding, Keys, NewRows, Segment, SegmentError, SegmentSchema,

@@ -10,14 +10,9 @@
 //! variable slots lie within the heap, texts are UTF-8, and the index has exactly one cell for
 //! each row.
 
-use std::{
-    ops::Range,
-    sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering},
-    },
-};
+use std::{ops::Range, sync::Arc};
 
+use aerostat_sync::{AtomicU32, Ordering};
 use aerostat_types::Physical;
 use crc32fast::Hasher;
 
@@ -237,5 +232,7 @@ fn check_values(arena: &Arena) -> Result<(), SegmentError> {
     Ok(())
 }
 
-#[cfg(test)]
+#[cfg(all(test, loom))]
+mod loom_tests;
+#[cfg(all(test, not(loom)))]
 pub(crate) mod tests;

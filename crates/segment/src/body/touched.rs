@@ -143,7 +143,7 @@ fn nullable(schema: &SegmentSchema) -> impl Iterator<Item = (usize, usize)> + '_
         .filter_map(|attribute| Some((attribute, schema.place(attribute).nulls?)))
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use std::{collections::BTreeSet, sync::Arc};
 

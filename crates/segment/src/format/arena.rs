@@ -18,17 +18,9 @@
 //!
 //! There is one writer because [`Writer`] holds the latch.
 
-use std::{
-    marker::PhantomData,
-    ptr::NonNull,
-    slice,
-    sync::{
-        Arc,
-        atomic::{AtomicU32, AtomicU64, Ordering},
-    },
-};
+use std::{marker::PhantomData, ptr::NonNull, slice, sync::Arc};
 
-use parking_lot::{Mutex, MutexGuard};
+use aerostat_sync::{AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering};
 
 use crate::{
     Region, SegmentError, SegmentSchema,
@@ -70,6 +62,8 @@ pub(crate) struct Arena {
     schema: Arc<SegmentSchema>,
     latch: Mutex<Latched>,
     footprint: Footprint,
+    #[cfg(loom)]
+    modelled: crate::format::modelled::Modelled,
     /// Keeps the bytes alive.
     _region: Box<dyn Region>,
 }
@@ -106,8 +100,13 @@ impl Arena {
             interned: Interned::new(plan.heap().bytes()),
             touched: Touched::new(&plan),
         });
+        #[cfg(loom)]
+        // SAFETY: the plan was made for the region (asserted), which nobody else has yet.
+        let modelled = unsafe { crate::format::modelled::Modelled::of(base, &plan) };
         let arena = Arena {
             base,
+            #[cfg(loom)]
+            modelled,
             plan,
             schema,
             latch,
@@ -177,6 +176,13 @@ impl Arena {
     }
 
     /// The cells of all indexes.
+    #[cfg(loom)]
+    pub(crate) fn cells(&self) -> &[AtomicU32] {
+        &self.modelled.cells
+    }
+
+    /// The cells of all indexes.
+    #[cfg(not(loom))]
     pub(crate) fn cells(&self) -> &[AtomicU32] {
         let area = self.plan.indexes();
         // SAFETY: the area is in bounds and 64-aligned (Plan); the bytes are initialised
@@ -184,7 +190,13 @@ impl Arena {
         unsafe { slice::from_raw_parts(self.at(area.offset()).cast().as_ptr(), area.bytes() / 4) }
     }
 
+    #[cfg(loom)]
+    fn words(&self, area: Area) -> &[AtomicU64] {
+        self.modelled.words.of(area.offset())
+    }
+
     /// Private: callers above pass areas of words only.
+    #[cfg(not(loom))]
     fn words(&self, area: Area) -> &[AtomicU64] {
         // SAFETY: the area is in bounds and 64-aligned (Plan); the bytes are initialised
         // and live as long as self (Region); they are accessed as words only.
@@ -198,6 +210,8 @@ impl Arena {
             used <= self.plan.heap().bytes(),
             "the watermark stays within the heap"
         );
+        #[cfg(loom)]
+        self.modelled.read_heap(used);
         // SAFETY: used is within the heap area (asserted), which is in bounds (Plan); bytes
         // below the watermark were written before its Release store that heap_used() acquired,
         // and are never written again.
@@ -206,9 +220,12 @@ impl Arena {
 
     /// The published tuples of a group, as bytes.
     pub(crate) fn tuples(&self, group: usize) -> &[u8] {
-        let bytes = self.rows() as usize * self.schema.strides()[group];
+        let rows = self.rows();
+        let bytes = rows as usize * self.schema.strides()[group];
         let area = self.plan.group(group);
         assert!(bytes <= area.bytes(), "published rows are within the group");
+        #[cfg(loom)]
+        self.modelled.read_rows(rows);
         // SAFETY: in bounds (asserted, Plan); the tuples of published rows were written before
         // the Release store that rows() acquired, and are never written again.
         unsafe { slice::from_raw_parts(self.at(area.offset()).as_ptr(), bytes) }
@@ -287,6 +304,10 @@ impl<'a> Writer<'a> {
             first as usize + values.len() <= self.arena.plan.capacity() as usize,
             "rows within the capacity"
         );
+        #[cfg(loom)]
+        self.arena
+            .modelled
+            .write_rows(first as usize..first as usize + values.len());
         let area = self.arena.plan.group(place.group);
         debug_assert!((first as usize + values.len()) * stride <= area.bytes());
         let start = self
@@ -324,6 +345,8 @@ impl<'a> Writer<'a> {
         if value.len() > heap.bytes() - used {
             return None;
         }
+        #[cfg(loom)]
+        self.arena.modelled.write_heap(used..used + value.len());
         let start = self.arena.at(heap.offset() + used).as_ptr();
         // SAFETY: used..used+len is within the heap's area (checked above) and above the
         // watermark, so the writer's alone; `value` is not there, as no slice to it is ever made.
@@ -353,7 +376,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use aerostat_types::SqlType;
 

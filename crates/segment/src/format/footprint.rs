@@ -6,7 +6,7 @@
 //!
 //! Nothing is ever removed: a page that was written stays.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use aerostat_sync::{AtomicU64, Ordering};
 
 use crate::format::plan::Plan;
 

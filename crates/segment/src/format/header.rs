@@ -11,8 +11,7 @@
 //! After the facts, a hot segment has a directory of its areas (`plan`), a frozen one the
 //! descriptions of its encodings (`frozen::plan`).
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
+use aerostat_sync::{AtomicU64, Ordering};
 use crc32fast::Hasher;
 
 /// Words of facts at the start of the header.

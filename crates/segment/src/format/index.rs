@@ -12,10 +12,9 @@
 //! index. Cells are never freed (a segment with many dead rows is rewritten), so readers need no
 //! lock: a cell goes from free to taken once, before its row is published.
 
-use std::{
-    ops::ControlFlow,
-    sync::atomic::{AtomicU32, Ordering},
-};
+use std::ops::ControlFlow;
+
+use aerostat_sync::{AtomicU32, Ordering};
 
 use crate::{ROWS_MAX, kernel::hash::hash_bytes};
 
@@ -69,7 +68,7 @@ pub(crate) fn candidates(
     ControlFlow::Continue(())
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

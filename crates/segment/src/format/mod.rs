@@ -17,6 +17,8 @@ pub(crate) mod footprint;
 pub(crate) mod header;
 pub(crate) mod index;
 pub(crate) mod intern;
+#[cfg(loom)]
+pub(crate) mod modelled;
 pub(crate) mod nulls;
 pub(crate) mod plan;
 pub(crate) mod region;

@@ -4,8 +4,7 @@
 //! Words are atomics because one word may hold bits of published rows and of
 //! rows that the writer appends.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
+use aerostat_sync::{AtomicU64, Ordering};
 use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer};
 
 use crate::{

@@ -324,7 +324,7 @@ fn aligned(bytes: usize) -> usize {
     bytes.next_multiple_of(REGION_ALIGN)
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use aerostat_types::SqlType;
 

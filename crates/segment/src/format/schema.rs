@@ -253,7 +253,7 @@ fn fingerprint(
     hash_bytes(text.as_bytes())
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

@@ -16,7 +16,7 @@
 //! A row's own links are set before any link leads to it, level 0 first. A reader that reaches an
 //! unpublished row does not look at its values but continues to the next.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use aerostat_sync::{AtomicU32, Ordering};
 
 use crate::ROWS_MAX;
 
@@ -212,7 +212,7 @@ impl<'a> Inserter<'a> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

@@ -37,7 +37,7 @@ pub const fn txn(stamp: u64) -> Option<u64> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

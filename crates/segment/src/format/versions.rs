@@ -27,10 +27,9 @@
 //!  left                                  █    █   █  ██
 //! ```
 
-use std::{
-    ops::Range,
-    sync::atomic::{AtomicU64, Ordering},
-};
+use std::ops::Range;
+
+use aerostat_sync::{AtomicU64, Ordering, yield_now};
 
 use crate::{
     BLOCK_ROWS, Selection,
@@ -309,7 +308,7 @@ impl<'a> Versions<'a> {
                 return answer;
             }
             // Its transaction has ended and is about to stamp the row.
-            std::thread::yield_now();
+            yield_now();
         }
     }
 
@@ -331,7 +330,7 @@ impl<'a> Versions<'a> {
                 return answer;
             }
             // Its transaction has ended and is about to stamp the row.
-            std::thread::yield_now();
+            yield_now();
         }
     }
 }

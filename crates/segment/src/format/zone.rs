@@ -6,8 +6,7 @@
 //! since bounds only widen, any mixture of old and new words still covers all
 //! rows that were published before the reader looked at the row count.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
+use aerostat_sync::{AtomicU64, Ordering};
 use aerostat_types::Physical;
 
 use crate::{

@@ -4,14 +4,9 @@
 //! they are handed out as slices. The areas that [`Words`] name may change and are handed out as
 //! atomics. The plan keeps the two apart.
 
-use std::{
-    marker::PhantomData,
-    ptr::NonNull,
-    slice,
-    sync::atomic::{AtomicU64, Ordering},
-};
+use std::{marker::PhantomData, ptr::NonNull, slice, sync::atomic};
 
-use parking_lot::Mutex;
+use aerostat_sync::{AtomicU64, Mutex, Ordering};
 
 use crate::{
     Region,
@@ -32,6 +27,8 @@ pub(crate) struct FrozenArena {
     plan: FrozenPlan,
     /// Held by the one writer, who stamps.
     pub(crate) latch: Mutex<()>,
+    #[cfg(loom)]
+    modelled: crate::format::modelled::Words,
     /// Keeps the bytes alive.
     _region: Box<dyn Region>,
 }
@@ -71,8 +68,19 @@ impl FrozenArena {
             base.addr().get().is_multiple_of(REGION_ALIGN),
             "a region is aligned"
         );
+        #[cfg(loom)]
+        let modelled = {
+            let nulls = plan.attributes.iter().map(|at| at.nulls);
+            let areas = [plan.header, plan.zones, plan.versions, plan.ends].into_iter();
+            let areas = areas.chain(nulls).map(|area| (area.offset, area.words));
+            // SAFETY: areas of a plan that was made for the region (asserted) are in bounds and
+            // aligned; regions are initialised, and nobody else has this one yet.
+            unsafe { crate::format::modelled::Words::at(base, areas) }
+        };
         FrozenArena {
             base,
+            #[cfg(loom)]
+            modelled,
             plan,
             latch: Mutex::new(()),
             _region: region,
@@ -87,6 +95,12 @@ impl FrozenArena {
         self.values(area)
     }
 
+    #[cfg(loom)]
+    pub(crate) fn words(&self, area: Words) -> &[AtomicU64] {
+        &self.modelled.of(area.offset)[..area.words]
+    }
+
+    #[cfg(not(loom))]
     pub(crate) fn words(&self, area: Words) -> &[AtomicU64] {
         assert!(
             area.offset + area.words * 8 <= self.plan.arena_bytes,
@@ -106,7 +120,7 @@ impl FrozenArena {
             // its bytes are initialised and live as long as self (Region). What Words name is
             // accessed as atomics only, what Bytes name is never written, so that nobody writes
             // it otherwise than as an atomic.
-            let word = unsafe { AtomicU64::from_ptr(base.add(at).as_ptr()) };
+            let word = unsafe { atomic::AtomicU64::from_ptr(base.add(at).as_ptr()) };
             word.load(Ordering::Relaxed)
         };
         let mut copy = vec![0; bytes];

@@ -200,7 +200,7 @@ impl Estimate {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use crate::model::Random;

@@ -175,7 +175,7 @@ impl<L: Lane> Kernel for StartBits<'_, L> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 #[allow(clippy::useless_conversion, reason = "of lanes of any width")]
 mod tests {
     use super::*;

@@ -38,14 +38,9 @@ mod sorted;
 mod strings;
 mod texts;
 
-use std::{
-    ops::Range,
-    sync::{
-        Arc, OnceLock,
-        atomic::{AtomicU32, AtomicU64, Ordering},
-    },
-};
+use std::{ops::Range, sync::Arc};
 
+use aerostat_sync::{AtomicU32, AtomicU64, MutexGuard, OnceLock, Ordering};
 use aerostat_types::{Physical, SegmentNo, TableId};
 
 use crate::{
@@ -182,7 +177,7 @@ impl Frozen {
         &self.schema
     }
 
-    pub(crate) fn latch(&self) -> parking_lot::MutexGuard<'_, ()> {
+    pub(crate) fn latch(&self) -> MutexGuard<'_, ()> {
         self.arena.latch.lock()
     }
 

@@ -356,7 +356,7 @@ impl<L: Lane> Kernel for PackedMasks<'_, L> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use crate::model::Random;

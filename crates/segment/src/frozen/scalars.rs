@@ -308,7 +308,7 @@ fn of_numbers<T: Fixed>(values: &[T], limit: &Limit) -> Option<Dictionary<T>> {
     })
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 #[allow(clippy::useless_conversion, reason = "of lanes of any width")]
 mod tests {
     use std::collections::BTreeSet;

@@ -2,11 +2,9 @@
 //! byte a reader uses, and every value on which other code relies is examined again, because a
 //! checksum can be forged.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
-};
+use std::sync::Arc;
 
+use aerostat_sync::{AtomicU64, Ordering};
 use aerostat_types::{Physical, VALUE_BYTES_MAX};
 use crc32fast::Hasher;
 
@@ -329,5 +327,5 @@ fn check_strings(strings: &Strings<'_>, is_text: bool) -> Result<(), SegmentErro
     Ok(())
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;

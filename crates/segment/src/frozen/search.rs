@@ -81,7 +81,7 @@ pub(crate) fn interpolate(
     high - gallop(0..high - low, |back| number(high - 1 - back) >= sought)
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use crate::model::Random;

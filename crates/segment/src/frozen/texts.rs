@@ -190,7 +190,7 @@ impl Encoded {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 #[allow(clippy::useless_conversion, reason = "of lanes of any width")]
 mod tests {
     use std::sync::Arc;

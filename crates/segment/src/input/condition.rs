@@ -325,7 +325,7 @@ fn in_set<S: Simd>(simd: S, codes: &[u8; BLOCK_CODES], bits: &[u64], masks: &mut
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use std::collections::BTreeSet;
 

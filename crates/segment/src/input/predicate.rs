@@ -112,7 +112,7 @@ impl SegmentSchema {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use crate::kernel::order::{key_of_i128, prefix_key};

@@ -50,7 +50,7 @@ pub(crate) fn load_short(bytes: &[u8]) -> u64 {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

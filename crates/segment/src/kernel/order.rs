@@ -129,7 +129,7 @@ pub(crate) fn prefix_key(bytes: &[u8]) -> u64 {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

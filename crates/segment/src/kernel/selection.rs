@@ -222,7 +222,7 @@ pub(crate) fn retain(
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

@@ -628,7 +628,7 @@ fn level() -> Level {
     })
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use crate::model::Random;

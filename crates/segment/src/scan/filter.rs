@@ -381,7 +381,7 @@ fn bytes_of(literal: &Literal) -> Option<&[u8]> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

@@ -223,7 +223,7 @@ fn after(mut bytes: Vec<u8>) -> Option<Vec<u8>> {
     None
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use aerostat_types::SqlType;
 

@@ -7,11 +7,13 @@
 //! Why none is missed: a transaction that wants a strong lock announces it first and then locks
 //! each stripe. A transaction that notes a weak one checks for strong ones with the stripe
 //! locked. So either the strong one finds the note, or the weak one finds the strong one.
+//!
+//! Why what was done under a strong lock is seen under a weak one after it: a strong lock that is
+//! given back leaves the count with Release, and a transaction that notes a weak one reads the
+//! count with Acquire. The other way round the stripe's mutex orders them.
 
-use std::sync::atomic::{AtomicU32, Ordering};
-
+use aerostat_sync::{AtomicU32, Mutex, Ordering};
 use aerostat_types::TxnId;
-use parking_lot::Mutex;
 
 use super::{
     mode::LockMode,
@@ -20,11 +22,18 @@ use super::{
 
 /// More than the processors that such a node has by an order, so that two sessions at work
 /// rarely have the same.
+#[cfg(not(loom))]
 const STRIPES: usize = 64;
+/// In models each costs time.
+#[cfg(loom)]
+const STRIPES: usize = 2;
 
 /// Strong locks are counted by the tag's hash. A relation that shares its place with one
 /// that is locked strongly takes the way through the table meanwhile.
+#[cfg(not(loom))]
 const STRONG_SLOTS: usize = 1_024;
+#[cfg(loom)]
+const STRONG_SLOTS: usize = 2;
 
 /// Weak locks that the table does not know of.
 pub(crate) struct FastLocks {
@@ -65,8 +74,9 @@ impl FastLocks {
     /// Notes a weak lock, if no strong one may be in the way.
     pub(crate) fn note(&self, note: Note) -> bool {
         let mut notes = self.stripe(note.owner).lock();
-        // The stripe's mutex orders this behind a strong one that has passed the stripe.
-        let free = self.strong(note.tag).load(Ordering::Relaxed) == 0;
+        // The stripe's mutex orders this behind a strong one that has passed the stripe, Acquire
+        // behind what was done under those that are gone.
+        let free = self.strong(note.tag).load(Ordering::Acquire) == 0;
         if free {
             notes.push(note);
         }

@@ -54,7 +54,7 @@ impl Keys {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use crate::{
         Keys,

@@ -1,0 +1,216 @@
+//! Loom's types with the interfaces of those that they stand for, as far as our crates ask.
+
+use std::{
+    fmt,
+    ops::{Deref, DerefMut},
+    sync::{OnceLock as StdOnceLock, PoisonError},
+    time::Instant,
+};
+
+#[doc(hidden)]
+pub use loom;
+pub use loom::{
+    cell::UnsafeCell,
+    future::block_on,
+    sync::{
+        RwLockReadGuard,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
+    },
+    thread,
+    thread::yield_now,
+};
+
+/// How often a thread is stopped in the middle of what it does, in each order that is tried. Most
+/// mistakes need one or two such stops (Musuvathi and Qadeer, PLDI 2007), and the number of orders
+/// grows by a factor of the length with each.
+const PREEMPTIONS: usize = 2;
+
+/// The most steps in one order; more are a loop that does not end.
+const STEPS_MAX: usize = 20_000;
+
+/// Runs a model in every order of its threads. `LOOM_MAX_PREEMPTIONS` and loom's other variables
+/// say how many there are.
+///
+/// # Panics
+/// When the model does in one of them, or all of its threads wait.
+pub fn model(run: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = builder.preemption_bound.or(Some(PREEMPTIONS));
+    builder.max_branches = builder.max_branches.max(STEPS_MAX);
+    builder.check(run);
+}
+
+/// As the standard library's, of one value that is made without code.
+#[macro_export]
+macro_rules! thread_local {
+    (static $name:ident: $type:ty = const { $init:expr };) => {
+        $crate::loom::thread_local! { static $name: $type = $init; }
+    };
+}
+
+/// As `parking_lot::Mutex`.
+#[derive(Default)]
+pub struct Mutex<T>(loom::sync::Mutex<T>);
+
+/// As `parking_lot::MutexGuard`.
+pub struct MutexGuard<'a, T>(Option<loom::sync::MutexGuard<'a, T>>);
+
+impl<T> Mutex<T> {
+    /// As of `parking_lot`.
+    #[track_caller]
+    pub fn new(value: T) -> Self {
+        Self(loom::sync::Mutex::new(value))
+    }
+
+    /// As of `parking_lot`.
+    #[track_caller]
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        MutexGuard(Some(unpoisoned(self.0.lock())))
+    }
+
+    /// As of `parking_lot`.
+    pub fn get_mut(&mut self) -> &mut T {
+        unpoisoned(self.0.get_mut())
+    }
+}
+
+impl<T> Deref for MutexGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.0.as_ref().expect(HELD)
+    }
+}
+
+impl<T> DerefMut for MutexGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.0.as_mut().expect(HELD)
+    }
+}
+
+const HELD: &str = "a guard is empty only while its thread waits";
+
+fn unpoisoned<T>(result: Result<T, PoisonError<T>>) -> T {
+    result.unwrap_or_else(PoisonError::into_inner)
+}
+
+/// As `parking_lot::RwLock`.
+#[derive(Default)]
+pub struct RwLock<T>(loom::sync::RwLock<T>);
+
+impl<T> RwLock<T> {
+    /// As of `parking_lot`.
+    #[track_caller]
+    pub fn new(value: T) -> Self {
+        Self(loom::sync::RwLock::new(value))
+    }
+
+    /// As of `parking_lot`.
+    #[track_caller]
+    pub fn read(&self) -> RwLockReadGuard<'_, T> {
+        unpoisoned(self.0.read())
+    }
+
+    /// As of `parking_lot`.
+    #[track_caller]
+    pub fn write(&self) -> loom::sync::RwLockWriteGuard<'_, T> {
+        unpoisoned(self.0.write())
+    }
+}
+
+/// As `parking_lot::Condvar`.
+#[derive(Default)]
+pub struct Condvar(loom::sync::Condvar);
+
+/// What a wait up to a time gives.
+pub struct WaitTimeoutResult;
+
+impl WaitTimeoutResult {
+    /// Never, in models: time does not pass.
+    pub fn timed_out(&self) -> bool {
+        false
+    }
+}
+
+impl Condvar {
+    /// As of `parking_lot`.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// As of `parking_lot`.
+    #[track_caller]
+    pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
+        let held = guard.0.take().expect(HELD);
+        guard.0 = Some(unpoisoned(self.0.wait(held)));
+    }
+
+    /// As [`Self::wait`]: in models time does not pass.
+    #[track_caller]
+    pub fn wait_until<T>(&self, guard: &mut MutexGuard<'_, T>, _: Instant) -> WaitTimeoutResult {
+        self.wait(guard);
+        WaitTimeoutResult
+    }
+
+    /// As of `parking_lot`.
+    #[track_caller]
+    pub fn notify_all(&self) {
+        self.0.notify_all();
+    }
+}
+
+/// As `std::sync::OnceLock`, for values that are made under a lock: who gets one has all that
+/// was done before it was set, and nothing besides.
+pub struct OnceLock<T> {
+    is_set: AtomicBool,
+    value: StdOnceLock<T>,
+}
+
+impl<T> OnceLock<T> {
+    /// As of the standard library.
+    #[track_caller]
+    pub fn new() -> Self {
+        Self {
+            is_set: AtomicBool::new(false),
+            value: StdOnceLock::new(),
+        }
+    }
+
+    /// As of the standard library.
+    #[track_caller]
+    pub fn get(&self) -> Option<&T> {
+        let is_set = self.is_set.load(Ordering::Acquire);
+        is_set.then_some(&self.value).and_then(StdOnceLock::get)
+    }
+
+    /// As of the standard library.
+    #[track_caller]
+    pub fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
+        if let Some(value) = self.get() {
+            return value;
+        }
+        let value = self.value.get_or_init(make);
+        self.is_set.store(true, Ordering::Release);
+        value
+    }
+}
+
+impl<T> Default for OnceLock<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> From<T> for OnceLock<T> {
+    fn from(value: T) -> Self {
+        let made = Self::new();
+        made.get_or_init(|| value);
+        made
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Mutex<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mutex").finish_non_exhaustive()
+    }
+}
