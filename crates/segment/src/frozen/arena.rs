@@ -4,7 +4,7 @@
 //! they are handed out as slices. The areas that [`Words`] name may change and are handed out as
 //! atomics. The plan keeps the two apart.
 
-use std::{marker::PhantomData, ptr::NonNull, slice, sync::atomic};
+use std::{marker::PhantomData, ptr::NonNull, slice, sync::atomic::AtomicU64 as MachineU64};
 
 use aerostat_sync::{AtomicU64, Mutex, Ordering};
 
@@ -120,7 +120,7 @@ impl FrozenArena {
             // its bytes are initialised and live as long as self (Region). What Words name is
             // accessed as atomics only, what Bytes name is never written, so that nobody writes
             // it otherwise than as an atomic.
-            let word = unsafe { atomic::AtomicU64::from_ptr(base.add(at).as_ptr()) };
+            let word = unsafe { MachineU64::from_ptr(base.add(at).as_ptr()) };
             word.load(Ordering::Relaxed)
         };
         let mut copy = vec![0; bytes];
