@@ -129,7 +129,7 @@ fn measure(table: &Arc<Table>, attributes: usize, rows: usize, point: Point) -> 
     };
     let started = Instant::now();
     let view = table.view(table.store().txns().snapshot());
-    let scan = view.scan(spec);
+    let scan = view.scan(spec).unwrap();
     let mut reader = scan.reader();
     while let Some(batch) = reader.next_batch().unwrap() {
         for column in batch.columns() {

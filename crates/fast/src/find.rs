@@ -2,7 +2,7 @@
 //! a secondary index.
 
 use aerostat_storage::{
-    CompareOp, Key, Literal as KeyValue, Predicate, RowView, TableView, ValueRef,
+    CompareOp, Literal as KeyValue, Predicate, RowView, StorageError, TableView, ValueRef,
 };
 use aerostat_types::Physical;
 
@@ -61,7 +61,7 @@ impl Find {
                     }
                     literals.push(key_value(*physical, value)?);
                 }
-                match find(view, &literals) {
+                match find(view, &literals)? {
                     Some(row) => check(row),
                     None => Ok(()),
                 }
@@ -79,7 +79,7 @@ impl Find {
                         value: key_value(*physical, value)?,
                     });
                 }
-                let rows = view.rows_by_index(&predicates, INDEX_ROWS_MAX);
+                let rows = view.rows_by_index(&predicates, INDEX_ROWS_MAX)?;
                 for row in rows.ok_or(Stop::Unfit)? {
                     check(row)?;
                 }
@@ -93,7 +93,7 @@ impl Find {
                     return Err(Stop::Unfit);
                 }
                 for key in low..=high {
-                    if let Some(row) = find(view, &[KeyValue::Int(key)]) {
+                    if let Some(row) = find(view, &[KeyValue::Int(key)])? {
                         check(row)?;
                     }
                 }
@@ -105,8 +105,13 @@ impl Find {
 
 /// The visible row with these values of the key's columns. A value beyond its column's
 /// range makes no key.
-fn find<'v>(view: &'v TableView, literals: &[KeyValue]) -> Option<RowView<'v>> {
-    let key: Key = view.table().key(literals)?;
+fn find<'v>(
+    view: &'v TableView,
+    literals: &[KeyValue],
+) -> Result<Option<RowView<'v>>, StorageError> {
+    let Some(key) = view.table().key(literals) else {
+        return Ok(None);
+    };
     view.row(key.borrow())
 }
 

@@ -2,6 +2,8 @@
 
 use std::{borrow::Cow, sync::Arc};
 
+use aerostat_semantics::external;
+use aerostat_types::SqlError;
 use datafusion::{
     arrow::{
         array::{
@@ -171,13 +173,24 @@ impl<T: Into<Cell>> From<Vec<T>> for Cell {
 pub(crate) struct Rows {
     schema: SchemaRef,
     cells: Vec<Vec<Cell>>,
+    /// Why a value could not be had.
+    failure: Option<SqlError>,
 }
 
 impl Rows {
     /// No rows yet.
     pub(crate) fn new(schema: SchemaRef) -> Self {
         let cells = vec![Vec::new(); schema.fields().len()];
-        Self { schema, cells }
+        Self {
+            schema,
+            cells,
+            failure: None,
+        }
+    }
+
+    /// A value of the relation could not be had, so that there is no relation.
+    pub(crate) fn fail(&mut self, error: SqlError) {
+        self.failure = Some(error);
     }
 
     /// Adds a row of named values.
@@ -203,6 +216,9 @@ impl Rows {
 
     /// The batch.
     pub(crate) fn finish(self) -> Result<RecordBatch> {
+        if let Some(error) = self.failure {
+            return Err(external(error));
+        }
         let rows = self.cells.first().map_or(0, Vec::len);
         let columns = self
             .cells

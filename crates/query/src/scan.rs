@@ -28,7 +28,7 @@ use std::{
 use aerostat_catalog::{RecordedScan, Usage, failure::from_storage};
 use aerostat_pgcatalog::Planning;
 use aerostat_schedule::turn_is_over;
-use aerostat_storage::{Scan, ScanSpec, Table, TableView};
+use aerostat_storage::{Predicate, Scan, ScanSpec, Table, TableView};
 use datafusion::{
     arrow::datatypes::{DataType, Field, Schema, SchemaRef},
     catalog::{Session, TableProvider},
@@ -332,6 +332,16 @@ impl TableScan {
         })
     }
 
+    /// About how many rows satisfy the predicates, which are the scan's; told once.
+    fn estimated_rows(&self, predicates: &[Predicate]) -> Result<u64> {
+        if let Some(rows) = self.estimate.get() {
+            return Ok(*rows);
+        }
+        let rows = self.view.estimated_rows(predicates);
+        let rows = rows.map_err(|error| external(from_storage(error)))?;
+        Ok(*self.estimate.get_or_init(|| rows))
+    }
+
     fn start(&self, batch_rows: usize) -> Result<Arc<Running>> {
         let stored = |at: &usize| Some(*at) != self.wanted.row_id_at;
         let scan = self.view.scan(ScanSpec {
@@ -342,6 +352,7 @@ impl TableScan {
             limit: self.wanted.limit.map(|limit| limit as u64),
             lookups: Vec::new(),
         });
+        let scan = scan.map_err(|error| external(from_storage(error)))?;
         let attribute = |at| self.attribute(at);
         Ok(Arc::new(Running {
             recorded: RecordedScan::new(scan, Arc::clone(&self.usage)),
@@ -500,9 +511,7 @@ impl DataSource for TableScan {
                 statistics = statistics.to_inexact();
             }
         } else {
-            let rows = *self
-                .estimate
-                .get_or_init(|| self.view.estimated_rows(predicates));
+            let rows = self.estimated_rows(predicates)?;
             let all = statistics.num_rows.get_value().copied().unwrap_or(0);
             let rows = usize::try_from(rows).unwrap_or(usize::MAX).min(all);
             let bytes = statistics.total_byte_size.get_value().copied();

@@ -14,7 +14,7 @@ use std::{
 
 use aerostat_segment::{
     ARENA_BYTES_MAX, AttributeSpec, CompareOp, FrozenFacts, FrozenImage, HeapRegion, Keys, Literal,
-    Predicate, Segment, SegmentSchema, Selection, VECTOR_ROWS,
+    Pinned, Predicate, Segment, SegmentSchema, Selection, VECTOR_ROWS,
 };
 use aerostat_types::{SegmentNo, TableId};
 use arrow_array::ArrayRef;
@@ -28,7 +28,7 @@ fn schema(groups: Vec<Vec<usize>>) -> Arc<SegmentSchema> {
     Arc::new(SegmentSchema::new(attributes.collect(), groups, vec![0, 1]).unwrap())
 }
 
-fn load(schema: &Arc<SegmentSchema>, columns: &[ArrayRef]) -> Arc<Segment> {
+fn load(schema: &Arc<SegmentSchema>, columns: &[ArrayRef]) -> Pinned {
     let region = Box::new(HeapRegion::new(ARENA_BYTES_MAX));
     let segment = Segment::create(region, Arc::clone(schema), TableId(1), SegmentNo(1), 1).unwrap();
     let keys = Keys::encode(schema, columns).unwrap();
@@ -37,7 +37,7 @@ fn load(schema: &Arc<SegmentSchema>, columns: &[ArrayRef]) -> Arc<Segment> {
         .append(columns, 0..columns[0].len(), &keys, 1)
         .unwrap();
     assert!(!appended.full);
-    Arc::new(segment)
+    Pinned::new(segment, ())
 }
 
 fn image(schema: &Arc<SegmentSchema>, columns: &[ArrayRef]) -> FrozenImage {
@@ -51,10 +51,13 @@ fn image(schema: &Arc<SegmentSchema>, columns: &[ArrayRef]) -> FrozenImage {
     FrozenImage::encode(schema, facts, &mut |at| Arc::clone(&columns[at])).unwrap()
 }
 
-fn freeze(schema: &Arc<SegmentSchema>, columns: &[ArrayRef]) -> Arc<Segment> {
+fn freeze(schema: &Arc<SegmentSchema>, columns: &[ArrayRef]) -> Pinned {
     let image = image(schema, columns);
     let region = Box::new(HeapRegion::new(image.arena_bytes()));
-    Arc::new(Segment::create_frozen(region, Arc::clone(schema), image))
+    Pinned::new(
+        Segment::create_frozen(region, Arc::clone(schema), image),
+        (),
+    )
 }
 
 fn best(mut run: impl FnMut()) -> Duration {
@@ -77,7 +80,7 @@ fn vectors(rows: u32) -> impl Iterator<Item = Selection> {
         .map(move |from| Selection::Range(from..(from + VECTOR_ROWS).min(rows)))
 }
 
-fn filter(segment: &Segment, predicate: &Predicate) -> f64 {
+fn filter(segment: &Pinned, predicate: &Predicate) -> f64 {
     let took = best(|| {
         for mut selection in vectors(segment.rows()) {
             segment.filter(predicate, &mut selection);
@@ -88,7 +91,7 @@ fn filter(segment: &Segment, predicate: &Predicate) -> f64 {
 }
 
 /// A filter on rows that another has left.
-fn filter_rows(segment: &Segment, predicate: &Predicate, every: usize) -> f64 {
+fn filter_rows(segment: &Pinned, predicate: &Predicate, every: usize) -> f64 {
     let left: Vec<Selection> = vectors(segment.rows())
         .map(|vector| Selection::Rows(vector.iter().step_by(every).collect()))
         .collect();
@@ -102,7 +105,7 @@ fn filter_rows(segment: &Segment, predicate: &Predicate, every: usize) -> f64 {
     million_rows_s(segment.rows() / every as u32, took)
 }
 
-fn gather(segment: &Arc<Segment>, attribute: usize, every: Option<usize>) -> f64 {
+fn gather(segment: &Pinned, attribute: usize, every: Option<usize>) -> f64 {
     let wanted: Vec<Selection> = vectors(segment.rows())
         .map(|vector| match every {
             Some(step) => Selection::Rows(vector.iter().step_by(step).collect()),
@@ -128,7 +131,7 @@ enum Then {
 }
 
 /// Nanoseconds to find a key, and to do something with its row.
-fn point_reads(segment: &Arc<Segment>, columns: &[ArrayRef], then: Then) -> f64 {
+fn point_reads(segment: &Pinned, columns: &[ArrayRef], then: Then) -> f64 {
     let keys = Keys::encode(segment.schema(), columns).unwrap();
     let reads = 500;
     // Other keys in each run, so that the caches do not know them.
@@ -228,7 +231,7 @@ fn main() {
         let hot = load(&schema, &columns);
         let took = encoding(&schema, &columns);
         let frozen = freeze(&schema, &columns);
-        let bytes = |segment: &Segment| segment.footprint_bytes() as f64 / rows as f64;
+        let bytes = |segment: &Pinned| segment.footprint_bytes() as f64 / rows as f64;
         println!(
             "{name} layout: hot {:.1} B/row, frozen {:.1} B/row ({:.1}% of CSV), encoded at {:.2} M rows/s",
             bytes(&hot),

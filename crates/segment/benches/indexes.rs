@@ -6,7 +6,7 @@ use std::{hint::black_box, ops::ControlFlow, sync::Arc, time::Instant};
 
 use aerostat_segment::{
     ARENA_BYTES_MAX, AttributeSpec, CompareOp, FrozenFacts, FrozenImage, HeapRegion, IndexSpec,
-    Key, Keys, Literal, Predicate, Segment, SegmentSchema, Selection, VECTOR_ROWS,
+    Key, Keys, Literal, Pinned, Predicate, Segment, SegmentSchema, Selection, VECTOR_ROWS,
 };
 use aerostat_types::{IndexKind, SegmentNo, SqlType, TableId};
 use arrow_array::{ArrayRef, Int64Array};
@@ -48,7 +48,7 @@ fn schema(indexes: Vec<IndexSpec>) -> Arc<SegmentSchema> {
     Arc::new(schema.with_indexes(indexes).unwrap())
 }
 
-fn load(schema: &Arc<SegmentSchema>, columns: &[ArrayRef], batch: usize) -> Arc<Segment> {
+fn load(schema: &Arc<SegmentSchema>, columns: &[ArrayRef], batch: usize) -> Pinned {
     let region = Box::new(HeapRegion::new(ARENA_BYTES_MAX));
     let segment = Segment::create(region, Arc::clone(schema), TableId(1), SegmentNo(1), 0).unwrap();
     for from in (0..ROWS).step_by(batch) {
@@ -58,10 +58,10 @@ fn load(schema: &Arc<SegmentSchema>, columns: &[ArrayRef], batch: usize) -> Arc<
         let appended = segment.writer().append(&part, 0..rows, &keys, 1).unwrap();
         assert_eq!(appended.count as usize, rows);
     }
-    Arc::new(segment)
+    Pinned::new(segment, ())
 }
 
-fn freeze(hot: &Arc<Segment>) -> Arc<Segment> {
+fn freeze(hot: &Pinned) -> Pinned {
     let facts = FrozenFacts {
         table: TableId(1),
         no: SegmentNo(2),
@@ -71,11 +71,10 @@ fn freeze(hot: &Arc<Segment>) -> Arc<Segment> {
     let all = Selection::Range(0..hot.rows());
     let image = FrozenImage::encode(hot.schema(), facts, &mut |at| hot.gather(at, &all)).unwrap();
     let region = Box::new(HeapRegion::new(image.arena_bytes()));
-    Arc::new(Segment::create_frozen(
-        region,
-        Arc::clone(hot.schema()),
-        image,
-    ))
+    Pinned::new(
+        Segment::create_frozen(region, Arc::clone(hot.schema()), image),
+        (),
+    )
 }
 
 /// Nanoseconds for each of `count`.

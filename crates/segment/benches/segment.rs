@@ -6,8 +6,8 @@
 use std::{hint::black_box, ops::ControlFlow, sync::Arc, time::Instant};
 
 use aerostat_segment::{
-    ARENA_BYTES_MAX, AttributeSpec, CompareOp, HeapRegion, Keys, Literal, Predicate, Segment,
-    SegmentSchema, Selection, VECTOR_ROWS,
+    ARENA_BYTES_MAX, AttributeSpec, CompareOp, HeapRegion, Keys, Literal, Pinned, Predicate,
+    Segment, SegmentSchema, Selection, VECTOR_ROWS,
 };
 use aerostat_types::{SegmentNo, SqlType, TableId};
 use arrow_array::{ArrayRef, Int32Array, StringViewArray};
@@ -63,7 +63,7 @@ fn best_of_five(name: &str, rows: usize, mut run: impl FnMut()) {
     println!("{name:<44} {million_rows_s:>9.1} M rows/s");
 }
 
-fn load(schema: &Arc<SegmentSchema>, columns: &[ArrayRef], rows: usize) -> Arc<Segment> {
+fn load(schema: &Arc<SegmentSchema>, columns: &[ArrayRef], rows: usize) -> Pinned {
     let region = Box::new(HeapRegion::new(ARENA_BYTES_MAX));
     let segment = Segment::create(region, Arc::clone(schema), TableId(1), SegmentNo(1), 1).unwrap();
     for from in (0..rows).step_by(8192) {
@@ -78,7 +78,7 @@ fn load(schema: &Arc<SegmentSchema>, columns: &[ArrayRef], rows: usize) -> Arc<S
             .append(&batch, 0..to - from, &keys, 1)
             .unwrap();
     }
-    Arc::new(segment)
+    Pinned::new(segment, ())
 }
 
 fn main() {

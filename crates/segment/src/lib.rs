@@ -22,17 +22,19 @@
 //! * **Zone maps** per 8,192-row vector ([`Zone`]).
 //!
 //! A scan goes vector by vector: zones decide whether to look at it at all
-//! ([`Predicate::may_match`]), [`Segment::select_seen`] makes a [`Selection`], [`Segment::keep`]
-//! narrows it, [`Segment::keep_seen`] removes ended rows, [`Segment::gather`] makes Arrow arrays.
+//! ([`Predicate::may_match`]), [`Segment::select_seen`] makes a [`Selection`], [`Pinned::keep`]
+//! narrows it, [`Segment::keep_seen`] removes ended rows, [`Pinned::gather`] makes Arrow arrays.
 //! A join asks for the rows whose foreign keys are in a [`LookupTable`], and for the keys' codes
-//! ([`Probe`]). A statement by key reads single rows: [`Segment::find`], then
-//! [`Segment::read_row`].
+//! ([`Probe`]). A statement by key reads single rows: [`Pinned::find`], then
+//! [`Pinned::read_row`].
 //!
 //! Invariants:
 //! * A segment holds no pointers. Its plan follows from schema, size and capacity.
 //! * Values of published rows never change; the parts that change after publication (stamps,
 //!   zones, index, bitmap words) are only ever accessed as atomics.
 //! * Readers take no lock. One writer at a time holds the latch.
+//! * Keys and values are read through a [`Pinned`], which keeps them in memory; stamps, zones and
+//!   counts of a [`Segment`] without one. What the memory is charged to goes with the last pin.
 //! * Unsafe code is in `kernel` (`plain`, `simd`), `format` (`arena`, `region`), `frozen::arena`
 //!   and `scan::buffer`, nowhere else.
 //! * A frozen segment ([`FrozenImage`], `frozen`) holds encoded rows in key order: it is read
@@ -76,6 +78,7 @@ mod secondary;
 
 pub use body::{
     append::{Appended, SegmentWriter},
+    pinned::Pinned,
     segment::{Segment, forward::Forwarding},
 };
 pub use error::SegmentError;

@@ -7,7 +7,7 @@ mod model;
 use std::{ops::ControlFlow, sync::Arc};
 
 use aerostat_segment::{
-    CompareOp, Condition, Keys, Literal, Predicate, Segment, Selection, VECTOR_ROWS, stamp,
+    CompareOp, Condition, Keys, Literal, Pinned, Predicate, Selection, VECTOR_ROWS, stamp,
 };
 use aerostat_types::{SegmentNo, SqlType, TableId};
 use model::{Model, Random, Value, freeze, values};
@@ -16,10 +16,10 @@ use proptest::prelude::*;
 const ARENA_BYTES: usize = 16 << 20;
 
 /// A model and a hot segment of its rows.
-fn load(seed: u64, rows: usize) -> (Model, Arc<Segment>) {
+fn load(seed: u64, rows: usize) -> (Model, Pinned) {
     let mut model = Model::random(seed, rows);
     model.reshape(&mut Random(seed ^ 0xAA));
-    let segment = Arc::new(model.segment(ARENA_BYTES));
+    let segment = Pinned::new(model.segment(ARENA_BYTES), ());
     let columns = model.arrays(seed);
     let keys = Keys::encode(&model.schema, &columns).unwrap();
     let appended = segment
@@ -193,7 +193,7 @@ proptest! {
         let (frozen, order) = freeze(&hot);
         let columns = model.arrays(seed);
         let keys = Keys::encode(&model.schema, &columns).unwrap();
-        let find = |segment: &Segment, key| {
+        let find = |segment: &Pinned, key| {
             let mut found = Vec::new();
             segment.find(key, &mut |row| {
                 found.push(row);
@@ -247,7 +247,7 @@ proptest! {
         let keys = Keys::encode(&model.schema, &columns).unwrap();
         let refused = frozen.writer().append(&columns, 0..rows, &keys, 9).unwrap();
         prop_assert_eq!((refused.count, refused.full), (0, true));
-        let thawed = Arc::new(model.segment(ARENA_BYTES));
+        let thawed = Pinned::new(model.segment(ARENA_BYTES), ());
         let appended = thawed.writer().append_rows_from(&frozen, &expected).unwrap();
         prop_assert_eq!((appended.count as usize, appended.full), (expected.len(), false));
         let columns = ordered(&model, &order);
@@ -294,7 +294,7 @@ fn encodings_are_told_by_name() {
         schema: Arc::new(schema),
         columns,
     };
-    let hot = Arc::new(model.segment(ARENA_BYTES));
+    let hot = Pinned::new(model.segment(ARENA_BYTES), ());
     let arrays = model.arrays(0);
     let keys = Keys::encode(&model.schema, &arrays).unwrap();
     hot.writer().append(&arrays, 0..4_000, &keys, 1).unwrap();
@@ -355,7 +355,7 @@ fn identifiers_are_pruned_before_they_are_looked_at() {
             columns[3].push(Value::Bytes(format!("{id:020}@example.org").into_bytes()));
         }
         let model = Model { schema, columns };
-        let hot = Arc::new(model.segment(ARENA_BYTES));
+        let hot = Pinned::new(model.segment(ARENA_BYTES), ());
         let arrays = model.arrays(1);
         let keys = Keys::encode(&model.schema, &arrays).unwrap();
         assert!(
@@ -423,14 +423,14 @@ fn nulls_survive_a_copy_in_another_order() {
             (0..rows).map(number).collect(),
         ],
     };
-    let hot = Arc::new(model.segment(ARENA_BYTES));
+    let hot = Pinned::new(model.segment(ARENA_BYTES), ());
     let arrays = model.arrays(1);
     let keys = Keys::encode(&model.schema, &arrays).unwrap();
     hot.writer()
         .append(&arrays, 0..rows as usize, &keys, 1)
         .unwrap();
     let backwards: Vec<u32> = (0..rows as u32).rev().collect();
-    let copy = Arc::new(model.segment(ARENA_BYTES));
+    let copy = Pinned::new(model.segment(ARENA_BYTES), ());
     copy.writer().append_rows_from(&hot, &backwards).unwrap();
     let found = values(
         SqlType::Integer,
@@ -503,7 +503,7 @@ fn small_tables_take_less_than_their_values() {
                 schema: Arc::new(schema),
                 columns: columns.collect(),
             };
-            let hot = Arc::new(model.segment(ARENA_BYTES));
+            let hot = Pinned::new(model.segment(ARENA_BYTES), ());
             let arrays = model.arrays(0);
             let keys = Keys::encode(&model.schema, &arrays).unwrap();
             assert!(

@@ -13,7 +13,7 @@ use std::{
 };
 
 use aerostat_segment::{
-    AttributeSpec, CompareOp, HeapRegion, IndexSpec, Keys, Literal, Predicate, Segment,
+    AttributeSpec, CompareOp, HeapRegion, IndexSpec, Keys, Literal, Pinned, Predicate, Segment,
     SegmentError, SegmentSchema, Selection,
 };
 use aerostat_types::{IndexKind, Physical, SegmentNo, SqlType, TableId};
@@ -24,13 +24,13 @@ use proptest::prelude::*;
 const ARENA_BYTES: usize = 4 << 20;
 
 /// A model with indexes, and a hot segment of its rows, appended in pieces.
-fn load(seed: u64, rows: usize) -> (Model, Arc<Segment>) {
+fn load(seed: u64, rows: usize) -> (Model, Pinned) {
     let mut model = Model::random(seed, rows);
     let mut random = Random(seed ^ 0x1D);
     let indexes = random_indexes(model.columns.len(), &mut random);
     let schema = SegmentSchema::clone(&model.schema);
     model.schema = Arc::new(schema.with_indexes(indexes).unwrap());
-    let segment = Arc::new(model.segment(ARENA_BYTES));
+    let segment = Pinned::new(model.segment(ARENA_BYTES), ());
     let columns = model.arrays(seed);
     let keys = Keys::encode(&model.schema, &columns).unwrap();
     let mut from = 0;
@@ -77,7 +77,7 @@ fn predicate(model: &Model, attribute: usize, random: &mut Random) -> Predicate 
 }
 
 /// Searches all indexes for what some predicates ask, and says how often one helped.
-fn check(model: &Model, segment: &Segment, order: &[u32], random: &mut Random) -> usize {
+fn check(model: &Model, segment: &Pinned, order: &[u32], random: &mut Random) -> usize {
     let mut helped = 0;
     for (at, index) in model.schema.indexes().iter().enumerate() {
         for _ in 0..12 {
@@ -171,10 +171,10 @@ fn schema(attributes: &[(SqlType, bool)], indexes: Vec<IndexSpec>) -> Arc<Segmen
     Arc::new(schema.with_indexes(indexes).unwrap())
 }
 
-fn hot(schema: &Arc<SegmentSchema>, columns: &[ArrayRef]) -> Arc<Segment> {
+fn hot(schema: &Arc<SegmentSchema>, columns: &[ArrayRef]) -> Pinned {
     let region = Box::new(HeapRegion::new(ARENA_BYTES));
     let segment = Segment::create(region, Arc::clone(schema), TableId(1), SegmentNo(1), 64);
-    let segment = Arc::new(segment.unwrap());
+    let segment = Pinned::new(segment.unwrap(), ());
     let keys = Keys::encode(schema, columns).unwrap();
     let rows = columns[0].len();
     segment.writer().append(columns, 0..rows, &keys, 1).unwrap();

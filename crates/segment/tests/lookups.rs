@@ -6,7 +6,7 @@ mod model;
 use std::{collections::BTreeMap, sync::Arc};
 
 use aerostat_segment::{
-    AttributeSpec, Condition, Encoding, Keys, LookupTable, Segment, SegmentSchema, Selection,
+    AttributeSpec, Condition, Encoding, Keys, LookupTable, Pinned, SegmentSchema, Selection,
 };
 use aerostat_types::SqlType;
 use model::{Model, Random, Value, freeze};
@@ -56,7 +56,7 @@ fn columns(types: &[SqlType], rows: usize, random: &mut Random) -> Vec<Vec<Value
     types.iter().map(column).collect()
 }
 
-fn load(random: &mut Random, rows: usize) -> (Model, Arc<Segment>) {
+fn load(random: &mut Random, rows: usize) -> (Model, Pinned) {
     let types = [
         SqlType::SmallInt,
         SqlType::Integer,
@@ -76,7 +76,7 @@ fn load(random: &mut Random, rows: usize) -> (Model, Arc<Segment>) {
         schema: Arc::new(schema),
         columns: columns(&types, rows, random),
     };
-    let segment = Arc::new(model.segment(ARENA_BYTES));
+    let segment = Pinned::new(model.segment(ARENA_BYTES), ());
     let arrays = model.arrays(1);
     let keys = Keys::encode(&model.schema, &arrays).unwrap();
     segment.writer().append(&arrays, 0..rows, &keys, 3).unwrap();

@@ -7,7 +7,7 @@ mod model;
 use std::{cmp::Ordering, ops::ControlFlow, sync::Arc};
 
 use aerostat_segment::{
-    CompareOp, HeapRegion, Key, KeyRef, Keys, NewRows, Predicate, Segment, SegmentSchema,
+    CompareOp, HeapRegion, Key, KeyRef, Keys, NewRows, Pinned, Predicate, Segment, SegmentSchema,
     Selection, VECTOR_ROWS, stamp,
 };
 use aerostat_types::{SegmentNo, TableId};
@@ -17,9 +17,9 @@ use proptest::prelude::*;
 const ARENA_BYTES: usize = 4 << 20;
 
 /// Appends all rows of the model, in pieces of random length.
-fn load(model: &Model, seed: u64) -> Arc<Segment> {
+fn load(model: &Model, seed: u64) -> Pinned {
     let mut random = Random(seed);
-    let segment = Arc::new(model.segment(ARENA_BYTES));
+    let segment = Pinned::new(model.segment(ARENA_BYTES), ());
     let columns = model.arrays(seed);
     let keys = Keys::encode(&model.schema, &columns).unwrap();
     let mut from = 0;
@@ -129,7 +129,7 @@ proptest! {
         let segment = load(&model, seed);
         let (schema, columns) = (&model.schema, model.arrays(seed ^ 7));
         let keys = Keys::encode(schema, &columns).unwrap();
-        let other = Arc::new(model.segment(ARENA_BYTES));
+        let other = Pinned::new(model.segment(ARENA_BYTES), ());
         for row in 0..rows {
             let mut values = Vec::new();
             segment.read_row(row as u32, |_, value| values.push(value));
@@ -295,7 +295,7 @@ proptest! {
         for row in (0..rows as u32).step_by(97) {
             from.writer().set_end(row, 5);
         }
-        let to = Arc::new(model.segment(ARENA_BYTES));
+        let to = Pinned::new(model.segment(ARENA_BYTES), ());
         let copied: Vec<u32> = (0..rows as u32).filter(|row| row % 3 != 0).collect();
         let appended = to.writer().append_rows_from(&from, &copied).unwrap();
         prop_assert_eq!((appended.first, appended.count as usize, appended.full), (0, copied.len(), false));
@@ -327,7 +327,7 @@ proptest! {
         let Ok(from) = create(&model.schema, None) else { return Ok(()) };
         from.writer().append(&columns, 0..rows, &keys, 1).unwrap();
         let stored = from.rows();
-        let from = Arc::new(from);
+        let from = Pinned::new(from, ());
         let mut order: Vec<usize> = (0..columns.len()).collect();
         order.sort_by_key(|_| random.next());
         let mut groups: Vec<Vec<usize>> = vec![Vec::new()];

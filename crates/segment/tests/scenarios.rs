@@ -6,6 +6,7 @@ mod model;
 
 use std::{
     ops::ControlFlow,
+    ptr,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -13,7 +14,7 @@ use std::{
 };
 
 use aerostat_segment::{
-    ARENA_BYTES_MAX, AttributeSpec, CompareOp, Forwarding, HeapRegion, Key, Keys, Literal,
+    ARENA_BYTES_MAX, AttributeSpec, CompareOp, Forwarding, HeapRegion, Key, Keys, Literal, Pinned,
     Predicate, Segment, SegmentError, SegmentSchema, Selection, VECTOR_ROWS, stamp,
 };
 use aerostat_types::{SegmentNo, SqlType, TableId, VALUE_BYTES_MAX};
@@ -31,22 +32,11 @@ fn schema(attributes: &[(SqlType, bool)], key: &[usize]) -> Arc<SegmentSchema> {
     Arc::new(SegmentSchema::new(attributes, groups, key.to_vec()).unwrap())
 }
 
-fn segment(
-    schema: &Arc<SegmentSchema>,
-    arena_bytes: usize,
-    heap_bytes_per_row: usize,
-) -> Arc<Segment> {
+fn segment(schema: &Arc<SegmentSchema>, arena_bytes: usize, heap_bytes_per_row: usize) -> Pinned {
     let region = Box::new(HeapRegion::new(arena_bytes));
-    Arc::new(
-        Segment::create(
-            region,
-            Arc::clone(schema),
-            TableId(1),
-            SegmentNo(2),
-            heap_bytes_per_row,
-        )
-        .unwrap(),
-    )
+    let (table, no) = (TableId(1), SegmentNo(2));
+    let segment = Segment::create(region, Arc::clone(schema), table, no, heap_bytes_per_row);
+    Pinned::new(segment.unwrap(), ())
 }
 
 fn integers(values: impl IntoIterator<Item = i32>) -> ArrayRef {
@@ -276,7 +266,7 @@ fn a_retired_segment_knows_where_its_rows_are() {
     {
         let mut latch = old.writer();
         let appended = new.writer().append_rows_from(&old, &[4, 5, 6]).unwrap();
-        let mut forwarding = Forwarding::new(old.rows(), vec![Arc::clone(&new)]);
+        let mut forwarding = Forwarding::new(old.rows(), vec![new.clone()]);
         for (nth, row) in [4, 5, 6].into_iter().enumerate() {
             forwarding.set(row, 0, appended.first + nth as u32);
         }
@@ -286,7 +276,7 @@ fn a_retired_segment_knows_where_its_rows_are() {
     let forwarding = old.forwarding().unwrap();
     assert!(forwarding.get(3).is_none());
     let (target, row) = forwarding.get(5).unwrap();
-    assert_eq!((Arc::as_ptr(target), row), (Arc::as_ptr(&new), 1));
+    assert!(ptr::eq::<Segment>(&**target, &*new) && row == 1);
     assert_eq!(new.key_of(row), old.key_of(5));
 }
 

@@ -6,7 +6,7 @@ mod model;
 
 use std::{ops::Range, sync::Arc};
 
-use aerostat_segment::{BLOCK_ROWS, HeapRegion, Keys, Seen, Segment, Selection, stamp};
+use aerostat_segment::{BLOCK_ROWS, HeapRegion, Keys, Pinned, Seen, Segment, Selection, stamp};
 use aerostat_types::SegmentNo;
 use model::{Model, Random, freeze};
 use proptest::prelude::*;
@@ -113,7 +113,7 @@ proptest! {
     #[test]
     fn rows_are_seen_as_their_stamps_say(seed: u64, rows in 1usize..6000) {
         let model = Model::random(seed, rows);
-        let hot = Arc::new(model.segment(ARENA_BYTES));
+        let hot = Pinned::new(model.segment(ARENA_BYTES), ());
         let columns = model.arrays(seed);
         let keys = Keys::encode(&model.schema, &columns).unwrap();
         let mut random = Random(seed ^ 7);

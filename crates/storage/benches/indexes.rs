@@ -87,15 +87,17 @@ fn find_us(table: &Arc<Table>, count: i64) -> f64 {
     let start = Instant::now();
     for nth in 0..count {
         let number = (nth * 7_919 % ROWS).wrapping_mul(SCATTER);
-        let scan = view.scan(ScanSpec {
-            projection: vec![0, 1, 2, 3],
-            predicates: vec![Predicate::Compare {
-                attribute: 1,
-                op: CompareOp::Eq,
-                value: Literal::Int(number.into()),
-            }],
-            ..ScanSpec::default()
-        });
+        let scan = view
+            .scan(ScanSpec {
+                projection: vec![0, 1, 2, 3],
+                predicates: vec![Predicate::Compare {
+                    attribute: 1,
+                    op: CompareOp::Eq,
+                    value: Literal::Int(number.into()),
+                }],
+                ..ScanSpec::default()
+            })
+            .unwrap();
         let found = scan.reader().next_batch().unwrap().unwrap();
         assert_eq!(black_box(found).num_rows(), 1);
     }

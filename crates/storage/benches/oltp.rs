@@ -244,7 +244,7 @@ fn insert(table: &Table, txn: &Transaction, columns: Vec<ArrayRef>) {
 
 fn find(view: &TableView, key: i32) -> RowView<'_> {
     let key = view.table().key(&[Literal::Int(key.into())]).unwrap();
-    view.row(key.borrow()).unwrap()
+    view.row(key.borrow()).unwrap().unwrap()
 }
 
 /// The row as columns, one of them changed.

@@ -104,7 +104,7 @@ fn update(table: &Arc<Table>, key: i64) {
         let txn = table.store().txns().begin();
         let view = table.view(txn.snapshot().clone());
         let wanted = table.key(&[Literal::Int(key.into())]).unwrap();
-        let id = view.lookup(wanted.borrow()).unwrap();
+        let id = view.lookup(wanted.borrow()).unwrap().unwrap();
         let row = view.fetch(&[id], &[1]).unwrap();
         let n = row.column(0).as_primitive::<Int64Type>().value(0);
         match view.update(&txn, &[id], &row_batch(table, key..key + 1, n + 1)) {
@@ -120,10 +120,13 @@ fn update(table: &Arc<Table>, key: i64) {
 
 /// The rows a snapshot sees, and a sum in which every key and number counts.
 fn checksum(table: &Arc<Table>, snapshot: &Snapshot) -> (usize, u64) {
-    let scan = table.view(snapshot.clone()).scan(ScanSpec {
-        projection: vec![0, 1],
-        ..ScanSpec::default()
-    });
+    let scan = table
+        .view(snapshot.clone())
+        .scan(ScanSpec {
+            projection: vec![0, 1],
+            ..ScanSpec::default()
+        })
+        .unwrap();
     let (mut rows, mut sum) = (0, 0_u64);
     let mut reader = scan.reader();
     while let Some(batch) = reader.next_batch().unwrap() {

@@ -336,10 +336,13 @@ fn check(store: &Arc<TenantStore>, recovered: &Recovered, known: &mut Known, con
 
 /// Keys and numbers, sorted; the texts must be those of the numbers.
 fn rows(store: &Arc<TenantStore>, table: &Arc<Table>) -> Vec<(i64, i64)> {
-    let scan = table.view(store.txns().snapshot()).scan(ScanSpec {
-        projection: vec![0, 1, 2],
-        ..ScanSpec::default()
-    });
+    let scan = table
+        .view(store.txns().snapshot())
+        .scan(ScanSpec {
+            projection: vec![0, 1, 2],
+            ..ScanSpec::default()
+        })
+        .unwrap();
     let mut found = Vec::new();
     let mut reader = scan.reader();
     while let Some(batch) = reader.next_batch().unwrap() {
@@ -676,11 +679,13 @@ fn found_of(table: &Arc<Table>, txn: &Transaction, thread: i64) -> Found {
 /// The rows with these keys.
 fn found(table: &Arc<Table>, txn: &Transaction, wanted: Range<i64>) -> Found {
     let view = table.view(txn.snapshot().clone());
-    let scan = view.scan(ScanSpec {
-        projection: vec![0, 1],
-        row_ids: true,
-        ..ScanSpec::default()
-    });
+    let scan = view
+        .scan(ScanSpec {
+            projection: vec![0, 1],
+            row_ids: true,
+            ..ScanSpec::default()
+        })
+        .unwrap();
     let (mut ids, mut number) = (Vec::new(), 0);
     let mut reader = scan.reader();
     while let Some(batch) = reader.next_batch().unwrap() {

@@ -172,10 +172,13 @@ fn rows(tenant: TenantId, folder: &Path) -> i64 {
     let (store, recovered) = open(tenant, folder);
     let mut found = 0;
     for table in recovered.tables.values() {
-        let scan = table.view(store.txns().snapshot()).scan(ScanSpec {
-            projection: vec![0],
-            ..ScanSpec::default()
-        });
+        let scan = table
+            .view(store.txns().snapshot())
+            .scan(ScanSpec {
+                projection: vec![0],
+                ..ScanSpec::default()
+            })
+            .unwrap();
         let mut reader = scan.reader();
         while let Some(batch) = reader.next_batch().unwrap() {
             found += batch.column(0).len() as i64;

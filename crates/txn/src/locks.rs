@@ -105,16 +105,16 @@ impl RowLocks {
     /// looks at all versions of the key, and nobody marks one meanwhile. Gives who is.
     ///
     /// # Errors
-    /// [`TooManyLocks`].
-    pub fn share_key(
+    /// [`TooManyLocks`], and those of looking: the key is not locked then.
+    pub fn share_key<E: From<TooManyLocks>>(
         &self,
         txn: &Transaction,
         table_id: TableId,
         key: &[u8],
-        in_the_way: impl FnOnce() -> Option<TxnId>,
-    ) -> Result<Option<TxnId>, TooManyLocks> {
+        in_the_way: impl FnOnce() -> Result<Option<TxnId>, E>,
+    ) -> Result<Option<TxnId>, E> {
         let _gate = self.gate.write();
-        if let Some(holder) = in_the_way() {
+        if let Some(holder) = in_the_way()? {
             return Ok(Some(holder));
         }
         let mut sets = self.sets.lock();

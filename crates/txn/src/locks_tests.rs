@@ -120,13 +120,16 @@ fn a_locked_key_is_in_the_way_of_others_only() {
     let (one, two, three) = (txns.begin(), txns.begin(), txns.begin());
     let locks = txns.row_locks();
     assert_eq!(
-        locks.share_key(&one, TABLE, b"k", || Some(two.id())),
+        locks.share_key::<TooManyLocks>(&one, TABLE, b"k", || Ok(Some(two.id()))),
         Ok(Some(two.id())),
         "somebody takes the key away"
     );
     assert!(!locks.hold_keys().has_any(TABLE));
     for _ in 0..2 {
-        assert_eq!(locks.share_key(&one, TABLE, b"k", || None), Ok(None));
+        assert_eq!(
+            locks.share_key::<TooManyLocks>(&one, TABLE, b"k", || Ok(None)),
+            Ok(None)
+        );
     }
     // The other's lock is moved from a version to its key.
     let shared = set(locks.join(&two, None, RowLock::KeyShare));
@@ -152,7 +155,8 @@ fn holders_are_bounded() {
     let one = txns.begin();
     let mut taken = 0_u64;
     let refused = loop {
-        let answer = locks.share_key(&one, TABLE, &taken.to_be_bytes(), || None);
+        let answer =
+            locks.share_key::<TooManyLocks>(&one, TABLE, &taken.to_be_bytes(), || Ok(None));
         if let Err(error) = answer {
             break error;
         }

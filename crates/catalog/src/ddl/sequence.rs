@@ -107,7 +107,7 @@ pub(super) fn alter(
     actor.require_ownership(relation)?;
     let mut entry = SequenceEntry::clone(before);
     if options.numbers != Options::default() {
-        let position = entry.counter.position();
+        let position = entry.counter.position()?;
         let (definition, start) = entry.definition.altered(&options.numbers, position)?;
         let id = TableId(change.state.allocate_oid()?);
         entry.definition = definition;

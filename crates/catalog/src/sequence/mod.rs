@@ -136,25 +136,30 @@ impl Counter {
     }
 
     /// Where it stands now.
-    pub fn position(&self) -> Position {
-        let mut running = self.running.lock();
-        self.running(&mut running).position
+    ///
+    /// # Errors
+    /// Its row could not be read.
+    pub fn position(&self) -> Result<Position, SqlError> {
+        Ok(self.state()?.0)
     }
 
     /// Where it stands now, and how many numbers are reserved.
-    pub fn state(&self) -> (Position, u64) {
+    ///
+    /// # Errors
+    /// As [`Self::position`].
+    pub fn state(&self) -> Result<(Position, u64), SqlError> {
         let mut running = self.running.lock();
-        let running = self.running(&mut running);
-        (running.position, running.left)
+        let running = self.running(&mut running)?;
+        Ok((running.position, running.left))
     }
 
     /// Takes a number of the sequence of this definition and name. May wait for the disk.
     ///
     /// # Errors
-    /// There are no more, or one could not be reserved.
+    /// There are no more, or one could not be reserved; those of [`Self::position`].
     pub fn next(&self, definition: &Definition, name: &str) -> Result<i64, SqlError> {
         let mut running = self.running.lock();
-        let running = self.running(&mut running);
+        let running = self.running(&mut running)?;
         let next = definition
             .after(running.position)
             .ok_or_else(|| definition.used_up(name))?;
@@ -197,22 +202,25 @@ impl Counter {
     /// Goes to a position. Waits for the disk.
     ///
     /// # Errors
-    /// It could not be written.
+    /// It could not be written; those of [`Self::position`].
     pub fn set(&self, position: Position) -> Result<(), SqlError> {
         let mut running = self.running.lock();
-        let running = self.running(&mut running);
+        let running = self.running(&mut running)?;
         self.write(position)?;
         (running.position, running.left) = (position, 0);
         Ok(())
     }
 
-    fn running<'r>(&self, running: &'r mut Option<Running>) -> &'r mut Running {
-        running.get_or_insert_with(|| Running {
-            position: self.read().unwrap_or(self.start),
-            left: 0,
-            ahead: AHEAD_MIN,
-            reserved_at: None,
-        })
+    fn running<'r>(&self, running: &'r mut Option<Running>) -> Result<&'r mut Running, SqlError> {
+        if running.is_none() {
+            *running = Some(Running {
+                position: self.read().map_err(from_storage)?.unwrap_or(self.start),
+                left: 0,
+                ahead: AHEAD_MIN,
+                reserved_at: None,
+            });
+        }
+        Ok(running.as_mut().expect("it was read if nobody had"))
     }
 
     fn reserve(
@@ -245,17 +253,21 @@ impl Counter {
     }
 
     /// The row, if there is one.
-    fn read(&self) -> Option<Position> {
-        let key = self.table.key(&[Literal::Int(0)])?;
+    fn read(&self) -> Result<Option<Position>, StorageError> {
+        let Some(key) = self.table.key(&[Literal::Int(0)]) else {
+            return Ok(None);
+        };
         let view = self.table.view(self.table.store().txns().snapshot());
-        let row = view.row(key.borrow())?;
-        match (row.value(1), row.value(2)) {
+        let Some(row) = view.row(key.borrow())? else {
+            return Ok(None);
+        };
+        Ok(match (row.value(1), row.value(2)) {
             (ValueRef::I64(last_value), ValueRef::Bool(is_called)) => Some(Position {
                 last_value,
                 is_called,
             }),
             _ => None,
-        }
+        })
     }
 
     /// Makes a position durable, in a transaction of its own. Whoever calls it holds the
@@ -271,8 +283,11 @@ impl Counter {
         let write = || -> Result<(), StorageError> {
             let transaction = self.table.store().txns().begin();
             let view = self.table.view(transaction.snapshot().clone());
-            let key = self.table.key(&[Literal::Int(0)]);
-            match key.and_then(|key| view.lookup(key.borrow())) {
+            let old = match self.table.key(&[Literal::Int(0)]) {
+                Some(key) => view.lookup(key.borrow())?,
+                None => None,
+            };
+            match old {
                 Some(id) => view.update(&transaction, &[id], &row)?,
                 None => self.table.insert(&transaction, &row)?,
             };
@@ -394,7 +409,7 @@ mod tests {
         for expected in 1..=20_000 {
             assert_eq!(counter.next(&definition, "s").unwrap(), expected);
         }
-        assert_eq!(counter.position().last_value, 20_000);
+        assert_eq!(counter.position().unwrap().last_value, 20_000);
     }
 
     #[test]
@@ -446,7 +461,7 @@ mod tests {
                 is_called,
             };
             counter.set(position).unwrap();
-            assert_eq!(reopened(&counter).position(), position);
+            assert_eq!(reopened(&counter).position().unwrap(), position);
             assert_eq!(counter.next_at_hand(&definition), None);
             let next = counter.next(&definition, "s").unwrap();
             assert_eq!(next, 41 + i64::from(is_called));
@@ -483,7 +498,7 @@ mod tests {
                 if crash {
                     running = reopened(&running);
                     // It goes on behind the run, which may be any number ahead.
-                    model = running.position();
+                    model = running.position().unwrap();
                 }
                 let expected = definition.after(model);
                 let got = running.next(&definition, "s");

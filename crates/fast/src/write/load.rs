@@ -356,7 +356,7 @@ impl Place<'_> {
             if !met.insert(id.0) {
                 return Err(Stop::Unfit);
             }
-            let old = view.row_by_id(id);
+            let old = view.row_by_id(id)?;
             let pair = Pair { old, new };
             if !holds(&update.conditions, &pair, values)? {
                 continue;

@@ -19,8 +19,8 @@ use aerostat_advice::{
 };
 use aerostat_calibrate::{Axis, Chart, Line, Scale, cores, low_quantile};
 use aerostat_segment::{
-    ARENA_BYTES_MAX, AttributeSpec, CompareOp, HeapRegion, Keys, Literal, Predicate, Segment,
-    SegmentSchema, Selection, VECTOR_ROWS,
+    ARENA_BYTES_MAX, AttributeSpec, CompareOp, HeapRegion, Keys, Literal, Pinned, Predicate,
+    Segment, SegmentSchema, Selection, VECTOR_ROWS,
 };
 use aerostat_types::{Layout, SegmentNo, SqlType, TableId};
 use anyhow::{Context, Result, ensure};
@@ -200,7 +200,7 @@ impl Setting {
 }
 
 /// A table in hot segments.
-struct Segments(Vec<Arc<Segment>>);
+struct Segments(Vec<Pinned>);
 
 impl Segments {
     /// Rows of random numbers, the same for every layout.
@@ -212,7 +212,7 @@ impl Segments {
         let attributes = vec![attribute; setting.attributes];
         let schema = Arc::new(SegmentSchema::new(attributes, groups, Vec::new())?);
         let mut random = Pcg64Mcg::seed_from_u64(seed);
-        let mut segments: Vec<Arc<Segment>> = Vec::new();
+        let mut segments: Vec<Pinned> = Vec::new();
         let mut left = rows;
         while left > 0 {
             let count = left.min(VECTOR_ROWS as usize);
@@ -237,7 +237,7 @@ impl Segments {
                     let region = Box::new(HeapRegion::new(ARENA_BYTES_MAX));
                     let no = SegmentNo(segments.len() as u32 + 1);
                     let new = Segment::create(region, schema.clone(), TableId(1), no, 0)?;
-                    segments.push(Arc::new(new));
+                    segments.push(Pinned::new(new, ()));
                 }
             }
             left -= count;

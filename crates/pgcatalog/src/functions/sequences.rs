@@ -56,7 +56,7 @@ pub(super) fn definitions() -> Vec<Definition> {
             |call| {
                 let entry = sequence(call)?;
                 require(call, &entry, &[Privilege::Select, Privilege::Usage])?;
-                let position = entry.counter.position();
+                let position = entry.counter.position()?;
                 Ok(position.is_called.then_some(position.last_value).into())
             },
         )),

@@ -62,7 +62,10 @@ fn sequence_views(view: &CatalogView, rows: &mut Rows) {
         let class = view.class(entry.oid.into());
         let may = |privilege| class.is_some_and(|class| view.may(&view.role, class, privilege));
         let may_read = may(Privilege::Select) || may(Privilege::Usage);
-        let position = entry.counter.position();
+        let position = match entry.counter.position() {
+            Ok(position) => position,
+            Err(error) => return rows.fail(error),
+        };
         let last_value = (position.is_called && may_read).then_some(position.last_value);
         rows.push([
             ("schemaname", schema.to_owned().into()),

@@ -383,7 +383,7 @@ impl StatementContext {
 
 /// What a query finds in a sequence: one row, as it is when the statement is planned.
 fn position(sequence: &SequenceEntry) -> Result<RecordBatch> {
-    let (position, left) = sequence.counter.state();
+    let (position, left) = sequence.counter.state().map_err(external)?;
     let left = i64::try_from(left).unwrap_or(i64::MAX);
     let columns: Vec<ArrayRef> = vec![
         Arc::new(Int64Array::from(vec![position.last_value])),

@@ -440,6 +440,7 @@ impl Run {
             lookups: lookups.collect(),
             ..ScanSpec::default()
         });
+        let scan = scan.map_err(|error| external(from_storage(error)))?;
         Ok(RecordedScan::new(scan, Arc::clone(&self.fact.usage)))
     }
 

@@ -5,15 +5,15 @@
 //! the very end, so an error leaves the segment as it was except for some wasted heap, and a full
 //! heap wastes at most one row's.
 
-use std::{ops::Range, sync::Arc};
+use std::ops::Range;
 
 use aerostat_sync::MutexGuard;
 use aerostat_types::VALUE_BYTES_MAX;
 use arrow_array::{Array, ArrayRef};
 
 use crate::{
-    ARENA_BYTES_MAX, BLOCK_ROWS, Forwarding, Keys, NewRows, Segment, SegmentError, SegmentSchema,
-    Selection, VECTOR_ROWS,
+    ARENA_BYTES_MAX, BLOCK_ROWS, Forwarding, Keys, NewRows, Pinned, Segment, SegmentError,
+    SegmentSchema, Selection, VECTOR_ROWS,
     body::{seal, segment::Form, touched},
     format::{
         arena::{Arena, Writer},
@@ -128,7 +128,7 @@ impl<'a> SegmentWriter<'a> {
     /// When the attributes differ.
     pub fn append_rows_from(
         &mut self,
-        other: &Arc<Segment>,
+        other: &Pinned,
         rows: &[u32],
     ) -> Result<Appended, SegmentError> {
         let first = self.segment.rows();

@@ -1,14 +1,15 @@
 //! The segment itself: its creation, its two forms, and which of its rows are visible.
 //!
 //! Everything else that is done with the rows is in the modules above: `append` writes them,
-//! `filter`, `probe`, `by_index` and `read` find them, `gather` and `read` hand them out.
+//! `filter`, `probe`, `by_index` and `read` find them, `gather` and `read` hand them out. A reader
+//! of values has a pin (`pinned`). A segment answers without values, from its header, versions,
+//! zones and summaries, everything that is asked of it here.
 
 pub(crate) mod forward;
 
 use std::{
     fmt,
     ops::Range,
-    panic::RefUnwindSafe,
     sync::{Arc, OnceLock, atomic::Ordering},
 };
 
@@ -202,17 +203,7 @@ impl Segment {
         }))
     }
 
-    /// The bytes of a frozen segment as it was made, sealed, without room for end stamps:
-    /// which rows have ended is the caller's to keep. They do not change, so this may be
-    /// asked while others stamp. `None` of a hot segment.
-    pub fn frozen_bytes(&self) -> Option<Vec<u8>> {
-        match &self.form {
-            Form::Hot(_) => None,
-            Form::Frozen(frozen) => Some(frozen.bytes_as_made()),
-        }
-    }
-
-    /// The segment of [`Segment::frozen_bytes`], under another number, in a zeroed region of
+    /// The segment of [`Pinned::frozen_bytes`](crate::Pinned::frozen_bytes), under another number, in a zeroed region of
     /// the [`Segment::arena_bytes`] that it had. Every byte is checked before it is relied on.
     ///
     /// # Errors
@@ -226,18 +217,6 @@ impl Segment {
     ) -> Result<Segment, SegmentError> {
         let frozen = Frozen::open_bytes(region, bytes, schema, no)?;
         Ok(Segment::of(Form::Frozen(frozen)))
-    }
-
-    /// Computes the checksum, so that the bytes can be attached elsewhere. The next
-    /// [writer](Segment::writer) breaks the seal.
-    pub fn seal_checksum(&self) {
-        match &self.form {
-            Form::Hot(arena) => seal::seal(&arena.writer()),
-            Form::Frozen(frozen) => {
-                let _latch = frozen.latch();
-                frozen.seal();
-            }
-        }
     }
 
     /// Whether the segment is encoded and takes no rows.
@@ -438,7 +417,3 @@ impl fmt::Debug for Segment {
             .finish_non_exhaustive()
     }
 }
-
-// Arrow asks this of a buffer's owner. A panic leaves nothing half-changed that is
-// published, and arrays do not touch the rest.
-impl RefUnwindSafe for Segment {}

@@ -145,13 +145,13 @@ fn nullable(schema: &SegmentSchema) -> impl Iterator<Item = (usize, usize)> + '_
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use std::{collections::BTreeSet, sync::Arc};
+    use std::collections::BTreeSet;
 
     use proptest::prelude::*;
 
     use super::*;
     use crate::{
-        Keys, Segment,
+        Keys, Pinned, Segment,
         body::segment::Form,
         format::stamp::{END_NONE, TXN_BIT},
         model::{Model, Random},
@@ -184,7 +184,7 @@ mod tests {
         fn what_is_noted_is_what_is_there(seed: u64, rows in 1usize..4000) {
             let mut random = Random(seed);
             let model = Model::random(seed, rows);
-            let segment = Arc::new(model.segment(ARENA_BYTES));
+            let segment = Pinned::new(model.segment(ARENA_BYTES), ());
             let columns = model.arrays(seed);
             let keys = Keys::encode(&model.schema, &columns).unwrap();
             let longest = 1 + random.below(1500);

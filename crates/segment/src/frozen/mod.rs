@@ -147,7 +147,7 @@ impl Frozen {
         Ok(frozen)
     }
 
-    /// See [`crate::Segment::frozen_bytes`].
+    /// See [`crate::Pinned::frozen_bytes`].
     pub(crate) fn bytes_as_made(&self) -> Vec<u8> {
         seal::bytes_as_made(self)
     }

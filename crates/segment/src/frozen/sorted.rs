@@ -42,7 +42,7 @@ pub(crate) fn encode(index: &IndexSpec, keys: &Keys) -> (Vec<u8>, Vec<u8>) {
 }
 
 impl Frozen {
-    /// See [`crate::Segment::find_indexed`].
+    /// See [`crate::Pinned::find_indexed`].
     pub(crate) fn find_indexed(
         &self,
         index: usize,

@@ -95,7 +95,7 @@ fn may_compare(op: CompareOp, value: &Literal, zone: Zone) -> bool {
 }
 
 impl SegmentSchema {
-    /// Whether [`crate::Segment::filter`] takes this predicate: the attribute exists,
+    /// Whether [`crate::Pinned::filter`] takes this predicate: the attribute exists,
     /// its type has comparisons here (`interval` has not), and the literals are of its kind.
     pub fn accepts(&self, predicate: &Predicate) -> bool {
         let Some(attribute) = self.attributes().get(predicate.attribute()) else {

@@ -1,9 +1,9 @@
 //! Arrow buffers and views over published bytes of a segment, without a copy.
 //!
 //! An Arrow buffer is immutable bytes plus an owner that keeps them alive. The bytes below the
-//! arena's watermarks are immutable, and the owner is the segment itself.
+//! arena's watermarks are immutable, and the owner is the segment's pinned body.
 
-use std::{ptr::NonNull, sync::Arc};
+use std::ptr::NonNull;
 
 use arrow_array::{
     BinaryViewArray, GenericByteViewArray, StringViewArray,
@@ -12,13 +12,13 @@ use arrow_array::{
 use arrow_buffer::{ArrowNativeType, Buffer, NullBuffer, ScalarBuffer};
 
 use crate::{
-    Segment,
+    Pinned,
     kernel::{hash::load_short, plain::Plain},
 };
 
 /// Rows `from..to` of an attribute as an Arrow buffer, when they lie side by side.
 pub(crate) fn column<T: Plain + ArrowNativeType>(
-    segment: &Arc<Segment>,
+    segment: &Pinned,
     attribute: usize,
     from: usize,
     to: usize,
@@ -29,7 +29,7 @@ pub(crate) fn column<T: Plain + ArrowNativeType>(
         .part(from, to)
         .as_slice()?;
     let len = size_of_val(values);
-    let owner = Arc::clone(segment);
+    let owner = segment.body();
     // SAFETY: a slice's address is not null and valid for its size; as_slice gave published
     // bytes, which do not change, of the arena that `owner` keeps alive.
     let buffer =
@@ -38,9 +38,9 @@ pub(crate) fn column<T: Plain + ArrowNativeType>(
 }
 
 /// Bytes `from..to` of an attribute's long values as an Arrow buffer.
-fn heap(segment: &Arc<Segment>, attribute: usize, from: usize, to: usize) -> Buffer {
+fn heap(segment: &Pinned, attribute: usize, from: usize, to: usize) -> Buffer {
     let bytes = &segment.form().heap_of(attribute)[from..to];
-    let owner = Arc::clone(segment);
+    let owner = segment.body();
     // SAFETY: as in `column`.
     unsafe { Buffer::from_custom_allocation(NonNull::from(bytes).cast(), bytes.len(), owner) }
 }
@@ -49,7 +49,7 @@ fn heap(segment: &Arc<Segment>, attribute: usize, from: usize, to: usize) -> Buf
 /// was made from a slot, or a dictionary's string, of one text attribute (or one bytea
 /// attribute) of the segment.
 pub(crate) struct Views<'a> {
-    segment: &'a Arc<Segment>,
+    segment: &'a Pinned,
     attribute: usize,
     views: Vec<u128>,
     /// The part of the heap that views point to.
@@ -60,7 +60,7 @@ pub(crate) struct Views<'a> {
 impl<'a> Views<'a> {
     /// The views of an attribute's values at these rows.
     pub(crate) fn of(
-        segment: &'a Arc<Segment>,
+        segment: &'a Pinned,
         attribute: usize,
         rows: impl Iterator<Item = u32>,
     ) -> Views<'a> {
@@ -87,7 +87,7 @@ impl<'a> Views<'a> {
 
     /// The views of strings at these places in the attribute's heap.
     pub(crate) fn of_spans(
-        segment: &'a Arc<Segment>,
+        segment: &'a Pinned,
         attribute: usize,
         spans: impl Iterator<Item = std::ops::Range<usize>>,
     ) -> Views<'a> {

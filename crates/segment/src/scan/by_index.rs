@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 use aerostat_types::IndexKind;
 
 use crate::{
-    IndexSearch, Key, KeyRef, KeySpan, Segment,
+    IndexSearch, Key, KeyRef, KeySpan, Pinned,
     body::segment::Form,
     format::chain,
     frozen,
@@ -16,7 +16,7 @@ use crate::{
     secondary::{compare_row, skip_list},
 };
 
-impl Segment {
+impl Pinned {
     /// Calls `f` with every published row that has this key in a secondary index, all
     /// versions, in no certain order, until it breaks.
     pub fn find_indexed(

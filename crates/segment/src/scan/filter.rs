@@ -9,7 +9,7 @@
 use aerostat_types::Physical;
 
 use crate::{
-    CompareOp, Condition, Literal, LookupTable, Predicate, Probe, Segment, Selection,
+    CompareOp, Condition, Literal, LookupTable, Pinned, Predicate, Probe, Selection,
     body::segment::Form,
     format::intern::{INLINE_BYTES_MAX, SlotForm, short_slot, with_value},
     input::literal::holds,
@@ -21,7 +21,7 @@ use crate::{
     },
 };
 
-impl Segment {
+impl Pinned {
     /// Keeps the selected rows for which the predicate is true; NULL is not.
     ///
     /// # Panics
@@ -35,7 +35,7 @@ impl Segment {
     /// for together where that is one look; what is left is then that of both.
     ///
     /// # Panics
-    /// As [`Segment::filter`].
+    /// As [`Pinned::filter`].
     pub fn keep(
         &self,
         conditions: &[Condition<'_>],
@@ -84,7 +84,7 @@ impl Segment {
     }
 }
 
-/// See [`Segment::filter`].
+/// See [`Pinned::filter`].
 fn filter(form: &Form, predicate: &Predicate, selection: &mut Selection) {
     assert!(
         form.schema().accepts(predicate),

@@ -20,7 +20,7 @@ use arrow_buffer::{ArrowNativeType, BooleanBuffer, Buffer, NullBuffer, ScalarBuf
 use arrow_schema::DataType;
 
 use crate::{
-    Segment, Selection,
+    Pinned, Selection,
     body::segment::Form,
     kernel::{
         plain::{Plain, Slots},
@@ -35,7 +35,7 @@ const LINE_BYTES: usize = 64;
 /// A line that the prefetcher does not foresee takes so many times as long as one in order.
 const UNFORESEEN: usize = 5;
 
-impl Segment {
+impl Pinned {
     /// Asks for the cache lines of attributes that are about to be gathered, where several of
     /// them lie in one row-wise group and the rows are so dense that reading past all of them
     /// in order takes less than one miss after the other.
@@ -68,8 +68,8 @@ impl Segment {
 
     /// The selected values of an attribute. Nothing is copied where the selection is a
     /// range and the attribute has a group of its own in Arrow's form; long texts are
-    /// never copied. The array keeps the segment alive.
-    pub fn gather(self: &Arc<Self>, attribute: usize, selection: &Selection) -> ArrayRef {
+    /// never copied. The array keeps the segment pinned.
+    pub fn gather(&self, attribute: usize, selection: &Selection) -> ArrayRef {
         if let Form::Frozen(frozen) = self.form()
             && !frozen.is_plain(attribute)
         {
@@ -109,7 +109,7 @@ impl Segment {
 }
 
 struct Source<'a> {
-    segment: &'a Arc<Segment>,
+    segment: &'a Pinned,
     attribute: usize,
     selection: &'a Selection,
 }

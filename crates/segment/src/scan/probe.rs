@@ -8,7 +8,7 @@ use std::sync::Arc;
 use aerostat_types::{Physical, SqlType};
 
 use crate::{
-    LookupTable, Probe, Segment, SegmentSchema, Selection,
+    LookupTable, Pinned, Probe, Segment, SegmentSchema, Selection,
     body::segment::Form,
     input::condition::{OnCodes, Passing},
     kernel::{
@@ -32,6 +32,25 @@ impl SegmentSchema {
 }
 
 impl Segment {
+    /// Whether a row of the vector can have a key of the table, as far as its zone tells.
+    pub fn may_have_member(&self, vector: u32, probe: &Probe) -> bool {
+        if let Some(OnCodes {
+            passing: Passing::None,
+            ..
+        }) = probe.on_codes
+        {
+            return false;
+        }
+        let zone = self.zone(vector, probe.attribute);
+        let bounds = probe.table.bounds();
+        bounds.is_some_and(|(least, greatest)| {
+            let (least, greatest) = (key_of_i128(least.into()), key_of_i128(greatest.into()));
+            zone.any && zone.min <= greatest && least <= zone.max
+        })
+    }
+}
+
+impl Pinned {
     /// What a lookup table is to this segment. It is asked of rows that are published by now
     /// or later.
     ///
@@ -56,25 +75,8 @@ impl Segment {
         }
     }
 
-    /// Whether a row of the vector can have a key of the table, as far as its zone tells.
-    pub fn may_have_member(&self, vector: u32, probe: &Probe) -> bool {
-        if let Some(OnCodes {
-            passing: Passing::None,
-            ..
-        }) = probe.on_codes
-        {
-            return false;
-        }
-        let zone = self.zone(vector, probe.attribute);
-        let bounds = probe.table.bounds();
-        bounds.is_some_and(|(least, greatest)| {
-            let (least, greatest) = (key_of_i128(least.into()), key_of_i128(greatest.into()));
-            zone.any && zone.min <= greatest && least <= zone.max
-        })
-    }
-
     /// Adds the code of each selected row's key, times `scale`, to the row's number. The rows
-    /// are such as [`Segment::keep`] has kept; others add anything up to the
+    /// are such as [`Pinned::keep`] has kept; others add anything up to the
     /// greatest code.
     ///
     /// # Panics

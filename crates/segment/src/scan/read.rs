@@ -7,7 +7,7 @@ use aerostat_types::Physical;
 use arrow_buffer::IntervalMonthDayNano;
 
 use crate::{
-    Key, KeyRef, NewRows, Segment, ValueRef,
+    Key, KeyRef, NewRows, Pinned, ValueRef,
     body::segment::Form,
     format::{arena::Arena, index, intern::SlotForm, nulls::Nulls},
     frozen,
@@ -15,7 +15,7 @@ use crate::{
     kernel::{plain::Plain, simd},
 };
 
-impl Segment {
+impl Pinned {
     /// Calls `f` with every published row that has this key, all versions, in no certain
     /// order, until it breaks.
     pub fn find(&self, key: KeyRef<'_>, f: &mut dyn FnMut(u32) -> ControlFlow<()>) {

@@ -12,8 +12,8 @@
 use std::{cmp::Ordering, sync::Arc};
 
 use aerostat_segment::{
-    AttributeSpec, CompareOp, FrozenFacts, FrozenImage, HeapRegion, IndexSpec, Literal, Predicate,
-    Segment, SegmentSchema, Selection, ValueRef,
+    AttributeSpec, CompareOp, FrozenFacts, FrozenImage, HeapRegion, IndexSpec, Literal, Pinned,
+    Predicate, Segment, SegmentSchema, Selection, ValueRef,
 };
 use aerostat_types::{IndexKind, Physical, SegmentNo, SqlType, TableId};
 use arrow_array::{
@@ -518,7 +518,7 @@ pub fn values(ty: SqlType, array: &ArrayRef) -> Vec<Value> {
 }
 
 /// The frozen segment of a hot one's rows, in key order, and where each was.
-pub fn freeze(hot: &Arc<Segment>) -> (Arc<Segment>, Vec<u32>) {
+pub fn freeze(hot: &Pinned) -> (Pinned, Vec<u32>) {
     let mut order: Vec<u32> = (0..hot.rows()).collect();
     order.sort_by_cached_key(|&row| hot.key_of(row));
     let selection = Selection::Rows(order.clone());
@@ -532,5 +532,5 @@ pub fn freeze(hot: &Arc<Segment>) -> (Arc<Segment>, Vec<u32>) {
         FrozenImage::encode(hot.schema(), facts, &mut |at| hot.gather(at, &selection)).unwrap();
     let region = Box::new(HeapRegion::new(image.arena_bytes()));
     let frozen = Segment::create_frozen(region, Arc::clone(hot.schema()), image);
-    (Arc::new(frozen), order)
+    (Pinned::new(frozen, ()), order)
 }

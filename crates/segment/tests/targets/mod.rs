@@ -20,8 +20,8 @@ use std::{
 };
 
 use aerostat_segment::{
-    CompareOp, FrozenFacts, FrozenImage, HeapRegion, KeyRef, Keys, Literal, Predicate, Region,
-    Segment, Selection, forge, stamp,
+    CompareOp, FrozenFacts, FrozenImage, HeapRegion, KeyRef, Keys, Literal, Pinned, Predicate,
+    Region, Segment, Selection, forge, stamp,
 };
 use aerostat_types::{SegmentNo, TableId};
 
@@ -142,11 +142,11 @@ fn sorted(mut model: Model, seed: u64) -> Model {
     model
 }
 
-fn hot_of(model: &Model, region: Box<dyn Region>) -> Arc<Segment> {
+fn hot_of(model: &Model, region: Box<dyn Region>) -> Pinned {
     let schema = Arc::clone(&model.schema);
     let segment = Segment::create(region, schema, TableId(7), SegmentNo(3), 24).unwrap();
     append(&segment, model);
-    Arc::new(segment)
+    Pinned::new(segment, ())
 }
 
 fn append(segment: &Segment, model: &Model) {
@@ -156,7 +156,7 @@ fn append(segment: &Segment, model: &Model) {
     writer.append(&columns, 0..model.rows(), &keys, 9).unwrap();
 }
 
-fn frozen_of(model: &Model, region: impl FnOnce(usize) -> Box<dyn Region>) -> Arc<Segment> {
+fn frozen_of(model: &Model, region: impl FnOnce(usize) -> Box<dyn Region>) -> Pinned {
     let columns = model.arrays(2);
     let facts = FrozenFacts {
         table: TableId(7),
@@ -167,15 +167,14 @@ fn frozen_of(model: &Model, region: impl FnOnce(usize) -> Box<dyn Region>) -> Ar
     let image =
         FrozenImage::encode(&model.schema, facts, &mut |at| Arc::clone(&columns[at])).unwrap();
     let region = region(image.arena_bytes());
-    Arc::new(Segment::create_frozen(
-        region,
-        Arc::clone(&model.schema),
-        image,
-    ))
+    Pinned::new(
+        Segment::create_frozen(region, Arc::clone(&model.schema), image),
+        (),
+    )
 }
 
 /// The bytes of a segment, sealed.
-fn bytes_of(segment: impl FnOnce(&Arc<Mutex<Option<HeapRegion>>>) -> Arc<Segment>) -> Vec<u8> {
+fn bytes_of(segment: impl FnOnce(&Arc<Mutex<Option<HeapRegion>>>) -> Pinned) -> Vec<u8> {
     let back = Arc::new(Mutex::new(None));
     let segment = segment(&back);
     segment.seal_checksum();
@@ -251,7 +250,7 @@ fn decode(input: &[u8], whole: impl Fn(&Case) -> &Vec<u8>) -> bool {
     let region = Box::new(HeapRegion::copy_of(&bytes));
     match Segment::attach(region, Arc::clone(&case.model.schema)) {
         Ok(segment) => {
-            use_all(&Arc::new(segment), &case.model, &mut Random(seed));
+            use_all(&Pinned::new(segment, ()), &case.model, &mut Random(seed));
             true
         }
         Err(_) => false,
@@ -317,7 +316,7 @@ fn damage(bytes: &mut Vec<u8>, input: &mut Input<'_>, attributes: u64) {
 }
 
 /// Reads a segment in every way, then writes to it.
-fn use_all(segment: &Arc<Segment>, model: &Model, random: &mut Random) {
+fn use_all(segment: &Pinned, model: &Model, random: &mut Random) {
     let rows = segment.rows();
     for selection in selections(rows, random) {
         for (attribute, spec) in model.schema.attributes().iter().enumerate() {
@@ -353,7 +352,7 @@ fn use_all(segment: &Arc<Segment>, model: &Model, random: &mut Random) {
 
 /// Asks every secondary index for keys that rows have, for parts of them, and for what
 /// predicates look for.
-fn search(segment: &Arc<Segment>, model: &Model, random: &mut Random) {
+fn search(segment: &Pinned, model: &Model, random: &mut Random) {
     let rows = segment.rows();
     for (at, index) in model.schema.indexes().iter().enumerate() {
         for row in (0..rows).step_by(1 + rows as usize / 32) {
@@ -387,7 +386,7 @@ fn search(segment: &Arc<Segment>, model: &Model, random: &mut Random) {
     }
 }
 
-fn write(segment: &Arc<Segment>, model: &Model, random: &mut Random) {
+fn write(segment: &Pinned, model: &Model, random: &mut Random) {
     let rows = segment.rows();
     if rows > 0 {
         let mut writer = segment.writer();
@@ -395,7 +394,7 @@ fn write(segment: &Arc<Segment>, model: &Model, random: &mut Random) {
         writer.set_ends(rows / 2..rows, 13);
         drop(writer);
         // Its rows in a hot segment, in another order, and in a frozen one.
-        let copy = Arc::new(model.segment(ARENA_BYTES * 2));
+        let copy = Pinned::new(model.segment(ARENA_BYTES * 2), ());
         let backwards: Vec<u32> = (0..rows).rev().collect();
         // Values may be such as no row takes; that is an error.
         let _ = copy.writer().append_rows_from(segment, &backwards);

@@ -78,11 +78,13 @@ impl ImageWriter {
         entry: &Arc<Entry>,
         in_front: bool,
     ) -> io::Result<ImageFile> {
-        let (form, rows) = match entry.segment.frozen_bytes() {
-            Some(bytes) if is_of_layout(view.table(), &entry.segment) => {
-                (ImageForm::Frozen, self.put_frozen(view, entry, &bytes)?)
-            }
-            _ => (ImageForm::Rows, self.put_rows(view, entry)?),
+        let frozen = match is_of_layout(view.table(), entry.segment()) {
+            true => entry.pin().map_err(io::Error::other)?.frozen_bytes(),
+            false => None,
+        };
+        let (form, rows) = match frozen {
+            Some(bytes) => (ImageForm::Frozen, self.put_frozen(view, entry, &bytes)?),
+            None => (ImageForm::Rows, self.put_rows(view, entry)?),
         };
         self.out.flush()?;
         fault::pass("checkpoint.image");
@@ -98,7 +100,8 @@ impl ImageWriter {
 
     fn put_rows(&mut self, view: &TableView, entry: &Arc<Entry>) -> io::Result<u64> {
         self.put(MAGIC_ROWS)?;
-        let scan = Arc::new(Scan::of_segment(view.clone(), entry.place.no));
+        let scan = Scan::of_segment(view.clone(), entry.place.no).map_err(io::Error::other)?;
+        let scan = Arc::new(scan);
         let mut buffer = Vec::new();
         let mut all = 0;
         let mut reader = scan.reader();
@@ -132,7 +135,7 @@ impl ImageWriter {
         entry: &Arc<Entry>,
         segment_bytes: &[u8],
     ) -> io::Result<u64> {
-        let segment = &entry.segment;
+        let segment = entry.segment();
         let visible = view.visible(entry, 0..segment.rows());
         let mut live = visible.iter().peekable();
         let ended: Vec<u32> = (0..segment.rows())
@@ -238,9 +241,9 @@ pub(crate) fn attach(
             StorageError::Segment(SegmentError::Corrupt(what)) => damaged(BadBytes(what)),
             other => other.into(),
         })?;
-    let rows = entry.segment.rows();
+    let rows = entry.segment().rows();
     let as_made = |row| {
-        let (begin, end) = entry.segment.stamps(row);
+        let (begin, end) = entry.segment().stamps(row);
         begin <= at.0 && end == END_NONE
     };
     if !(0..rows).all(as_made) {
@@ -396,11 +399,11 @@ impl Table {
         let no = self.next_segment_no();
         let segment = Segment::attach_frozen(Box::new(mapping), bytes, schema, no)
             .map_err(StorageError::Segment)?;
-        let last = self.is_keyed().then(|| segment.key_of(segment.rows() - 1));
         let entry = Entry::new(segment, reservation);
         let mut latch = entry.latch();
-        if let Some(last) = last {
-            latch.raise_key_max(last.borrow());
+        if self.is_keyed() {
+            let segment = entry.pin()?;
+            latch.raise_key_max(segment.key_of(segment.rows() - 1).borrow());
         }
         latch.settle_reservation()?;
         drop(latch);

@@ -140,8 +140,8 @@ fn load_unit(
         loaded.ranges = table.fill_ranges(&incoming, base, at)?;
     }
     if let Some((file, entry)) = base {
-        let segment = &entry.segment;
         if table.is_keyed() {
+            let segment = entry.pin()?;
             let (first, last) = (segment.key_of(0), segment.key_of(segment.rows() - 1));
             loaded.keys = Some(match loaded.keys {
                 Some((least, greatest)) => (least.min(first), greatest.max(last)),
@@ -180,7 +180,7 @@ impl Table {
             let before = ranges.last().map(|range| &range.entry);
             let entry = self.open_for(&empty, incoming, at, before, trust_average)?;
             let mut latch = entry.latch();
-            let rows = at..incoming.rows.min(at + entry.segment.capacity() as usize);
+            let rows = at..incoming.rows.min(at + entry.segment().capacity() as usize);
             let count = self.append_latched(ts.0, incoming, rows, &entry, &mut latch, |_| {})?;
             drop(latch);
             if count == 0 && !trust_average {

@@ -16,7 +16,7 @@
 
 use std::{collections::HashMap, ops::ControlFlow, sync::Arc};
 
-use aerostat_segment::{KeyRef, Keys, Selection, VECTOR_ROWS};
+use aerostat_segment::{KeyRef, Keys, Pinned, Segment, Selection, VECTOR_ROWS};
 use aerostat_txn::{ABORTED, END_NONE};
 use aerostat_types::CommitTs;
 use arrow_array::{ArrayRef, UInt32Array};
@@ -217,7 +217,7 @@ impl Replay {
         }
         let directory = Arc::clone(&self.table.directory());
         for entry in directory.entries() {
-            let found = self.find_wanted(entry);
+            let found = self.find_wanted(entry)?;
             end_rows(entry, &found, self.newest)?;
         }
         if !self.wanted.is_empty() && !self.lenient {
@@ -229,9 +229,10 @@ impl Replay {
         Ok(())
     }
 
-    fn find_wanted(&mut self, entry: &Entry) -> Vec<u32> {
+    fn find_wanted(&mut self, entry: &Entry) -> Result<Vec<u32>, StorageError> {
         let mut found = Vec::new();
-        let rows = entry.segment.rows();
+        let segment = entry.pin()?;
+        let rows = segment.rows();
         let mut image = Vec::new();
         for from in (0..rows).step_by(VECTOR_ROWS as usize) {
             if self.wanted.is_empty() {
@@ -239,9 +240,9 @@ impl Replay {
             }
             let to = rows.min(from + VECTOR_ROWS);
             let columns: Vec<ArrayRef> = (0..self.table.types().len())
-                .map(|at| entry.segment.gather(at, &Selection::Range(from..to)))
+                .map(|at| segment.gather(at, &Selection::Range(from..to)))
                 .collect();
-            for row in (from..to).filter(|&row| is_live(entry, row)) {
+            for row in (from..to).filter(|&row| is_live(segment, row)) {
                 let at = (row - from) as usize;
                 image.clear();
                 codec::encode(self.table.types(), &columns, at..at + 1, &mut image);
@@ -254,20 +255,20 @@ impl Replay {
                 }
             }
         }
-        found
+        Ok(found)
     }
 }
 
-fn is_live(entry: &Entry, row: u32) -> bool {
-    let (begin, end) = entry.segment.stamps(row);
+fn is_live(segment: &Segment, row: u32) -> bool {
+    let (begin, end) = segment.stamps(row);
     begin != ABORTED && end == END_NONE
 }
 
 /// The one row with the key that has not ended.
-fn find_live(entry: &Entry, key: KeyRef<'_>) -> Option<u32> {
+fn find_live(segment: &Pinned, key: KeyRef<'_>) -> Option<u32> {
     let mut live = None;
-    entry.segment.find(key, &mut |row| {
-        if is_live(entry, row) {
+    segment.find(key, &mut |row| {
+        if is_live(segment, row) {
             live = Some(row);
             return ControlFlow::Break(());
         }
@@ -315,7 +316,7 @@ impl Table {
                 continue;
             };
             let entry = &directory.ranges()[position].entry;
-            let free = (entry.segment.capacity() - entry.segment.rows()) as usize;
+            let free = (entry.segment().capacity() - entry.segment().rows()) as usize;
             let end = incoming
                 .run_end(at, directory.upper(position))
                 .min(at + free);
@@ -349,9 +350,10 @@ impl Table {
             // What is not in front is in the base.
             let mut keys = run.to_vec();
             for entry in range.entries() {
+                let segment = entry.pin()?;
                 let mut rows = Vec::with_capacity(keys.len());
                 keys.retain(|&key| {
-                    let live = find_live(entry, key);
+                    let live = find_live(segment, key);
                     rows.extend(live);
                     live.is_none()
                 });

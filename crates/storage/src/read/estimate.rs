@@ -9,7 +9,7 @@
 
 use aerostat_segment::{Condition, Predicate, Selection, VECTOR_ROWS};
 
-use crate::TableView;
+use crate::{StorageError, TableView};
 
 /// Vectors whose zones are looked at: some ten microseconds.
 const ZONES_MAX: usize = 1024;
@@ -20,25 +20,30 @@ const SAMPLE_VECTORS: usize = 8;
 
 impl TableView {
     /// About how many rows satisfy all predicates, at least 1. Who sees them is not looked at.
-    pub fn estimated_rows(&self, predicates: &[Predicate]) -> u64 {
+    ///
+    /// # Errors
+    /// As [`Self::lookup`].
+    pub fn estimated_rows(&self, predicates: &[Predicate]) -> Result<u64, StorageError> {
         let entries = self.directory().entries().iter();
         let vectors = entries.flat_map(|entry| {
-            let rows = entry.segment.rows();
+            let rows = entry.segment().rows();
             let vectors = (0..rows).step_by(VECTOR_ROWS as usize);
-            vectors.map(move |first| (&entry.segment, first..rows.min(first + VECTOR_ROWS)))
+            vectors.map(move |first| (entry, first..rows.min(first + VECTOR_ROWS)))
         });
         let all: Vec<_> = vectors.collect();
         let zones_step = all.len().div_ceil(ZONES_MAX).max(1);
         let mut candidates = all.into_iter().step_by(zones_step).collect::<Vec<_>>();
-        candidates.retain(|(segment, rows)| {
+        candidates.retain(|(entry, rows)| {
             let vector = rows.start / VECTOR_ROWS;
-            predicates.iter().all(|one| segment.may_match(vector, one))
+            let may_match = |one: &Predicate| entry.segment().may_match(vector, one);
+            predicates.iter().all(may_match)
         });
         let conditions: Vec<_> = predicates.iter().map(Condition::Predicate).collect();
         let (mut asked, mut kept) = (0, 0);
         let sample_step = candidates.len().div_ceil(SAMPLE_VECTORS).max(1);
-        for (segment, rows) in candidates.iter().step_by(sample_step) {
+        for (entry, rows) in candidates.iter().step_by(sample_step) {
             let mut selection = Selection::Range(rows.clone());
+            let segment = entry.pin()?;
             segment.keep(&conditions, &mut selection, &mut |_, _| ());
             asked += rows.len() as u64;
             kept += selection.len() as u64;
@@ -47,6 +52,6 @@ impl TableView {
         // None of so many may still be some of all.
         let share = (kept as f64).max(0.5) / asked.max(1) as f64;
         let estimate = (possible * zones_step as u64) as f64 * share;
-        (estimate as u64).max(1)
+        Ok((estimate as u64).max(1))
     }
 }

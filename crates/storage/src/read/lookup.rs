@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use aerostat_segment::{LookupTable, Probe, Segment};
+use aerostat_segment::{LookupTable, Pinned, Probe};
 
 /// A row is in the scan if its value of an attribute is a key of a table.
 #[derive(Clone, Debug)]
@@ -44,7 +44,7 @@ impl Lookups {
     }
 
     /// The probes of a segment, in the order of lookups.
-    pub(crate) fn of(&self, position: usize, segment: &Segment) -> &[Probe] {
+    pub(crate) fn of(&self, position: usize, segment: &Pinned) -> &[Probe] {
         let Some(probes) = self.probes.get(position) else {
             return &[];
         };
@@ -55,7 +55,7 @@ impl Lookups {
     }
 
     /// Whether a vector may have rows, as far as its zones tell.
-    pub(crate) fn may_match(&self, position: usize, segment: &Segment, vector: u32) -> bool {
+    pub(crate) fn may_match(&self, position: usize, segment: &Pinned, vector: u32) -> bool {
         let mut probes = self.of(position, segment).iter();
         probes.all(|probe| segment.may_have_member(vector, probe))
     }

@@ -9,7 +9,7 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use aerostat_segment::{Condition, Predicate, Probe, Segment};
+use aerostat_segment::{Condition, Pinned, Predicate, Probe, Segment};
 use arc_swap::ArcSwapOption;
 
 use crate::{Lookup, read::lookup::Lookups};
@@ -86,7 +86,7 @@ impl Narrow {
 
 impl Narrowed {
     /// Whether a vector of the segment at a position may have rows, as far as its zones tell.
-    pub(crate) fn may_match(&self, position: usize, segment: &Segment, vector: u32) -> bool {
+    pub(crate) fn may_match(&self, position: usize, segment: &Pinned, vector: u32) -> bool {
         let may_match = |bound: &Bound| {
             segment.may_match(vector, &bound.predicate)
                 || bound.or_null && segment.zone(vector, bound.predicate.attribute()).nulls
@@ -114,7 +114,7 @@ impl Narrowed {
     }
 
     /// The probes of the segment at a position.
-    pub(crate) fn probes(&self, position: usize, segment: &Segment) -> &[Probe] {
+    pub(crate) fn probes(&self, position: usize, segment: &Pinned) -> &[Probe] {
         self.lookups.of(position, segment)
     }
 }

@@ -6,15 +6,11 @@ use std::{
     sync::Arc,
 };
 
-use aerostat_segment::{KeyRef, Keys, Literal, NewRows, Predicate};
+use aerostat_segment::{KeyRef, Keys, Literal, NewRows, Pinned, Predicate};
 use aerostat_types::TableSchema;
 use arrow_array::{Array, ArrayRef, UInt64Array, cast::AsArray};
 
-use crate::{
-    RowId, ScanSpec, StorageError, Table, TableView,
-    read::describe,
-    store::{directory::Entry, index::Index},
-};
+use crate::{RowId, ScanSpec, StorageError, Table, TableView, read::describe, store::index::Index};
 
 /// More values than this are looked for by a scan of the table rather than by predicates.
 const VALUES_MAX: usize = 1_024;
@@ -80,7 +76,7 @@ impl TableView {
         if table.is_keyed() && table.schema().primary_key_name == constraint {
             let values = without_nulls(values, &complete);
             let keys = table.keys_of(primary, &values.columns)?;
-            return Ok(values.spread(|nth| self.lookup(keys.get(nth))));
+            return values.spread(|nth| self.lookup(keys.get(nth)));
         }
         let shape = Arc::clone(&table.shape());
         let named = |index: &&Arc<Index>| index.description.name == constraint;
@@ -88,19 +84,16 @@ impl TableView {
         let index = index.ok_or(StorageError::Conflict)?;
         let values = without_nulls(values, &complete);
         let keys = table.keys_of(&index.spec.attributes, &values.columns)?;
-        let entries = self.directory().entries().iter();
-        let within: Vec<(&Arc<Entry>, usize)> = entries
-            .filter_map(|entry| Some((entry, entry.segment.schema().index_position(&index.spec)?)))
-            .collect();
-        Ok(values.spread(|nth| self.find_indexed(&within, keys.get(nth))))
+        let within = index.within(self.directory())?;
+        values.spread(|nth| Ok(self.find_indexed(&within, keys.get(nth))))
     }
 
-    fn find_indexed(&self, within: &[(&Arc<Entry>, usize)], key: KeyRef<'_>) -> Option<RowId> {
-        within.iter().find_map(|(entry, position)| {
+    fn find_indexed(&self, within: &[(&Pinned, usize)], key: KeyRef<'_>) -> Option<RowId> {
+        within.iter().find_map(|&(segment, position)| {
             let mut found = None;
-            entry.segment.find_indexed(*position, key, &mut |row| {
-                if self.sees(&entry.segment, row) {
-                    found = Some(RowId::new(entry.place.no, row));
+            segment.find_indexed(position, key, &mut |row| {
+                if self.sees(segment, row) {
+                    found = Some(RowId::new(segment.no(), row));
                     return ControlFlow::Break(());
                 }
                 ControlFlow::Continue(())
@@ -143,7 +136,7 @@ impl TableView {
             predicates: self.predicates(positions, values, first.len()),
             row_ids: true,
             ..ScanSpec::default()
-        });
+        })?;
         let mut reader = scan.reader();
         while let Some(batch) = reader.next_batch()? {
             let (ids, columns) = batch.columns().split_last().expect("row ids come last");
@@ -208,9 +201,15 @@ fn without_nulls<'a>(values: &[ArrayRef], complete: &'a [bool]) -> Complete<'a> 
 
 impl Complete<'_> {
     /// The answers for these rows, and none for the others.
-    fn spread<T>(&self, answer: impl Fn(usize) -> Option<T>) -> Vec<Option<T>> {
+    fn spread<T, E>(
+        &self,
+        answer: impl Fn(usize) -> Result<Option<T>, E>,
+    ) -> Result<Vec<Option<T>>, E> {
         let mut nth = 0..;
-        let of = |complete: &bool| complete.then(|| nth.next()).flatten().and_then(&answer);
+        let of = |complete: &bool| match complete.then(|| nth.next()).flatten() {
+            Some(nth) => answer(nth),
+            None => Ok(None),
+        };
         self.complete.iter().map(of).collect()
     }
 }

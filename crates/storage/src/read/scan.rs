@@ -19,7 +19,7 @@ use std::{
 };
 
 use aerostat_segment::{
-    CompareOp, Condition, IndexSearch, Key, KeyRef, Literal, Predicate, Segment, SegmentSchema,
+    CompareOp, Condition, IndexSearch, Key, KeyRef, Literal, Pinned, Predicate, SegmentSchema,
     Selection, VECTOR_ROWS,
 };
 use aerostat_types::SegmentNo;
@@ -79,7 +79,7 @@ pub struct Scan {
     morsel_rows: u32,
     rows_left: AtomicU64,
     /// Set when the predicates fix the whole key: then there is one morsel, looked up.
-    point: Option<(Key, usize)>,
+    point: Option<Key>,
     /// For each entry of the directory the rows that a secondary index found, ascending.
     indexed: Vec<Option<Vec<u32>>>,
     lookups: Lookups,
@@ -111,18 +111,17 @@ pub struct ScanCounts {
 
 impl TableView {
     /// Begins a scan. Threads share it, and each gets other rows.
-    pub fn scan(&self, spec: ScanSpec) -> Arc<Scan> {
-        Arc::new(Scan::new(self.clone(), spec))
+    ///
+    /// # Errors
+    /// As [`Self::lookup`]: indexes are searched before the first row is read.
+    pub fn scan(&self, spec: ScanSpec) -> Result<Arc<Scan>, StorageError> {
+        Ok(Arc::new(Scan::over(self.clone(), spec, |_| true)?))
     }
 }
 
 impl Scan {
-    fn new(view: TableView, spec: ScanSpec) -> Self {
-        Self::over(view, spec, |_| true)
-    }
-
     /// All columns of the rows that the view sees in one segment.
-    pub(crate) fn of_segment(view: TableView, no: SegmentNo) -> Self {
+    pub(crate) fn of_segment(view: TableView, no: SegmentNo) -> Result<Self, StorageError> {
         let spec = ScanSpec {
             projection: (0..view.table().schema().columns.len()).collect(),
             ..ScanSpec::default()
@@ -131,7 +130,11 @@ impl Scan {
     }
 
     /// A scan of the entries for which `includes` is true.
-    fn over(view: TableView, spec: ScanSpec, includes: impl Fn(&Entry) -> bool) -> Self {
+    fn over(
+        view: TableView,
+        spec: ScanSpec,
+        includes: impl Fn(&Entry) -> bool,
+    ) -> Result<Self, StorageError> {
         debug_assert!(
             spec.predicates
                 .iter()
@@ -141,11 +144,8 @@ impl Scan {
             Ok(rows @ 1..VECTOR_ROWS) => rows,
             _ => VECTOR_ROWS,
         };
-        let point = point_key(&view, &spec.predicates).and_then(|key| {
-            view.directory()
-                .route(KeyRef(&key))
-                .map(|position| (key, position))
-        });
+        let is_routed = |key: &Key| view.directory().route(KeyRef(key)).is_some();
+        let point = point_key(&view, &spec.predicates).filter(is_routed);
         let (mut morsels, mut indexed) = (Vec::new(), Vec::new());
         if point.is_some() {
             morsels.push(1);
@@ -154,13 +154,14 @@ impl Scan {
             let mut searches = Searches::default();
             for entry in view.directory().entries() {
                 let is_included = includes(entry);
-                let found = is_included
-                    .then(|| searches.rows(&entry.segment, &spec.predicates))
-                    .flatten();
+                let found = match is_included {
+                    true => searches.rows(entry, &spec.predicates)?,
+                    false => None,
+                };
                 morsels.push(match &found {
                     Some(rows) => rows.len().div_ceil(morsel_rows as usize),
                     None if is_included => {
-                        entry.segment.rows().div_ceil(VECTOR_ROWS) as usize * per_vector
+                        entry.segment().rows().div_ceil(VECTOR_ROWS) as usize * per_vector
                     }
                     None => 0,
                 });
@@ -172,7 +173,7 @@ impl Scan {
             fields.push(Arc::new(Field::new(ROW_ID_COLUMN, DataType::UInt64, false)));
         }
         let counted = 0..=spec.predicates.len();
-        Self {
+        Ok(Self {
             schema: Arc::new(Schema::new(fields)),
             rows_left_after: counted.map(|_| AtomicU64::new(0)).collect(),
             rows_left: AtomicU64::new(spec.limit.unwrap_or(u64::MAX)),
@@ -184,7 +185,7 @@ impl Scan {
             morsel_rows,
             point,
             indexed,
-        }
+        })
     }
 
     /// The projected columns, and [`ROW_ID_COLUMN`] last if it was asked for.
@@ -256,9 +257,14 @@ impl Scan {
         }
     }
 
-    /// Calls `f` with rows of claimed morsels that are in the scan, and the position of their
-    /// entry. Morsels side by side that are read as a whole are filtered in one go.
-    fn each_rows(&self, claim: Claim, f: &mut dyn FnMut(usize, Selection)) {
+    /// Calls `f` with rows of claimed morsels that are in the scan, their segment and the
+    /// position of its entry. Morsels side by side that are read as a whole are filtered in
+    /// one go.
+    fn each_rows<'s>(
+        &'s self,
+        claim: Claim,
+        f: &mut dyn FnMut(usize, &'s Pinned, Selection),
+    ) -> Result<(), StorageError> {
         let narrowed = self.narrow.now();
         let narrowed = narrowed.as_deref();
         let mut left = |position, vector, found: Found| {
@@ -267,44 +273,46 @@ impl Scan {
                 some_ended,
             } = found;
             if rows.is_empty() {
-                return;
+                return Ok(());
             }
-            self.filter(position, vector, narrowed, &mut rows);
+            let segment = self.entry(position).pin()?;
+            self.filter(position, segment, vector, narrowed, &mut rows);
             if some_ended {
                 self.take_out_ended(position, &mut rows);
             }
             rows.truncate(self.take_from_limit(rows.len()));
             if !rows.is_empty() {
-                f(position, rows);
+                f(position, segment, rows);
             }
+            Ok::<(), StorageError>(())
         };
-        if let Some((key, position)) = &self.point {
-            if let Some((position, rows)) = self.look_up(*position, key) {
-                left(position, None, Found::visible(rows));
-            }
-            return;
+        if let Some(key) = &self.point {
+            return match self.look_up(key)? {
+                Some((position, rows)) => left(position, None, Found::visible(rows)),
+                None => Ok(()),
+            };
         }
         let position = claim.entry;
         let mut whole = Whole::default();
         for morsel in claim.morsels {
-            let (vector, found) = self.select(position, morsel, narrowed);
+            let (vector, found) = self.select(position, morsel, narrowed)?;
             match found.rows {
                 // What a scan is narrowed by may be tested in one vector and not in the next.
                 Selection::Range(rows) if narrowed.is_none() => {
                     if rows.start != whole.rows.end {
-                        left(position, None, whole.take());
+                        left(position, None, whole.take())?;
                         whole.rows = rows.start..rows.start;
                     }
                     whole.rows.end = rows.end;
                     whole.some_ended |= found.some_ended;
                 }
                 _ => {
-                    left(position, None, whole.take());
-                    left(position, vector, found);
+                    left(position, None, whole.take())?;
+                    left(position, vector, found)?;
                 }
             }
         }
-        left(position, None, whole.take());
+        left(position, None, whole.take())
     }
 
     /// An entry of the directory. A point's may be the base of a range.
@@ -312,10 +320,12 @@ impl Scan {
         &self.view.directory().entries()[position]
     }
 
-    fn look_up(&self, position: usize, key: &Key) -> Option<(usize, Selection)> {
-        let (found, row) = self.view.find(position, KeyRef(key))?;
-        let position = self.view.directory().place_of(found.place.no)?;
-        Some((position, Selection::Rows(vec![row])))
+    fn look_up(&self, key: &Key) -> Result<Option<(usize, Selection)>, StorageError> {
+        let found = self.view.find(KeyRef(key))?;
+        Ok(found.and_then(|(segment, row)| {
+            let position = self.view.directory().place_of(segment.no())?;
+            Some((position, Selection::Rows(vec![row])))
+        }))
     }
 
     /// The rows of a morsel, none if the zones rule them all out, and the vector, unless an
@@ -325,14 +335,14 @@ impl Scan {
         position: usize,
         morsel: usize,
         narrowed: Option<&Narrowed>,
-    ) -> (Option<u32>, Found) {
+    ) -> Result<(Option<u32>, Found), StorageError> {
         let entry = self.entry(position);
-        let segment = &entry.segment;
+        let segment = entry.segment();
         if let Some(found) = &self.indexed[position] {
             let rows = found.chunks(self.morsel_rows as usize).nth(morsel);
             let is_visible = |row: &u32| self.view.sees(segment, *row);
             let visible = rows.unwrap_or_default().iter().copied().filter(is_visible);
-            return (None, Found::visible(Selection::Rows(visible.collect())));
+            return Ok((None, Found::visible(Selection::Rows(visible.collect()))));
         }
         let per_vector = VECTOR_ROWS.div_ceil(self.morsel_rows);
         let (vector, part) = (morsel as u32 / per_vector, morsel as u32 % per_vector);
@@ -340,12 +350,15 @@ impl Scan {
         let first = (vector * VECTOR_ROWS + part * self.morsel_rows).min(vector_end);
         let end = vector_end.min(first + self.morsel_rows);
         let pruned = |predicate: &Predicate| !segment.may_match(vector, predicate);
-        let may_match = first < end
-            && !self.spec.predicates.iter().any(pruned)
-            && self.lookups.may_match(position, segment, vector);
-        let found = if !may_match {
+        // What the segment's own zones rule out is left where it is; a join's keys are the
+        // segment's codes, which are looked up among its values.
+        if first >= end || self.spec.predicates.iter().any(pruned) {
+            return Ok((Some(vector), Found::default()));
+        }
+        let pinned = entry.pin()?;
+        let found = if !self.lookups.may_match(position, pinned, vector) {
             Found::default()
-        } else if narrowed.is_some_and(|by| !by.may_match(position, segment, vector)) {
+        } else if narrowed.is_some_and(|by| !by.may_match(position, pinned, vector)) {
             self.narrow.count_morsel();
             Found::default()
         } else {
@@ -355,7 +368,7 @@ impl Scan {
             }
             Found { rows, some_ended }
         };
-        (Some(vector), found)
+        Ok((Some(vector), found))
     }
 
     fn take_out_ended(&self, position: usize, rows: &mut Selection) {
@@ -370,11 +383,11 @@ impl Scan {
     fn filter(
         &self,
         position: usize,
+        segment: &Pinned,
         vector: Option<u32>,
         narrowed: Option<&Narrowed>,
         rows: &mut Selection,
     ) {
-        let segment = &self.entry(position).segment;
         let (probes, order) = (self.lookups.of(position, segment), self.lookups.order());
         let predicates = self.spec.predicates.iter().map(Condition::Predicate);
         let members = order.iter().map(|&at| Condition::Member(&probes[at]));
@@ -415,18 +428,12 @@ impl Scan {
         taken(before)
     }
 
-    fn gather(&self, entry: &Arc<Entry>, rows: &Selection) -> RecordBatch {
+    fn gather(&self, segment: &Pinned, rows: &Selection) -> RecordBatch {
         let row_ids = self.spec.row_ids.then(|| {
-            let ids = rows.iter().map(|row| RowId::new(entry.place.no, row).0);
+            let ids = rows.iter().map(|row| RowId::new(segment.no(), row).0);
             Arc::new(UInt64Array::from_iter_values(ids)) as ArrayRef
         });
-        gather(
-            &entry.segment,
-            &self.schema,
-            &self.spec.projection,
-            rows,
-            row_ids,
-        )
+        gather(segment, &self.schema, &self.spec.projection, rows, row_ids)
     }
 }
 
@@ -475,15 +482,15 @@ impl ScanReader {
     /// order.
     ///
     /// # Errors
-    /// None at present: evicted segments, which must be read, will have some.
+    /// As [`TableView::lookup`].
     pub fn next_batch(&mut self) -> Result<Option<RecordBatch>, StorageError> {
         let scan = &self.scan;
         while let Some(claim) = scan.claim(&mut self.place, 1) {
             let mut batch = None;
-            scan.each_rows(claim, &mut |position, rows| {
+            scan.each_rows(claim, &mut |_, segment, rows| {
                 assert!(batch.is_none(), "a morsel is one batch");
-                batch = Some(scan.gather(scan.entry(position), &rows));
-            });
+                batch = Some(scan.gather(segment, &rows));
+            })?;
             if batch.is_some() {
                 return Ok(batch);
             }
@@ -503,15 +510,18 @@ impl ScanReader {
             return Ok(None);
         };
         let mut found: Vec<ScannedRows<'_>> = Vec::new();
-        scan.each_rows(claim, &mut |position, rows| match found.last_mut() {
-            Some(last) if last.is_of(position) && last.len() + rows.len() <= ROWS_AT_ONCE => {
-                last.extend(rows);
-            }
-            _ => {
-                let parts = rows.split(ROWS_AT_ONCE).into_iter();
-                found.extend(parts.map(|rows| ScannedRows::new(scan, position, rows)));
-            }
-        });
+        scan.each_rows(
+            claim,
+            &mut |position, segment, rows| match found.last_mut() {
+                Some(last) if last.is_of(position) && last.len() + rows.len() <= ROWS_AT_ONCE => {
+                    last.extend(rows);
+                }
+                _ => {
+                    let parts = rows.split(ROWS_AT_ONCE).into_iter();
+                    found.extend(parts.map(|rows| ScannedRows::new(scan, position, segment, rows)));
+                }
+            },
+        )?;
         Ok(Some(found))
     }
 }
@@ -529,14 +539,16 @@ impl fmt::Debug for ScanReader {
 pub struct ScannedRows<'a> {
     scan: &'a Scan,
     position: usize,
+    segment: &'a Pinned,
     rows: Selection,
 }
 
 impl<'a> ScannedRows<'a> {
-    fn new(scan: &'a Scan, position: usize, rows: Selection) -> Self {
+    fn new(scan: &'a Scan, position: usize, segment: &'a Pinned, rows: Selection) -> Self {
         Self {
             scan,
             position,
+            segment,
             rows,
         }
     }
@@ -556,10 +568,6 @@ impl<'a> ScannedRows<'a> {
         }
     }
 
-    fn segment(&self) -> &Arc<Segment> {
-        &self.scan.entry(self.position).segment
-    }
-
     /// Number of rows.
     pub fn len(&self) -> usize {
         self.rows.len()
@@ -572,7 +580,7 @@ impl<'a> ScannedRows<'a> {
 
     /// The rows' values of an attribute.
     pub fn gather(&self, attribute: usize) -> ArrayRef {
-        self.segment().gather(attribute, &self.rows)
+        self.segment.gather(attribute, &self.rows)
     }
 
     /// Adds to each row's number the code that a lookup, by its position, has for it, times
@@ -581,16 +589,15 @@ impl<'a> ScannedRows<'a> {
     /// # Panics
     /// When there is no such lookup, or not a number for each row.
     pub fn add_codes(&self, lookup: usize, scale: u64, to: &mut [u64]) {
-        let segment = self.segment();
-        let probe = &self.scan.lookups.of(self.position, segment)[lookup];
-        segment.add_codes(probe, &self.rows, scale, to);
+        let probe = &self.scan.lookups.of(self.position, self.segment)[lookup];
+        self.segment.add_codes(probe, &self.rows, scale, to);
     }
 }
 
 impl fmt::Debug for ScannedRows<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ScannedRows")
-            .field("segment", &self.segment().no())
+            .field("segment", &self.segment.no())
             .field("rows", &self.rows.len())
             .finish_non_exhaustive()
     }
@@ -607,10 +614,17 @@ pub(crate) struct Searches {
 
 impl Searches {
     /// The rows of a segment that the best of its indexes finds; `None` when a scan is better.
-    pub(crate) fn rows(&mut self, segment: &Segment, predicates: &[Predicate]) -> Option<Vec<u32>> {
-        let schema = segment.schema();
+    ///
+    /// # Errors
+    /// Those of pinning the segment, which is done only if it has an index to search.
+    pub(crate) fn rows(
+        &mut self,
+        entry: &Entry,
+        predicates: &[Predicate],
+    ) -> Result<Option<Vec<u32>>, StorageError> {
+        let schema = entry.segment().schema();
         if predicates.is_empty() || schema.indexes().is_empty() {
-            return None;
+            return Ok(None);
         }
         let is_same = |own: &Arc<SegmentSchema>| Arc::ptr_eq(own, schema);
         if !self.schema.as_ref().is_some_and(is_same) {
@@ -620,6 +634,10 @@ impl Searches {
                 .collect();
             self.schema = Some(Arc::clone(schema));
         }
+        if self.of_schema.is_empty() {
+            return Ok(None);
+        }
+        let segment = entry.pin()?;
         let mut rows_max = (segment.rows() / INDEX_SHARE).min(VECTOR_ROWS) as usize;
         let mut best = None;
         for (index, search) in &self.of_schema {
@@ -629,7 +647,7 @@ impl Searches {
                 best = Some(rows);
             }
         }
-        best
+        Ok(best)
     }
 }
 

@@ -79,7 +79,7 @@ fn describe(table: &Table, directory: &Directory) -> Vec<SegmentDescription> {
 }
 
 fn segment(table: &Table, entry: &Arc<Entry>, lower: &[u8]) -> SegmentDescription {
-    let segment = &entry.segment;
+    let segment = entry.segment();
     let columns = &table.schema().columns;
     let names: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
     let live = entry.live();

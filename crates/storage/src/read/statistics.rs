@@ -52,16 +52,16 @@ impl TableStatistics {
             let live = entry.live();
             all.rows += u64::from(live);
             all.rows_dead += u64::from(entry.dead());
-            let bytes_used = entry.segment.footprint_bytes();
+            let bytes_used = entry.segment().footprint_bytes();
             all.bytes_used += bytes_used;
-            if entry.segment.is_frozen() {
+            if entry.segment().is_frozen() {
                 all.segments_frozen += 1;
                 all.rows_frozen += u64::from(live);
                 all.bytes_frozen += bytes_used;
             }
             let variable: u64 = entry.variable_bytes_of(live).iter().sum();
             all.bytes_raw += u64::from(live) * table.raw_bytes_fixed() + variable;
-            all.segments_in_shape += u64::from(table.shape().has(&entry.segment));
+            all.segments_in_shape += u64::from(table.shape().has(entry.segment()));
             all.bytes_reserved += entry.bytes_reserved();
         }
         all

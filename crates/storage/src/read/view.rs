@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use aerostat_segment::{KeyRef, Predicate, Seen, Segment, Selection};
+use aerostat_segment::{KeyRef, Pinned, Predicate, Seen, Segment, Selection};
 use aerostat_txn::{Snapshot, Visibility};
 use arc_swap::Guard;
 use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
@@ -74,13 +74,13 @@ impl TableView {
     /// [`Self::take_out_ended`] costs least when few rows are left.
     pub(crate) fn visible_or_ended(&self, entry: &Entry, range: Range<u32>) -> (Selection, bool) {
         let mut rows = Selection::Rows(Vec::new());
-        let some_ended = self.look(|seen| entry.segment.select_seen(range, seen, &mut rows));
+        let some_ended = self.look(|seen| entry.segment().select_seen(range, seen, &mut rows));
         (rows, some_ended)
     }
 
     /// Leaves the rows that the snapshot sees, of such as were found that way.
     pub(crate) fn take_out_ended(&self, entry: &Entry, rows: &mut Selection) {
-        self.look(|seen| entry.segment.keep_seen(seen, rows));
+        self.look(|seen| entry.segment().keep_seen(seen, rows));
     }
 
     /// Calls `f` with the snapshot as segments ask it.
@@ -105,22 +105,25 @@ impl TableView {
     }
 
     /// The visible row with this key.
-    pub fn lookup(&self, key: KeyRef<'_>) -> Option<RowId> {
-        let (entry, row) = self.find(self.directory.route(key)?, key)?;
-        Some(RowId::new(entry.place.no, row))
+    ///
+    /// # Errors
+    /// None at present: evicted segments, which must be read, will have some.
+    pub fn lookup(&self, key: KeyRef<'_>) -> Result<Option<RowId>, StorageError> {
+        let found = self.find(key)?;
+        Ok(found.map(|(segment, row)| RowId::new(segment.no(), row)))
     }
 
     /// The columns of these rows, in the order of the list.
     ///
     /// # Errors
-    /// None at present: frozen and evicted segments, which must be read, will have some.
+    /// As [`Self::lookup`].
     pub fn fetch(
         &self,
         row_ids: &[RowId],
         projection: &[usize],
     ) -> Result<RecordBatch, StorageError> {
         let schema = self.projected(projection);
-        let batches: Vec<_> = row_ids
+        let batches = row_ids
             .chunk_by(|a, b| a.segment() == b.segment() && a.row() < b.row())
             .map(|run| {
                 let entry = self
@@ -128,9 +131,10 @@ impl TableView {
                     .by_no(run[0].segment())
                     .expect("a row id belongs to the view that gave it");
                 let rows = Selection::Rows(run.iter().map(|id| id.row()).collect());
-                gather(&entry.segment, &schema, projection, &rows, None)
+                let segment = entry.pin()?;
+                Ok(gather(segment, &schema, projection, &rows, None))
             })
-            .collect();
+            .collect::<Result<Vec<_>, StorageError>>()?;
         let found = match <[RecordBatch; 1]>::try_from(batches) {
             Ok([batch]) => batch,
             Err(batches) => concat_batches(&schema, &batches).expect("all batches have one schema"),
@@ -157,21 +161,27 @@ impl TableView {
         ))
     }
 
-    /// The visible version of a key of the range at this position: there is one at most,
-    /// in the range's segment or in its base.
-    pub(crate) fn find(&self, position: usize, key: KeyRef<'_>) -> Option<(&Arc<Entry>, u32)> {
-        let range = &self.directory.ranges()[position];
-        range.entries().find_map(|entry| {
+    /// The visible version of a key, and the segment that has it: there is one at most, in
+    /// the segment of the key's range or in that one's base.
+    pub(crate) fn find(&self, key: KeyRef<'_>) -> Result<Option<(&Pinned, u32)>, StorageError> {
+        let Some(position) = self.directory.route(key) else {
+            return Ok(None);
+        };
+        for entry in self.directory.ranges()[position].entries() {
+            let segment = entry.pin()?;
             let mut found = None;
-            entry.segment.find(key, &mut |row| {
-                if self.sees(&entry.segment, row) {
-                    found = Some((entry, row));
+            segment.find(key, &mut |row| {
+                if self.sees(segment, row) {
+                    found = Some((segment, row));
                     return ControlFlow::Break(());
                 }
                 ControlFlow::Continue(())
             });
-            found
-        })
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+        Ok(None)
     }
 
     /// Whether the snapshot sees the version. Reads its stamps again while their
@@ -191,7 +201,7 @@ impl TableView {
 
 /// The selected rows of a segment as a batch; `extra` is the last column.
 pub(crate) fn gather(
-    segment: &Arc<Segment>,
+    segment: &Pinned,
     schema: &SchemaRef,
     projection: &[usize],
     rows: &Selection,

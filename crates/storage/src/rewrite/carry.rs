@@ -75,7 +75,7 @@ fn ended_now(table: &Table, unit: &Unit, positions: &[Vec<u32>]) -> Vec<(u32, u6
     let mut ended = Vec::new();
     for (entry, positions) in unit.entries.iter().zip(positions) {
         let rows = 0..positions.len() as u32;
-        entry.segment.each_end(rows, &mut |row, end| {
+        entry.segment().each_end(rows, &mut |row, end| {
             let position = positions[row as usize];
             if position != Forward::DROPPED && stands(end) {
                 ended.push((position, end));

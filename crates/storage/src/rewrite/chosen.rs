@@ -2,7 +2,7 @@
 
 use std::{ops::Range, sync::Arc};
 
-use aerostat_segment::{KeyRef, Keys, Segment, Selection};
+use aerostat_segment::{KeyRef, Keys, Pinned, Segment, Selection};
 use aerostat_txn::Stamp;
 use aerostat_types::CommitTs;
 use arrow_array::{Array, ArrayRef, NullArray};
@@ -26,7 +26,7 @@ pub(crate) struct Source {
 impl Source {
     /// The segment it is in.
     pub(crate) fn segment(self, unit: &Unit) -> &Segment {
-        &unit.entries[self.entry as usize].segment
+        &unit.entries[self.entry as usize].segment()
     }
 }
 
@@ -48,7 +48,8 @@ impl Table {
     /// Divides the rows that are not garbage into those to be frozen and the tail.
     ///
     /// # Errors
-    /// Key columns that are not the schema's, which cannot be.
+    /// Those of pinning the unit's segments; key columns that are not the schema's, which
+    /// cannot be.
     pub(crate) fn choose(&self, unit: &Unit) -> Result<Chosen, StorageError> {
         let txns = self.store().txns();
         let (horizon, live) = (txns.horizon(), txns.live_snapshots());
@@ -60,7 +61,7 @@ impl Table {
             begin: CommitTs(0),
         };
         for (at, entry) in (0..).zip(&unit.entries) {
-            let segment = &entry.segment;
+            let segment = entry.segment();
             let rows = segment.rows();
             let (mut frozen, mut kept) = (Selection::default(), Selection::default());
             let mut is_final = |begin: u64, end: u64| match Stamp::of(begin) {
@@ -89,7 +90,7 @@ impl Table {
     }
 
     fn keys_chosen(&self, unit: &Unit, sources: &[Source]) -> Result<Keys, StorageError> {
-        let columns = Columns::of(unit, sources);
+        let columns = Columns::of(unit, sources)?;
         self.own_keys(sources.len(), &|at| columns.gather(at))
     }
 
@@ -185,7 +186,14 @@ impl Chosen {
     }
 
     /// The columns of a range of the rows.
-    pub(crate) fn columns<'u>(&self, unit: &'u Unit, range: Range<usize>) -> Columns<'u> {
+    ///
+    /// # Errors
+    /// Those of pinning the unit's segments.
+    pub(crate) fn columns<'u>(
+        &self,
+        unit: &'u Unit,
+        range: Range<usize>,
+    ) -> Result<Columns<'u>, StorageError> {
         Columns::of(unit, &self.sources[range])
     }
 
@@ -205,7 +213,8 @@ impl Chosen {
 
 /// The columns of rows from several segments.
 pub(crate) struct Columns<'a> {
-    unit: &'a Unit,
+    /// Of the entries.
+    segments: Vec<&'a Pinned>,
     /// The rows of each entry, in the order in which they come.
     rows: Vec<Selection>,
     /// For each row its entry and position among the entry's rows; empty for one entry.
@@ -213,7 +222,8 @@ pub(crate) struct Columns<'a> {
 }
 
 impl<'a> Columns<'a> {
-    fn of(unit: &'a Unit, sources: &[Source]) -> Columns<'a> {
+    fn of(unit: &'a Unit, sources: &[Source]) -> Result<Columns<'a>, StorageError> {
+        let segments = unit.entries.iter().map(|entry| entry.pin());
         let mut rows = vec![Vec::new(); unit.entries.len()];
         let mut places = Vec::new();
         if let [rows] = &mut rows[..] {
@@ -227,7 +237,11 @@ impl<'a> Columns<'a> {
             }
         }
         let rows = rows.into_iter().map(Selection::of_rows).collect();
-        Columns { unit, rows, places }
+        Ok(Columns {
+            segments: segments.collect::<Result<_, _>>()?,
+            rows,
+            places,
+        })
     }
 
     /// How many rows of the entry at a position there are.
@@ -238,11 +252,10 @@ impl<'a> Columns<'a> {
     /// The values of an attribute.
     pub(crate) fn gather(&self, attribute: usize) -> ArrayRef {
         let parts: Vec<ArrayRef> = self
-            .unit
-            .entries
+            .segments
             .iter()
             .zip(&self.rows)
-            .map(|(entry, rows)| entry.segment.gather(attribute, rows))
+            .map(|(segment, rows)| segment.gather(attribute, rows))
             .collect();
         if let [only] = &parts[..] {
             return Arc::clone(only);

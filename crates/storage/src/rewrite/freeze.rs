@@ -262,7 +262,7 @@ impl Table {
             rows: u32::try_from(rows.len()).unwrap_or(u32::MAX),
             begin: chosen.begin.0,
         };
-        let columns = chosen.columns(unit, rows.clone());
+        let columns = chosen.columns(unit, rows.clone())?;
         let schema = self.segment_schema();
         let image = match FrozenImage::encode(&schema, facts, &mut |at| columns.gather(at)) {
             Ok(image) => image,
@@ -346,7 +346,7 @@ impl Table {
         let latched = clock.now().saturating_duration_since(since);
         let deltas = tails.ranges().iter().filter_map(|tail| tail.entry.as_ref());
         let used = made.iter().map(|one| &one.entry).chain(deltas);
-        let bytes = used.map(|entry| entry.segment.footprint_bytes()).sum();
+        let bytes = used.map(|entry| entry.segment().footprint_bytes()).sum();
         Ok(Some(Switched { bytes, latched }))
     }
 }
@@ -363,7 +363,7 @@ pub(crate) fn covers(made: &[Made], rows: usize) -> bool {
 /// directory has been published.
 pub(crate) fn retire(unit: &Unit, mut positions: Vec<Vec<u32>>, made: &[Made], tails: &[Tail]) {
     for (entry, positions) in unit.entries.iter().zip(&mut positions) {
-        positions.resize(entry.segment.rows() as usize, Forward::DROPPED);
+        positions.resize(entry.segment().rows() as usize, Forward::DROPPED);
     }
     let mut targets: Vec<_> = made
         .iter()

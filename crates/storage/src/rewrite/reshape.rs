@@ -125,7 +125,7 @@ impl Table {
                 return Err(StorageError::Cancelled);
             }
             // What is in front of a frozen segment comes after it: both may become one.
-            let is_hot = |entry: &&Arc<Entry>| !entry.segment.is_frozen();
+            let is_hot = |entry: &&Arc<Entry>| !entry.segment().is_frozen();
             let (hot, frozen): (Vec<_>, Vec<_>) =
                 self.out_of_shape(&unit.entries).partition(is_hot);
             for entry in frozen {
@@ -145,7 +145,7 @@ impl Table {
     ) -> impl Iterator<Item = &'a Arc<Entry>> {
         entries
             .iter()
-            .filter(|entry| !self.shape().has(&entry.segment))
+            .filter(|entry| !self.shape().has(entry.segment()))
     }
 
     /// Builds the frozen segment of a unit anew.
@@ -168,7 +168,7 @@ impl Table {
         if !self.build(&alone, &chosen, 0..chosen.len(), &mut made)? {
             return Ok(());
         }
-        let bytes_before = old.segment.footprint_bytes();
+        let bytes_before = old.segment().footprint_bytes();
         if made.len() <= 1 && chosen.tail.iter().all(Vec::is_empty) {
             let Some(bytes_after) = self.substitute(&alone, &chosen, &made)? else {
                 return Ok(());
@@ -242,7 +242,7 @@ impl Table {
         freeze::retire(unit, positions, made, &[]);
         drop(latches);
         Ok(Some(
-            made_entry.map_or(0, |entry| entry.segment.footprint_bytes()),
+            made_entry.map_or(0, |entry| entry.segment().footprint_bytes()),
         ))
     }
 
@@ -259,7 +259,7 @@ impl Table {
         };
         let latch = entry.latch();
         let live = self.store().txns().live_snapshots();
-        let segment = &entry.segment;
+        let segment = entry.segment();
         let rows: Vec<u32> = seen_by_some(segment, &live).iter().collect();
         let bytes_before = segment.footprint_bytes();
         let bytes_after = if let Some(copy) = self.copy_like(entry, &latch, &rows)? {
@@ -272,7 +272,7 @@ impl Table {
             let (all, target) = (segment.rows(), (0, Arc::clone(&copy.place)));
             let forward = Forward::new(all, rows.iter().copied(), vec![target]);
             entry.place.retire(forward);
-            copy.segment.footprint_bytes()
+            copy.segment().footprint_bytes()
         } else {
             let kept = self.kept_rows(entry, &live)?;
             self.rewrite(&structure, &directory, position, latch, kept, None)?
@@ -295,12 +295,12 @@ impl Table {
         if rows.is_empty() {
             return Ok(None);
         }
-        let copy = match self.open_segment_like(&entry.segment) {
+        let copy = match self.open_segment_like(entry.segment()) {
             Err(StorageError::Segment(SegmentError::ArenaTooSmall { .. })) => return Ok(None),
             opened => opened?,
         };
         let key_max = latch.state.key_max.as_ref();
-        let heap_bytes = entry.segment.heap_used_bytes();
+        let heap_bytes = entry.segment().heap_used_bytes();
         let from = [(entry, rows)];
         let copied = self.copy_rows(&copy, &from, heap_bytes, key_max.map(|key| key.borrow()))?;
         Ok(copied.then(|| {

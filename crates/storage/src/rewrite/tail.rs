@@ -12,7 +12,7 @@
 
 use std::sync::Arc;
 
-use aerostat_segment::{BLOCK_ROWS, Key, Segment};
+use aerostat_segment::{BLOCK_ROWS, Key, Pinned};
 use aerostat_txn::{ABORTED, Stamp};
 
 use crate::{
@@ -113,7 +113,11 @@ impl Tails {
         let live = table.store().txns().live_snapshots();
         let mut fresh = vec![Vec::new(); self.ranges.len()];
         for (at, entry) in unit.entries.iter().enumerate() {
-            let segment = &entry.segment;
+            let segment = entry.segment();
+            let keyed = match table.is_keyed() && made.len() > 1 {
+                true => Some(entry.pin()?),
+                false => None,
+            };
             let rows = segment.rows();
             let appended = self.seen[at]..rows;
             self.seen[at] = rows;
@@ -123,7 +127,7 @@ impl Tails {
             {
                 let (begin, end) = segment.stamps(row);
                 if !live.is_garbage(begin, end) {
-                    let range = range_of(table, segment, row, chosen, made);
+                    let range = range_of(keyed, row, chosen, made);
                     let entry = at as u32;
                     fresh[range].push(Source { entry, row });
                 }
@@ -139,12 +143,12 @@ impl Tails {
     }
 }
 
-/// Which of the ranges to come has the row's key; without keys it is the last.
-fn range_of(table: &Table, segment: &Segment, row: u32, chosen: &Chosen, made: &[Made]) -> usize {
-    let last = made.len().saturating_sub(1);
-    if last == 0 || !table.is_keyed() {
-        return last;
-    }
+/// Which of the ranges to come has the row's key: of the segment that has the row, unless
+/// nobody asks for keys, for there are none or there is one range. Then it is the last.
+fn range_of(keyed: Option<&Pinned>, row: u32, chosen: &Chosen, made: &[Made]) -> usize {
+    let Some(segment) = keyed else {
+        return made.len().saturating_sub(1);
+    };
     let key = segment.key_of(row);
     made.partition_point(|one| chosen.key(one.rows.start) <= key.borrow())
         .saturating_sub(1)
@@ -191,7 +195,7 @@ impl Tail {
         let mut changed = Vec::new();
         for (at, source) in (0..).zip(&self.rows) {
             let now = source.segment(unit).stamps(source.row);
-            if entry.segment.stamps(at) != now {
+            if entry.segment().stamps(at) != now {
                 changed.push((at, now));
             }
             let (begin, end) = now;
@@ -230,10 +234,11 @@ fn copy(
         .iter()
         .map(|(entry, rows)| (*entry, &rows[..]))
         .collect();
-    let keys = sources
-        .iter()
-        .map(|source| source.segment(unit).key_of(source.row));
-    let key_max = keys.max();
+    let mut key_max = None;
+    for (entry, rows) in &from {
+        let segment = entry.pin()?;
+        key_max = key_max.max(rows.iter().map(|&row| segment.key_of(row)).max());
+    }
     let key_max = key_max.as_ref().map(Key::borrow);
     table.copy_rows(to, &from, heap_bytes(unit, sources), key_max)
 }

@@ -5,7 +5,7 @@
 //!  ┌─────────┬─────────┬─────────┐                    ┌───────────────┐  forward   ┌────────┐
 //!  │ lower ε │ lower k │ lower q │                    │ no 3, retired ├───────────►│ no 7   │
 //!  └────┬────┴────┬────┴────┬────┘                    └───────────────┘        └──►│ no 8   │
-//!     Entry     Entry     Entry ──► segment, reservation, counts                   └────────┘
+//!     Entry     Entry     Entry ──► body (segment, its charge), counts              └────────┘
 //! ```
 //!
 //! * An entry's key range is from its lower bound to the next entry's. All versions of a key are
@@ -18,7 +18,10 @@
 //! * A rewrite first publishes the new directory and then, still under the old segment's latch,
 //!   records where the rows went. A reader that follows a forward finds rows that every later
 //!   view finds too.
-//! * Views pin a directory; a retired segment lives as long as a view pins it. Places hold
+//! * The values of an entry's segment are reached through its pin alone. The segment's reservation
+//!   is given back with the last pin or array that has its bytes, which may be long after the
+//!   entry has gone.
+//! * Views hold a directory; a retired segment lives as long as a view holds it. Places hold
 //!   segments weakly, so a chain of rewrites pins only the row maps.
 
 use std::sync::{
@@ -27,11 +30,11 @@ use std::sync::{
 };
 
 use aerostat_memory::{OutOfMemory, Reservation};
-use aerostat_segment::{BLOCK_ROWS, Key, KeyRef, Segment, SegmentWriter};
+use aerostat_segment::{BLOCK_ROWS, Key, KeyRef, Pinned, Segment, SegmentWriter};
 use aerostat_types::{CommitTs, Physical, SegmentNo};
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::store::penalty::Penalty;
+use crate::{StorageError, store::penalty::Penalty};
 
 /// The segments of a table at one moment.
 #[derive(Default)]
@@ -185,8 +188,10 @@ impl Directory {
 /// A segment and what the table keeps beside it.
 pub(crate) struct Entry {
     pub(crate) place: Arc<Place>,
-    pub(crate) segment: Arc<Segment>,
-    latched: Mutex<Latched>,
+    /// Never given away but by [`Entry::pin`]; who needs no values has [`Entry::segment`].
+    body: Pinned,
+    /// The body's charge, too: what is reserved is given back with the memory.
+    latched: Arc<Mutex<Latched>>,
     /// Versions that nobody will see once all snapshots are newer.
     dead: AtomicU32,
     /// Bytes of the values of each variable-length attribute as the user counts them, of
@@ -202,7 +207,7 @@ pub(crate) struct Entry {
     pub(crate) penalty: Penalty,
 }
 
-/// What changes only under the segment's latch.
+/// What changes only under the segment's latch. It lives as long as the segment's memory.
 pub(crate) struct Latched {
     /// No key in the segment is greater. `None` while it is empty or has no keys.
     pub(crate) key_max: Option<Key>,
@@ -221,17 +226,18 @@ impl Entry {
         let attributes = segment.schema().attributes().iter();
         let variable = attributes.filter(|attribute| attribute.ty.physical() == Physical::Variable);
         let variable_bytes = variable.map(|_| AtomicU64::new(0)).collect();
+        let latched = Arc::new(Mutex::new(Latched {
+            key_max: None,
+            reservation,
+        }));
         Arc::new_cyclic(|entry| Self {
             place: Arc::new(Place {
                 no,
                 entry: Weak::clone(entry),
                 forward: OnceLock::new(),
             }),
-            segment: Arc::new(segment),
-            latched: Mutex::new(Latched {
-                key_max: None,
-                reservation,
-            }),
+            body: Pinned::new(segment, Arc::clone(&latched)),
+            latched,
             dead: AtomicU32::new(0),
             variable_bytes,
             vacuum_from: AtomicU64::new(0),
@@ -241,10 +247,28 @@ impl Entry {
         })
     }
 
+    /// The segment, for all that needs no values: its schema, stamps, zones, counts.
+    #[inline]
+    pub(crate) fn segment(&self) -> &Segment {
+        &self.body
+    }
+
+    /// The segment with its values, which stay in memory as long as the entry or a clone of
+    /// the pin does. Asked once for a segment's part of a statement or a scan, not for each
+    /// row.
+    ///
+    /// # Errors
+    /// None at present: a segment whose values are elsewhere, and must be read, will have
+    /// some.
+    #[inline]
+    pub(crate) fn pin(&self) -> Result<&Pinned, StorageError> {
+        Ok(&self.body)
+    }
+
     /// Takes the segment's latch.
     pub(crate) fn latch(&self) -> Latch<'_> {
         let latch = Latch {
-            writer: self.segment.writer(),
+            writer: self.segment().writer(),
             state: self.latched.lock(),
         };
         self.latched_times.fetch_add(1, Ordering::Release);
@@ -262,7 +286,7 @@ impl Entry {
 
     /// Versions that are not known to be dead.
     pub(crate) fn live(&self) -> u32 {
-        self.segment.rows().saturating_sub(self.dead())
+        self.segment().rows().saturating_sub(self.dead())
     }
 
     pub(crate) fn add_dead(&self, rows: u32) {
@@ -287,7 +311,7 @@ impl Entry {
     /// Bytes of the values of each variable-length attribute in `rows` of the versions, on
     /// average.
     pub(crate) fn variable_bytes_of(&self, rows: u32) -> Vec<u64> {
-        let all = u128::from(self.segment.rows().max(1));
+        let all = u128::from(self.segment().rows().max(1));
         let share = |bytes: &AtomicU64| {
             let bytes = u128::from(bytes.load(Ordering::Relaxed));
             u64::try_from(bytes * u128::from(rows) / all).unwrap_or(u64::MAX)
@@ -299,7 +323,7 @@ impl Entry {
     pub(crate) fn wants_vacuum(&self, horizon: CommitTs) -> bool {
         let dead = self.dead();
         dead > 0
-            && dead > self.segment.rows() / 2
+            && dead > self.segment().rows() / 2
             && horizon.0 >= self.vacuum_from.load(Ordering::Relaxed)
     }
 
@@ -310,7 +334,7 @@ impl Entry {
 
     /// A number that changes whenever rows are appended, ended or rolled back.
     pub(crate) fn activity(&self) -> u64 {
-        u64::from(self.segment.rows()) << 32 | u64::from(self.dead())
+        u64::from(self.segment().rows()) << 32 | u64::from(self.dead())
     }
 
     /// Whether nothing was written since the last look.
@@ -325,6 +349,14 @@ impl Entry {
 
     pub(crate) fn bytes_reserved(&self) -> u64 {
         self.latched.lock().reservation.bytes()
+    }
+
+    /// Tells what the segment's memory is charged with, for as long as it is there, be the
+    /// entry or not.
+    #[cfg(test)]
+    pub(crate) fn charged(&self) -> impl Fn() -> Option<u64> + use<> {
+        let latched = Arc::downgrade(&self.latched);
+        move || Some(latched.upgrade()?.lock().reservation.bytes())
     }
 }
 

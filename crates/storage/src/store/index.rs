@@ -12,11 +12,11 @@ use std::{
     },
 };
 
-use aerostat_segment::{IndexSpec, KeyRef, NewRows};
+use aerostat_segment::{IndexSpec, KeyRef, NewRows, Pinned};
 use aerostat_types::TableIndex;
 use parking_lot::Mutex;
 
-use crate::store::directory::{Directory, Entry};
+use crate::{StorageError, store::directory::Directory};
 
 /// Locks of a unique index. Two loads of single rows on two cores meet once in 64 rows; a
 /// batch takes nearly all, and then only one batch goes on at a time.
@@ -82,13 +82,20 @@ impl Index {
     }
 
     /// The segments that have it, with its position in each.
+    ///
+    /// # Errors
+    /// Those of pinning them.
     pub(crate) fn within<'a>(
-        &'a self,
+        &self,
         directory: &'a Directory,
-    ) -> impl Iterator<Item = (&'a Arc<Entry>, usize)> {
-        directory.entries().iter().filter_map(|entry| {
-            let position = entry.segment.schema().index_position(&self.spec)?;
+    ) -> Result<Vec<(&'a Pinned, usize)>, StorageError> {
+        let entries = directory.entries().iter();
+        let positions = entries.filter_map(|entry| {
+            let position = entry.segment().schema().index_position(&self.spec)?;
             Some((entry, position))
-        })
+        });
+        positions
+            .map(|(entry, position)| Ok((entry.pin()?, position)))
+            .collect()
     }
 }

@@ -55,17 +55,17 @@ impl Unit {
     }
 
     pub(crate) fn has_frozen(&self) -> bool {
-        self.entries.iter().any(|entry| entry.segment.is_frozen())
+        self.entries.iter().any(|entry| entry.segment().is_frozen())
     }
 
     fn hot(&self) -> impl Iterator<Item = &Arc<Entry>> {
         self.entries
             .iter()
-            .filter(|entry| !entry.segment.is_frozen())
+            .filter(|entry| !entry.segment().is_frozen())
     }
 
     pub(crate) fn rows(&self) -> u64 {
-        let rows = self.entries.iter().map(|entry| entry.segment.rows());
+        let rows = self.entries.iter().map(|entry| entry.segment().rows());
         rows.map(u64::from).sum()
     }
 
@@ -73,16 +73,16 @@ impl Unit {
         let bytes = self
             .entries
             .iter()
-            .map(|entry| entry.segment.footprint_bytes());
+            .map(|entry| entry.segment().footprint_bytes());
         bytes.sum()
     }
 
     /// Whether there is anything to gain.
     pub(crate) fn is_worth(&self) -> bool {
         let garbage = |entry: &Arc<Entry>| {
-            entry.segment.is_frozen() && entry.dead() > entry.segment.rows() / DEAD_SHARE
+            entry.segment().is_frozen() && entry.dead() > entry.segment().rows() / DEAD_SHARE
         };
-        self.hot().any(|entry| entry.segment.rows() > 0) || self.entries.iter().any(garbage)
+        self.hot().any(|entry| entry.segment().rows() > 0) || self.entries.iter().any(garbage)
     }
 
     /// Whether it is worth it now: it is cold, and what is in front of a base is not too
@@ -92,14 +92,14 @@ impl Unit {
             return false;
         }
         let is_written = self.hot().any(|entry| {
-            let full = entry.segment.rows() == entry.segment.capacity();
+            let full = entry.segment().rows() == entry.segment().capacity();
             !entry.is_cold() && !full
         });
         if !self.has_base() {
             return !is_written;
         }
         let rows = |entries: &mut dyn Iterator<Item = &Arc<Entry>>| -> u32 {
-            entries.map(|entry| entry.segment.rows()).sum()
+            entries.map(|entry| entry.segment().rows()).sum()
         };
         let hot = rows(&mut self.hot());
         let frozen = rows(&mut self.entries.iter()) - hot;
@@ -116,9 +116,9 @@ impl Unit {
     /// Row versions that are not in frozen segments, or have ended there: what freezing
     /// takes over or leaves out.
     pub(crate) fn rows_apart(&self) -> u64 {
-        let apart = |entry: &Arc<Entry>| match entry.segment.is_frozen() {
+        let apart = |entry: &Arc<Entry>| match entry.segment().is_frozen() {
             true => entry.dead(),
-            false => entry.segment.rows(),
+            false => entry.segment().rows(),
         };
         self.entries
             .iter()

@@ -39,7 +39,7 @@ impl Scene {
 
     fn read(&self, block: &Block, wanted: i32) -> i64 {
         let view = self.0.view(block.snapshot());
-        let id = view.lookup(KeyRef(&key(&self.0, wanted))).unwrap();
+        let id = view.lookup(KeyRef(&key(&self.0, wanted))).unwrap().unwrap();
         rows_of(&view.fetch(&[id], &[0, 1, 2]).unwrap())[0].1
     }
 

@@ -69,11 +69,13 @@ fn tables_without_a_key_take_rows_twice() {
         load(&table, &numbered(0..100));
     }
     let view = table.view(store.txns().snapshot());
-    let scan = view.scan(ScanSpec {
-        projection: vec![],
-        batch_rows: 64,
-        ..ScanSpec::default()
-    });
+    let scan = view
+        .scan(ScanSpec {
+            projection: vec![],
+            batch_rows: 64,
+            ..ScanSpec::default()
+        })
+        .unwrap();
     let mut rows = 0;
     let mut reader = scan.reader();
     while let Some(batch) = reader.next_batch().unwrap() {
@@ -81,10 +83,12 @@ fn tables_without_a_key_take_rows_twice() {
         rows += batch.num_rows();
     }
     assert_eq!((rows, table.statistics().rows), (3_000, 3_000));
-    let limited = view.scan(ScanSpec {
-        limit: Some(101),
-        ..all(vec![])
-    });
+    let limited = view
+        .scan(ScanSpec {
+            limit: Some(101),
+            ..all(vec![])
+        })
+        .unwrap();
     let mut reader = limited.reader();
     let batches = std::iter::from_fn(|| reader.next_batch().unwrap()).collect::<Vec<_>>();
     assert_eq!(
@@ -202,7 +206,10 @@ fn the_widest_rows_can_be_inserted_around_each_other_and_updated() {
     for key in [10, 30, 50, 70, 90] {
         let txn = table.store().txns().begin();
         let view = table.view(txn.snapshot().clone());
-        let id = view.lookup(KeyRef(&super::key(&table, key))).unwrap();
+        let id = view
+            .lookup(KeyRef(&super::key(&table, key)))
+            .unwrap()
+            .unwrap();
         assert_eq!(
             view.update(&txn, &[id], &batch(&table, &[wide(key, "b")]))
                 .unwrap(),
@@ -224,7 +231,7 @@ fn a_changed_row_is_a_conflict_and_keys_can_be_swapped() {
     let txns = table.store().txns();
     let (early, late) = (txns.begin(), txns.begin());
     let view = table.view(early.snapshot().clone());
-    let ids = [1, 2].map(|wanted| view.lookup(KeyRef(&key(&table, wanted))).unwrap());
+    let ids = [1, 2].map(|wanted| view.lookup(KeyRef(&key(&table, wanted))).unwrap().unwrap());
     // Twice in the list is once; the new rows have each other's keys.
     let new = batch(&table, &numbered([2, 1, 9]));
     assert_eq!(
@@ -240,7 +247,7 @@ fn a_changed_row_is_a_conflict_and_keys_can_be_swapped() {
     early.commit().unwrap();
     assert_eq!(now(&table), numbered([1, 2, 3]));
     let view = table.view(late.snapshot().clone());
-    let third = view.lookup(KeyRef(&key(&table, 3))).unwrap();
+    let third = view.lookup(KeyRef(&key(&table, 3))).unwrap().unwrap();
     assert_eq!(view.delete(&late, &[third]).unwrap(), 1);
     assert!(matches!(
         view.delete(&late, &[ids[1]]),
@@ -258,7 +265,7 @@ fn a_key_that_changes_often_keeps_one_version_per_snapshot() {
     for n in 1..3_000 {
         let txn = table.store().txns().begin();
         let view = table.view(txn.snapshot().clone());
-        let id = view.lookup(KeyRef(&key(&table, 1))).unwrap();
+        let id = view.lookup(KeyRef(&key(&table, 1))).unwrap().unwrap();
         view.update(&txn, &[id], &batch(&table, &[(1, n, None)]))
             .unwrap();
         txn.commit().unwrap();
@@ -267,6 +274,7 @@ fn a_key_that_changes_often_keeps_one_version_per_snapshot() {
         rows_of(
             &oldest
                 .scan(all(vec![]))
+                .unwrap()
                 .reader()
                 .next_batch()
                 .unwrap()
@@ -293,7 +301,7 @@ fn versions_of_a_key_stay_together_and_may_crowd() {
     let mut update = |n: i64| {
         let txn = table.store().txns().begin();
         let view = table.view(txn.snapshot().clone());
-        let id = view.lookup(KeyRef(&key(&table, 5))).unwrap();
+        let id = view.lookup(KeyRef(&key(&table, 5))).unwrap().unwrap();
         view.update(&txn, &[id], &batch(&table, &[(5, n, text(n))]))?;
         txn.commit().unwrap();
         pinned.push(table.store().txns().snapshot());
@@ -301,6 +309,7 @@ fn versions_of_a_key_stay_together_and_may_crowd() {
             let view = table.view(snapshot.clone());
             let id = view
                 .lookup(KeyRef(&key(&table, 5)))
+                .unwrap()
                 .expect("every snapshot finds its version");
             assert_eq!(
                 rows_of(&view.fetch(&[id], &[0, 1, 2]).unwrap()),
@@ -322,7 +331,7 @@ fn versions_of_a_key_stay_together_and_may_crowd() {
     load(&table, &[(9, 0, text(0))]);
     let txn = table.store().txns().begin();
     let view = table.view(txn.snapshot().clone());
-    let id = view.lookup(KeyRef(&key(&table, 5))).unwrap();
+    let id = view.lookup(KeyRef(&key(&table, 5))).unwrap().unwrap();
     assert_eq!(
         view.update(&txn, &[id], &batch(&table, &[(5, -1, None)]))
             .unwrap(),

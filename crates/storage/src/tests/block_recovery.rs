@@ -174,7 +174,7 @@ fn rows_without_key_are_found_whatever_lies_under_their_nulls() {
 }
 
 fn scan_ids(view: &TableView) -> Vec<RowId> {
-    let scan = view.scan(all(Vec::new()));
+    let scan = view.scan(all(Vec::new())).unwrap();
     let mut ids = Vec::new();
     let mut reader = scan.reader();
     while let Some(batch) = reader.next_batch().unwrap() {

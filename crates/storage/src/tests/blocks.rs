@@ -196,7 +196,11 @@ impl Model {
             .collect();
         let ids: Vec<RowId> = keys
             .iter()
-            .map(|&wanted| view.lookup(KeyRef(&key(&self.table, wanted))).unwrap())
+            .map(|&wanted| {
+                view.lookup(KeyRef(&key(&self.table, wanted)))
+                    .unwrap()
+                    .unwrap()
+            })
             .collect();
         let conflict = keys.iter().any(changed);
         if random.random_bool(0.3) {
@@ -323,7 +327,7 @@ fn insert(table: &Table, block: &Block, keys: &[i32]) -> Result<(), StorageError
 fn delete(table: &Arc<Table>, block: &Block, wanted: i32) -> Result<u64, StorageError> {
     let statement = block.statement();
     let view = table.view(statement.snapshot().clone());
-    let ids = Vec::from_iter(view.lookup(KeyRef(&key(table, wanted))));
+    let ids = Vec::from_iter(view.lookup(KeyRef(&key(table, wanted))).unwrap());
     let ended = view.delete(&statement, &ids)?;
     statement.commit().unwrap();
     Ok(ended)
@@ -400,7 +404,7 @@ fn add(table: &Arc<Table>, block: &Block, account: i32, amount: i64) -> Result<(
     loop {
         let statement = block.statement();
         let view = table.view(statement.snapshot().clone());
-        let id = view.lookup(KeyRef(&key(table, account))).unwrap();
+        let id = view.lookup(KeyRef(&key(table, account))).unwrap().unwrap();
         let before = &rows_of(&view.fetch(&[id], &[0, 1, 2]).unwrap())[0];
         let after = row(account, before.1 + amount, 20);
         match view.update(&statement, &[id], &batch(table, &[after])) {

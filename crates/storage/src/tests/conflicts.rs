@@ -109,7 +109,7 @@ fn rows_of_others_are_seen_as_they_are() {
     load(&table, &[(4, 40, None)]);
     let other = txns.begin();
     let view = table.view(other.snapshot().clone());
-    let one = view.lookup(KeyRef(&key(&table, 1))).unwrap();
+    let one = view.lookup(KeyRef(&key(&table, 1))).unwrap().unwrap();
     view.delete(&other, &[one]).unwrap();
     other.commit().unwrap();
     let second = block.statement();

@@ -24,7 +24,7 @@ fn samples_know_skew_texts_and_order() {
     load(&table, &rows);
     for _ in 0..2 {
         let view = table.view(table.store().txns().snapshot());
-        let estimate = |predicates: &[Predicate]| view.estimated_rows(predicates) as f64;
+        let estimate = |predicates: &[Predicate]| view.estimated_rows(predicates).unwrap() as f64;
         let about = |predicates: &[Predicate], passes: &dyn Fn(&Row) -> bool| {
             let rows = rows.iter().filter(|row| passes(row)).count() as f64;
             let told = estimate(predicates);

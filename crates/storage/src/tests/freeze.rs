@@ -19,7 +19,7 @@ fn set(table: &Arc<Table>, keys: &[i32], number: i64) {
     let view = table.view(txn.snapshot().clone());
     let ids: Vec<RowId> = keys
         .iter()
-        .map(|&at| view.lookup(KeyRef(&key(table, at))).unwrap())
+        .map(|&at| view.lookup(KeyRef(&key(table, at))).unwrap().unwrap())
         .collect();
     let rows: Vec<Row> = keys.iter().map(|&key| (key, number, None)).collect();
     assert_eq!(
@@ -135,7 +135,7 @@ fn rows_too_new_stay_hot_and_their_transactions_find_them() {
     table.insert(&other, &batch(&table, &[row(1_001)])).unwrap();
     let delete = |txn: &aerostat_txn::Transaction, wanted: i32| {
         let view = table.view(txn.snapshot().clone());
-        let id = view.lookup(KeyRef(&key(&table, wanted))).unwrap();
+        let id = view.lookup(KeyRef(&key(&table, wanted))).unwrap().unwrap();
         assert_eq!(view.delete(txn, &[id]).unwrap(), 1);
     };
     delete(&one, 7);
@@ -143,7 +143,7 @@ fn rows_too_new_stay_hot_and_their_transactions_find_them() {
     // A row id from before the freeze.
     let late = table.store().txns().begin();
     let view = table.view(late.snapshot().clone());
-    let id = view.lookup(KeyRef(&key(&table, 9))).unwrap();
+    let id = view.lookup(KeyRef(&key(&table, 9))).unwrap().unwrap();
     table.freeze().unwrap();
     let stats = table.statistics();
     assert_eq!(
@@ -208,7 +208,7 @@ fn tables_without_a_key_freeze_as_they_are() {
         table.freeze().unwrap();
     }
     let view = table.view(store.txns().snapshot());
-    let scan = view.scan(all(Vec::new()));
+    let scan = view.scan(all(Vec::new())).unwrap();
     let mut found = Vec::new();
     let mut reader = scan.reader();
     while let Some(batch) = reader.next_batch().unwrap() {
@@ -268,7 +268,10 @@ fn garbage_in_front_leaves_the_base_reachable() {
     assert_eq!(now(&table).len(), 300);
     for at in 0..300 {
         let view = table.view(table.store().txns().snapshot());
-        assert!(view.lookup(KeyRef(&key(&table, at))).is_some(), "{at}");
+        assert!(
+            view.lookup(KeyRef(&key(&table, at))).unwrap().is_some(),
+            "{at}"
+        );
     }
     table.freeze().unwrap();
     assert_eq!(now(&table).len(), 300);
@@ -320,8 +323,8 @@ fn a_freezer_disturbs_nobody() {
                             let to = (from + by) % KEYS;
                             let txn = table.store().txns().begin();
                             let view = table.view(txn.snapshot().clone());
-                            let ids =
-                                [from, to].map(|at| view.lookup(KeyRef(&key(table, at))).unwrap());
+                            let ids = [from, to]
+                                .map(|at| view.lookup(KeyRef(&key(table, at))).unwrap().unwrap());
                             let old = rows_of(&view.fetch(&ids, &[0, 1, 2]).unwrap());
                             if random.random_bool(0.3) {
                                 thread::yield_now();

@@ -38,7 +38,9 @@ fn numbered(keys: Range<i32>) -> Vec<Row> {
 /// The rows with a number, and how many segments an index found them in.
 fn with_number(table: &Arc<Table>, number: i64) -> (Vec<Row>, usize) {
     let view = table.view(table.store().txns().snapshot());
-    let scan = view.scan(all(vec![compare(1, CompareOp::Eq, number.into())]));
+    let scan = view
+        .scan(all(vec![compare(1, CompareOp::Eq, number.into())]))
+        .unwrap();
     let mut rows = Vec::new();
     let mut reader = scan.reader();
     while let Some(batch) = reader.next_batch().unwrap() {
@@ -83,8 +85,8 @@ fn a_scan_takes_the_way_that_few_rows_lie_on() {
             ]
         };
         assert_eq!(scan(&view, range(30, 60)).len(), 10);
-        let few = view.scan(all(range(30, 60)));
-        let many = view.scan(all(range(0, 12_000)));
+        let few = view.scan(all(range(30, 60))).unwrap();
+        let many = view.scan(all(range(0, 12_000))).unwrap();
         let by_index = usize::from(kind == IndexKind::Ordered);
         assert!(few.counts().segments_by_index >= by_index);
         assert_eq!(many.counts().segments_by_index, 0);
@@ -184,7 +186,7 @@ fn write(table: &Arc<Table>, model: &mut BTreeMap<i32, Row>, random: &mut StdRng
     after.extend(rows.into_iter().map(|row| (row.0, row)));
     let ids: Vec<RowId> = there
         .iter()
-        .map(|&at| view.lookup(KeyRef(&key(table, at))).unwrap())
+        .map(|&at| view.lookup(KeyRef(&key(table, at))).unwrap().unwrap())
         .collect();
     if random.random_bool(0.5) {
         view.delete(&txn, &ids).unwrap();
@@ -245,7 +247,7 @@ fn check(
         ),
     ];
     for (predicates, holds) in cases.into_iter().skip(random.random_range(0..3)).step_by(3) {
-        let scan = view.scan(all(predicates.clone()));
+        let scan = view.scan(all(predicates.clone())).unwrap();
         let mut found = Vec::new();
         let mut reader = scan.reader();
         while let Some(batch) = reader.next_batch().unwrap() {
@@ -292,7 +294,7 @@ fn a_unique_index_refuses_equal_rows_wherever_they_are() {
         // Old rows end before new ones come, so numbers can be swapped.
         let txn = table.store().txns().begin();
         let view = table.view(txn.snapshot().clone());
-        let ids = [1, 500].map(|at| view.lookup(KeyRef(&key(&table, at))).unwrap());
+        let ids = [1, 500].map(|at| view.lookup(KeyRef(&key(&table, at))).unwrap().unwrap());
         let swapped = [(1, 20, text("y")), (500, 10, text("x"))];
         assert_eq!(
             view.update(&txn, &ids, &batch(&table, &swapped)).unwrap(),
@@ -304,7 +306,7 @@ fn a_unique_index_refuses_equal_rows_wherever_they_are() {
         // What is deleted is free again.
         let txn = table.store().txns().begin();
         let view = table.view(txn.snapshot().clone());
-        let id = view.lookup(KeyRef(&key(&table, 1))).unwrap();
+        let id = view.lookup(KeyRef(&key(&table, 1))).unwrap().unwrap();
         view.delete(&txn, &[id]).unwrap();
         table
             .insert(&txn, &batch(&table, &[(901, 20, text("y"))]))
@@ -450,7 +452,7 @@ fn rewrite_one(table: &Arc<Table>, random: &mut StdRng, unique: bool) {
         _ => i64::from(random.random::<u32>()) + 10_000,
     };
     let row = (wanted, number, None);
-    let result = match view.lookup(KeyRef(&key(table, wanted))) {
+    let result = match view.lookup(KeyRef(&key(table, wanted))).unwrap() {
         Some(id) if random.random_bool(0.2) => view.delete(&txn, &[id]),
         Some(id) => view.update(&txn, &[id], &batch(table, &[row])),
         None => table.insert(&txn, &batch(table, &[row])),
@@ -494,7 +496,7 @@ fn equal_rows_keep_an_index_from_being_built() {
         let old = table.view(table.store().txns().snapshot());
         let txn = table.store().txns().begin();
         let view = table.view(txn.snapshot().clone());
-        let ids = [450, 9_999].map(|at| view.lookup(KeyRef(&key(&table, at))).unwrap());
+        let ids = [450, 9_999].map(|at| view.lookup(KeyRef(&key(&table, at))).unwrap().unwrap());
         view.delete(&txn, &ids).unwrap();
         drop(view);
         txn.commit().unwrap();

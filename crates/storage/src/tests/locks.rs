@@ -23,7 +23,7 @@ fn filled() -> Arc<Table> {
 
 fn id_of(view: &TableView, wanted: i32) -> RowId {
     let key = key(view.table(), wanted);
-    view.lookup(KeyRef(&key)).unwrap()
+    view.lookup(KeyRef(&key)).unwrap().unwrap()
 }
 
 /// Locks the row of a key as the transaction sees it; whether it did.
@@ -529,7 +529,7 @@ fn keys_that_are_shared_are_never_deleted() {
                                 // Still there, whoever has replaced it meanwhile.
                                 let view = table.view(table.store().txns().snapshot());
                                 assert!(
-                                    view.lookup(KeyRef(&key(table, parent))).is_some(),
+                                    view.lookup(KeyRef(&key(table, parent))).unwrap().is_some(),
                                     "seed {seed}: a shared key is gone"
                                 );
                                 children[parent as usize].fetch_sub(1, Ordering::SeqCst);
@@ -537,7 +537,7 @@ fn keys_that_are_shared_are_never_deleted() {
                         }),
                         _ => {
                             let view = table.view(txn.snapshot().clone());
-                            let found = view.lookup(KeyRef(&key(table, parent)));
+                            let found = view.lookup(KeyRef(&key(table, parent))).unwrap();
                             match (found, deed) {
                                 (None, _) => {
                                     let row = batch(table, &[(parent, 0, None)]);

@@ -12,7 +12,7 @@ fn row(key: i32) -> Row {
 
 /// What a scan's rows give: key, and the sum of what the lookups say.
 fn looked_up(view: &TableView, spec: ScanSpec) -> BTreeMap<i32, u64> {
-    let scan = view.scan(spec);
+    let scan = view.scan(spec).unwrap();
     let mut found = BTreeMap::new();
     let mut reader = scan.reader();
     while let Some(parts) = reader.next_rows().unwrap() {
@@ -103,7 +103,7 @@ fn own_changes_are_seen_and_those_of_others_not() {
     let block = table.store().txns().begin_block(Isolation::ReadCommitted);
     let txn = block.statement();
     let view = table.view(txn.snapshot().clone());
-    let id = view.lookup(KeyRef(&key(&table, 2))).unwrap();
+    let id = view.lookup(KeyRef(&key(&table, 2))).unwrap().unwrap();
     let changed = (2, 50, None);
     view.update(&txn, &[id], &batch(&table, std::slice::from_ref(&changed)))
         .unwrap();
@@ -138,7 +138,7 @@ fn threads_share_the_rows_and_batches_have_the_same() {
             batch_rows,
             ..spec.clone()
         };
-        let scan = view.scan(spec.clone());
+        let scan = view.scan(spec.clone()).unwrap();
         let part = || {
             let (mut keys, mut reader) = (Vec::new(), scan.reader());
             while let Some(parts) = reader.next_rows().unwrap() {
@@ -159,7 +159,7 @@ fn threads_share_the_rows_and_batches_have_the_same() {
         let counts = scan.counts();
         assert_eq!(counts.rows_scanned, 60_000);
         assert_eq!(counts.lookups, [(60_000, all.len() as u64)]);
-        let mut reader = view.scan(spec).reader();
+        let mut reader = view.scan(spec).unwrap().reader();
         let batches = std::iter::from_fn(|| reader.next_batch().unwrap());
         let rows = batches.map(|batch| batch.num_rows()).sum::<usize>();
         assert_eq!(rows, all.len());

@@ -17,6 +17,7 @@ mod lookups;
 mod mending;
 mod model;
 mod narrowing;
+mod pins;
 mod recovery;
 mod redefine;
 mod references;
@@ -149,7 +150,7 @@ pub(crate) fn all(predicates: Vec<Predicate>) -> ScanSpec {
 
 /// What a scan gives, with row ids, by key; no key comes twice.
 pub(crate) fn scan(view: &TableView, predicates: Vec<Predicate>) -> BTreeMap<i32, (Row, RowId)> {
-    let scan = view.scan(all(predicates));
+    let scan = view.scan(all(predicates)).unwrap();
     let mut found = BTreeMap::new();
     let mut reader = scan.reader();
     while let Some(batch) = reader.next_batch().unwrap() {

@@ -182,7 +182,11 @@ impl Model {
         let ids: Vec<RowId> = keys
             .iter()
             .rev()
-            .map(|&wanted| view.lookup(KeyRef(&key(&self.table, wanted))).unwrap())
+            .map(|&wanted| {
+                view.lookup(KeyRef(&key(&self.table, wanted)))
+                    .unwrap()
+                    .unwrap()
+            })
             .collect();
         let conflict = keys.iter().any(|key| {
             self.changed
@@ -279,7 +283,7 @@ pub(super) fn check(view: &TableView, expected: &State) {
         .collect();
     assert_eq!(few, expected_few);
     for wanted in [0, KEYS / 2, KEYS - 1] {
-        let id = view.lookup(KeyRef(&key(view.table(), wanted)));
+        let id = view.lookup(KeyRef(&key(view.table(), wanted))).unwrap();
         assert_eq!(id, found.get(&wanted).map(|(_, id)| *id));
         let fetched = view.fetch(&Vec::from_iter(id), &[0, 1, 2]).unwrap();
         assert_eq!(

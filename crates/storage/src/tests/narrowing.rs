@@ -14,10 +14,12 @@ fn bound(predicate: Predicate, or_null: bool) -> Bound {
 
 /// The keys that a scan gives when it is narrowed before its first batch, or after it.
 fn keys(view: &TableView, narrowing: &Narrowing, after_first: bool) -> Vec<i32> {
-    let scan = view.scan(ScanSpec {
-        batch_rows: 64,
-        ..all(Vec::new())
-    });
+    let scan = view
+        .scan(ScanSpec {
+            batch_rows: 64,
+            ..all(Vec::new())
+        })
+        .unwrap();
     let mut keys = Vec::new();
     if !after_first {
         scan.narrow(narrowing.clone());
@@ -113,7 +115,7 @@ fn a_morsel_that_zones_rule_out_is_not_read() {
     load(&table, &(0..40_000).map(row).collect::<Vec<_>>());
     table.freeze().unwrap();
     let view = table.view(table.store().txns().snapshot());
-    let scan = view.scan(all(Vec::new()));
+    let scan = view.scan(all(Vec::new())).unwrap();
     scan.narrow(Narrowing {
         predicates: vec![bound(compare(0, CompareOp::Lt, 10), false)],
         lookups: Vec::new(),
@@ -124,7 +126,7 @@ fn a_morsel_that_zones_rule_out_is_not_read() {
     assert!(reader.next_batch().unwrap().is_none());
     assert_eq!(scan.counts().narrowed.morsels, 4);
     // A point is looked up, and then tested.
-    let scan = view.scan(all(vec![compare(0, CompareOp::Eq, 10)]));
+    let scan = view.scan(all(vec![compare(0, CompareOp::Eq, 10)])).unwrap();
     scan.narrow(Narrowing {
         predicates: vec![bound(compare(0, CompareOp::Lt, 10), false)],
         lookups: Vec::new(),

@@ -40,7 +40,7 @@ pub(super) fn create(store: &Arc<TenantStore>, id: u32, keyed: bool) -> Arc<Tabl
 
 /// All visible rows, sorted, with their ids.
 pub(super) fn listed(view: &TableView) -> Vec<(Row, RowId)> {
-    let scan = view.scan(all(Vec::new()));
+    let scan = view.scan(all(Vec::new())).unwrap();
     let mut found = Vec::new();
     let mut reader = scan.reader();
     while let Some(batch) = reader.next_batch().unwrap() {
@@ -495,7 +495,7 @@ fn frozen_segments_come_back_frozen_and_keep_their_images() {
     let view = keyed.view(txn.snapshot().clone());
     let ids: Vec<RowId> = (0..3_000)
         .step_by(7)
-        .map(|at| view.lookup(KeyRef(&key(&keyed, at))).unwrap())
+        .map(|at| view.lookup(KeyRef(&key(&keyed, at))).unwrap().unwrap())
         .collect();
     view.delete(&txn, &ids[..200]).unwrap();
     let changed: Vec<Row> = (200..ids.len() as i32)

@@ -30,10 +30,12 @@ fn without_number(table: &Table, key: i32) -> RecordBatch {
 /// How many rows have no number.
 fn missing(table: &Arc<Table>) -> usize {
     let view = table.view(table.store().txns().snapshot());
-    let scan = view.scan(ScanSpec {
-        projection: vec![1],
-        ..ScanSpec::default()
-    });
+    let scan = view
+        .scan(ScanSpec {
+            projection: vec![1],
+            ..ScanSpec::default()
+        })
+        .unwrap();
     let mut count = 0;
     let mut reader = scan.reader();
     while let Some(batch) = reader.next_batch().unwrap() {

@@ -50,7 +50,7 @@ fn delete(table: &Arc<Table>, keys: impl Iterator<Item = i32>) {
     let txn = table.store().txns().begin();
     let view = table.view(txn.snapshot().clone());
     let ids: Vec<RowId> = keys
-        .map(|at| view.lookup(KeyRef(&key(table, at))).unwrap())
+        .map(|at| view.lookup(KeyRef(&key(table, at))).unwrap().unwrap())
         .collect();
     assert_eq!(view.delete(&txn, &ids).unwrap(), ids.len() as u64);
     drop(view);
@@ -168,14 +168,14 @@ fn transactions_find_their_rows_in_the_new_shape() {
         table.insert(&other, &batch(&table, &[row(1_001)])).unwrap();
         let end = |txn: &aerostat_txn::Transaction, wanted: i32| {
             let view = table.view(txn.snapshot().clone());
-            let id = view.lookup(KeyRef(&key(&table, wanted))).unwrap();
+            let id = view.lookup(KeyRef(&key(&table, wanted))).unwrap().unwrap();
             assert_eq!(view.delete(txn, &[id]).unwrap(), 1);
         };
         end(&one, 7);
         end(&other, 8);
         // A row id from before the change.
         let view = table.view(late.snapshot().clone());
-        let id = view.lookup(KeyRef(&key(&table, 9))).unwrap();
+        let id = view.lookup(KeyRef(&key(&table, 9))).unwrap().unwrap();
         for layout in ["column", "row"] {
             set_layout(&table, layout);
             assert_eq!(reshape(&table).segments_left, 0);
@@ -480,7 +480,7 @@ fn transfer(table: &Arc<Table>, keys: i32, random: &mut StdRng) -> bool {
     let pair = [from, (from + by) % keys];
     let txn = table.store().txns().begin();
     let view = table.view(txn.snapshot().clone());
-    let ids = pair.map(|at| view.lookup(KeyRef(&key(table, at))).unwrap());
+    let ids = pair.map(|at| view.lookup(KeyRef(&key(table, at))).unwrap().unwrap());
     let old = rows_of(&view.fetch(&ids, &[0, 1, 2]).unwrap());
     if random.random_bool(0.3) {
         thread::yield_now();

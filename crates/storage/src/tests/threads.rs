@@ -27,7 +27,8 @@ pub(super) fn transfer(table: &Arc<Table>, random: &mut StdRng) -> u64 {
     loop {
         let txn = table.store().txns().begin();
         let view = table.view(txn.snapshot().clone());
-        let ids = [from, to].map(|account| view.lookup(KeyRef(&key(table, account))).unwrap());
+        let ids =
+            [from, to].map(|account| view.lookup(KeyRef(&key(table, account))).unwrap().unwrap());
         let rows = rows_of(&view.fetch(&ids, &[0, 1, 2]).unwrap());
         assert_eq!((rows[0].0, rows[1].0), (from, to));
         let new = [
@@ -175,7 +176,7 @@ fn an_insert_waits_for_an_unfinished_delete() {
         load(&table, &[(1, 0, None)]);
         let deleter = table.store().txns().begin();
         let view = table.view(deleter.snapshot().clone());
-        let id = view.lookup(KeyRef(&key(&table, 1))).unwrap();
+        let id = view.lookup(KeyRef(&key(&table, 1))).unwrap().unwrap();
         assert_eq!(view.delete(&deleter, &[id]).unwrap(), 1);
         let inserted = thread::scope(|scope| {
             let insert = scope.spawn(|| {
@@ -249,10 +250,12 @@ fn scans_and_rewrites_do_not_disturb_each_other() {
             scope.spawn(|| {
                 while !stop.load(Ordering::Acquire) {
                     let view = table.view(table.store().txns().snapshot());
-                    let scan = view.scan(ScanSpec {
-                        batch_rows: 100,
-                        ..all(vec![compare(1, CompareOp::Eq, 1)])
-                    });
+                    let scan = view
+                        .scan(ScanSpec {
+                            batch_rows: 100,
+                            ..all(vec![compare(1, CompareOp::Eq, 1)])
+                        })
+                        .unwrap();
                     let count = || {
                         let mut rows = 0;
                         let mut reader = scan.reader();
@@ -305,7 +308,7 @@ fn room_is_made_where_a_key_belongs_by_then() {
             table.freeze().unwrap();
         }
         let last = Arc::clone(&table.directory().ranges().last().unwrap().entry);
-        assert_eq!(last.segment.is_frozen(), is_frozen);
+        assert_eq!(last.segment().is_frozen(), is_frozen);
         let make_room = |key: i32| {
             let batch = batch(&table, &[(key, 0, None)]);
             let incoming = Incoming::prepare(&table, Given::Batch(&batch)).unwrap();

@@ -22,7 +22,11 @@ fn rows(state: &State) -> Vec<Row> {
 }
 
 fn ids(view: &TableView, keys: &[i32]) -> Vec<RowId> {
-    let id = |&wanted: &i32| view.lookup(KeyRef(&key(view.table(), wanted))).unwrap();
+    let id = |&wanted: &i32| {
+        view.lookup(KeyRef(&key(view.table(), wanted)))
+            .unwrap()
+            .unwrap()
+    };
     keys.iter().map(id).collect()
 }
 
@@ -56,7 +60,7 @@ fn some_keys(state: &State, random: &mut StdRng) -> Vec<i32> {
 
 /// Keys and numbers that a scan gives, read as batches or as rows.
 fn found(view: &TableView, spec: ScanSpec, as_rows: bool) -> State {
-    let scan = view.scan(spec);
+    let scan = view.scan(spec).unwrap();
     let mut reader = scan.reader();
     let mut found = State::new();
     let mut add = |keys: &ArrayRef, numbers: &ArrayRef| {

@@ -7,14 +7,14 @@
 
 use std::{collections::HashSet, ops::ControlFlow, sync::Arc};
 
-use aerostat_segment::{KeyRef, Keys, NewRows};
+use aerostat_segment::{KeyRef, Keys, NewRows, Pinned, Segment};
 use aerostat_txn::{Stamp, Transaction};
 use aerostat_types::TxnId;
 use arrow_array::{ArrayRef, RecordBatch};
 
 use crate::{
     RowId, StorageError, TableView,
-    store::{directory::Entry, index::Index},
+    store::index::Index,
     write::unique::{Holder, holder_of_row},
 };
 
@@ -95,20 +95,20 @@ impl TableView {
             if cancel.is_cancelled() {
                 return Err(StorageError::Cancelled);
             }
-            match search.holder(self, txn, key) {
+            match search.holder(self, txn, key)? {
                 Found::Nobody => return Ok(InTheWay::Nothing),
-                Found::Row(entry, row) => return Ok(self.judged(txn, entry, row)),
+                Found::Row(segment, row) => return Ok(self.judged(txn, segment, row)),
                 Found::Transaction(by) => txn.wait_for(by)?,
             }
         }
     }
 
-    fn judged(&self, txn: &Transaction, entry: &Entry, row: u32) -> InTheWay {
-        let (begin, _) = entry.segment.stamps(row);
+    fn judged(&self, txn: &Transaction, segment: &Segment, row: u32) -> InTheWay {
+        let (begin, _) = segment.stamps(row);
         if Stamp::of(begin) == Stamp::By(txn.id()) {
             InTheWay::New
-        } else if self.sees(&entry.segment, row) {
-            InTheWay::Row(RowId::new(entry.place.no, row))
+        } else if self.sees(segment, row) {
+            InTheWay::Row(RowId::new(segment.no(), row))
         } else {
             InTheWay::Unseen
         }
@@ -118,7 +118,7 @@ impl TableView {
 /// Who has a key.
 enum Found<'v> {
     Nobody,
-    Row(&'v Arc<Entry>, u32),
+    Row(&'v Pinned, u32),
     Transaction(TxnId),
 }
 
@@ -128,7 +128,7 @@ struct Search<'v> {
     /// Of each row whether its key may be equal to another's; `None` for all.
     comparable: Option<Vec<bool>>,
     /// The segments that have the index, with its position in each; `None` for the primary key.
-    within: Option<Vec<(&'v Arc<Entry>, usize)>>,
+    within: Option<Vec<(&'v Pinned, usize)>>,
 }
 
 impl<'v> Search<'v> {
@@ -151,7 +151,7 @@ impl<'v> Search<'v> {
         Ok(Self {
             keys: index.spec.keys(schema, columns).map_err(failed)?,
             comparable: Some(comparable(index, columns, rows.num_rows())),
-            within: Some(within(view, index)),
+            within: Some(index.within(view.directory())?),
         })
     }
 
@@ -162,24 +162,29 @@ impl<'v> Search<'v> {
     }
 
     /// Who has the key, of all versions there are.
-    fn holder(&self, view: &'v TableView, txn: &Transaction, key: KeyRef<'_>) -> Found<'v> {
+    fn holder(
+        &self,
+        view: &'v TableView,
+        txn: &Transaction,
+        key: KeyRef<'_>,
+    ) -> Result<Found<'v>, StorageError> {
         let mut found = Found::Nobody;
-        let mut look = |entry: &'v Arc<Entry>, row: u32| {
-            let holder = holder_of_row(&entry.segment, row, txn);
+        let mut look = |segment: &'v Pinned, row: u32| {
+            let holder = holder_of_row(segment, row, txn);
             let next = holder.keep_looking();
             found = match holder {
                 Holder::Nobody => Found::Nobody,
-                Holder::Row => Found::Row(entry, row),
+                Holder::Row => Found::Row(segment, row),
                 Holder::Transaction(by) => Found::Transaction(by),
             };
             next
         };
         match &self.within {
             Some(within) => {
-                for (entry, position) in within {
+                for &(segment, position) in within {
                     let mut stopped = ControlFlow::Continue(());
-                    entry.segment.find_indexed(*position, key, &mut |row| {
-                        stopped = look(entry, row);
+                    segment.find_indexed(position, key, &mut |row| {
+                        stopped = look(segment, row);
                         stopped
                     });
                     if stopped.is_break() {
@@ -191,9 +196,10 @@ impl<'v> Search<'v> {
                 let directory = view.directory();
                 let range = directory.route(key).map(|at| &directory.ranges()[at]);
                 for entry in range.into_iter().flat_map(|range| range.entries()) {
+                    let segment = entry.pin()?;
                     let mut stopped = ControlFlow::Continue(());
-                    entry.segment.find(key, &mut |row| {
-                        stopped = look(entry, row);
+                    segment.find(key, &mut |row| {
+                        stopped = look(segment, row);
                         stopped
                     });
                     if stopped.is_break() {
@@ -202,15 +208,8 @@ impl<'v> Search<'v> {
                 }
             }
         }
-        found
+        Ok(found)
     }
-}
-
-fn within<'v>(view: &'v TableView, index: &Index) -> Vec<(&'v Arc<Entry>, usize)> {
-    let entries = view.directory().entries().iter();
-    entries
-        .filter_map(|entry| Some((entry, entry.segment.schema().index_position(&index.spec)?)))
-        .collect()
 }
 
 fn comparable(index: &Index, columns: &[ArrayRef], rows: usize) -> Vec<bool> {

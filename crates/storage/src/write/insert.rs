@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use aerostat_segment::{KeyRef, Segment, ValueRef};
+use aerostat_segment::{KeyRef, Pinned, ValueRef};
 use aerostat_txn::Transaction;
 use aerostat_types::TxnId;
 use arrow_array::RecordBatch;
@@ -163,11 +163,11 @@ impl Table {
         if !self.is_current(&directory) || !unique.is_current(self) {
             return Ok(Step::Stale);
         }
-        let free = (entry.segment.capacity() - entry.segment.rows()) as usize;
+        let free = (entry.segment().capacity() - entry.segment().rows()) as usize;
         let mut end = range_end.min(from + free);
         let mut held = None;
         if self.is_keyed() {
-            match probe_run(range, &latch, incoming, from..end, writes) {
+            match probe_run(range, &latch, incoming, from..end, writes)? {
                 Probe::Free => {}
                 Probe::Taken(row) => return Err(unique_violation(self, incoming.new_rows(), row)),
                 Probe::Held(row, holder) => (end, held) = (row, Some(holder)),
@@ -251,12 +251,13 @@ fn probe_run(
     incoming: &Incoming<'_>,
     rows: std::ops::Range<usize>,
     writes: &Writes<'_>,
-) -> Probe {
-    let base = range.base.as_ref().map(|base| &base.segment);
+) -> Result<Probe, StorageError> {
+    let entry = range.entry.pin()?;
+    let base = range.base.as_ref().map(|base| base.pin()).transpose()?;
     let base_max = base.map(|base| base.key_of(base.rows() - 1));
     for row in rows {
         let key = incoming.key(row);
-        let own = (!latch.above_key_max(key)).then_some(&range.entry.segment);
+        let own = (!latch.above_key_max(key)).then_some(entry);
         let base = base.filter(|_| base_max.as_ref().is_some_and(|max| *key.0 <= **max));
         if own.is_none() && base.is_none() {
             break;
@@ -264,17 +265,17 @@ fn probe_run(
         for segment in own.into_iter().chain(base) {
             match holder_of(segment, key, writes.txn()) {
                 Holder::Nobody => {}
-                Holder::Row => return Probe::Taken(row),
-                Holder::Transaction(holder) => return Probe::Held(row, holder),
+                Holder::Row => return Ok(Probe::Taken(row)),
+                Holder::Transaction(holder) => return Ok(Probe::Held(row, holder)),
             }
         }
     }
-    Probe::Free
+    Ok(Probe::Free)
 }
 
 /// Who has the key, of all versions there are, whatever any snapshot sees. The
 /// caller holds the latch, so no stamp changes meanwhile.
-fn holder_of(segment: &Segment, key: KeyRef<'_>, txn: &Transaction) -> Holder {
+fn holder_of(segment: &Pinned, key: KeyRef<'_>, txn: &Transaction) -> Holder {
     let mut holder = Holder::Nobody;
     segment.find(key, &mut |row| {
         holder = holder_of_row(segment, row, txn);

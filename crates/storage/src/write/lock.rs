@@ -32,7 +32,7 @@ use std::{
     sync::Arc,
 };
 
-use aerostat_segment::{KeyRef, Predicate, Segment};
+use aerostat_segment::{KeyRef, Pinned, Predicate, Segment};
 use aerostat_txn::{END_NONE, Isolation, Joined, LockSetId, RowLock, Stamp, Transaction};
 use aerostat_types::TxnId;
 use arrow_array::{cast::AsArray, types::UInt64Type};
@@ -143,7 +143,7 @@ impl Table {
                 predicates: predicates.to_vec(),
                 row_ids: true,
                 ..ScanSpec::default()
-            });
+            })?;
             let mut rows = Vec::new();
             let mut reader = scan.reader();
             while let Some(batch) = reader.next_batch()? {
@@ -167,20 +167,26 @@ impl Table {
 
     /// Who is about to take the key away, though whoever replaces a version of it keeps it.
     /// Nobody marks versions meanwhile, so that those of the newest directory are all.
-    fn key_taker(&self, txn: &Transaction, key: KeyRef<'_>) -> Option<TxnId> {
+    fn key_taker(&self, txn: &Transaction, key: KeyRef<'_>) -> Result<Option<TxnId>, StorageError> {
         let directory = Arc::clone(&self.directory());
-        let range = &directory.ranges()[directory.route(key)?];
-        range.entries().find_map(|entry| {
+        let Some(position) = directory.route(key) else {
+            return Ok(None);
+        };
+        for entry in directory.ranges()[position].entries() {
+            let segment = entry.pin()?;
             let mut taker = None;
-            entry.segment.find(key, &mut |row| {
-                taker = unfinished_taker(&entry.segment, row, txn);
+            segment.find(key, &mut |row| {
+                taker = unfinished_taker(segment, row, txn);
                 match taker {
                     Some(_) => ControlFlow::Break(()),
                     None => ControlFlow::Continue(()),
                 }
             });
-            taker
-        })
+            if taker.is_some() {
+                return Ok(taker);
+            }
+        }
+        Ok(None)
     }
 }
 
@@ -202,17 +208,20 @@ impl Request<'_> {
         run: &[Target],
         locked: &mut [bool],
     ) -> Result<Step, StorageError> {
-        let segment = &entry.segment;
         // Locks that keep a key are taken before the rows are looked at, or after.
         let keys = (self.mode == RowLock::Update).then(|| writes.locks().hold_keys());
         let keys = keys
             .as_ref()
             .filter(|keys| self.table.is_keyed() && keys.has_any(self.table.id()));
+        let keys = match keys {
+            Some(keys) => Some((keys, entry.pin()?)),
+            None => None,
+        };
         let may_be_kept = writes.txn().may_be_kept();
         let mut stamping = Stamping::default();
         let mut step = Ok(Step::All);
         for (at, target) in run.iter().enumerate() {
-            let held_key = keys.and_then(|keys| {
+            let held_key = keys.and_then(|(keys, segment)| {
                 keys.holder(writes.txn(), self.table.id(), &segment.key_of(target.row))
             });
             let answer = match held_key {
@@ -228,7 +237,7 @@ impl Request<'_> {
                 Ok(Locked::Skipped) => {}
                 Ok(Locked::Held(by)) => {
                     let awaited = writes.awaited(entry, target.row, self.mode, by);
-                    step = Ok(Step::Held(at, awaited));
+                    step = awaited.map(|awaited| Step::Held(at, awaited));
                     break;
                 }
                 Err(error) => {
@@ -261,9 +270,8 @@ impl Request<'_> {
         row: u32,
         may_be_kept: bool,
     ) -> Result<Locked, StorageError> {
-        let segment = &entry.segment;
-        let (_, end) = segment.stamps(row);
-        if may_be_kept && self.is_free(writes, end) && writes.is_kept(entry, row, self.mode) {
+        let (_, end) = entry.segment().stamps(row);
+        if may_be_kept && self.is_free(writes, end) && writes.is_kept(entry, row, self.mode)? {
             return Ok(Locked::Held(None));
         }
         match Stamp::of(end) {
@@ -274,7 +282,7 @@ impl Request<'_> {
             Stamp::By(by) if writes.owns(by) => Ok(Locked::Skipped),
             // Without a key of its own a table's rows are never marked so.
             Stamp::By(by) if self.mode == RowLock::KeyShare && Stamp::keeps_key(end) => {
-                self.share_key(writes, segment, row, by)
+                self.share_key(writes, entry.pin()?, row, by)
             }
             Stamp::By(by) => Ok(Locked::Held(Some(by))),
         }
@@ -315,17 +323,17 @@ impl Request<'_> {
     fn share_key(
         &self,
         writes: &Writes<'_>,
-        segment: &Segment,
+        segment: &Pinned,
         row: u32,
         replacer: TxnId,
     ) -> Result<Locked, StorageError> {
         let (txn, key) = (writes.txn(), segment.key_of(row));
         let in_the_way = || match txn.txns().is_active(replacer) {
             true => self.table.key_taker(txn, key.borrow()),
-            false => Some(replacer),
+            false => Ok(Some(replacer)),
         };
         let locks = writes.locks();
-        let taker = locks.share_key(txn, self.table.id(), &key, in_the_way)?;
+        let taker = locks.share_key::<StorageError>(txn, self.table.id(), &key, in_the_way)?;
         Ok(taker.map_or(Locked::Already, |by| Locked::Held(Some(by))))
     }
 }

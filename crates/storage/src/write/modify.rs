@@ -9,7 +9,7 @@
 
 use std::{ops::Range, sync::Arc};
 
-use aerostat_segment::{BLOCK_ROWS, NewRows, Segment, ValueRef};
+use aerostat_segment::{BLOCK_ROWS, NewRows, ValueRef};
 use aerostat_txn::{Awaited, END_NONE, RowLock, Stamp, Transaction};
 use aerostat_types::TxnId;
 use arrow_array::{Array, BooleanArray, RecordBatch};
@@ -95,7 +95,7 @@ impl TableView {
         let mut writes = Writes::of(txn, self.table());
         self.in_runs(&mut writes, row_ids, false, &mut |writes, entry, _, run| {
             for target in run {
-                let (_, end) = entry.segment.stamps(target.row);
+                let (_, end) = entry.segment().stamps(target.row);
                 ended[target.index] = matches!(Stamp::of(end), Stamp::By(by) if writes.owns(by));
             }
             Ok(Step::All)
@@ -124,7 +124,7 @@ impl TableView {
             return Ok(true);
         }
         if let [row_id] = row_ids {
-            return Ok(self.key_stays(*row_id, NewRows::from(new_rows.columns())));
+            return self.key_stays(*row_id, NewRows::from(new_rows.columns()));
         }
         let old = self.fetch(row_ids, columns)?;
         let mut pairs = old.columns().iter().zip(columns);
@@ -132,14 +132,15 @@ impl TableView {
     }
 
     /// As [`Self::keys_stay`], of a single row where it lies.
-    fn key_stays(&self, row_id: RowId, new: NewRows<'_>) -> bool {
+    fn key_stays(&self, row_id: RowId, new: NewRows<'_>) -> Result<bool, StorageError> {
         let columns = &self.table().shape().key_columns;
         let entry = self
             .directory()
             .by_no(row_id.segment())
             .expect("a row id belongs to the view that gave it");
-        let stays = |&at: &usize| entry.segment.has_value(row_id.row(), at, new, 0);
-        columns.iter().all(stays)
+        let segment = entry.pin()?;
+        let stays = |&at: &usize| segment.has_value(row_id.row(), at, new, 0);
+        Ok(columns.iter().all(stays))
     }
 
     /// Ends the rows and appends `new_rows` in their stead, row by row of the two
@@ -168,7 +169,7 @@ impl TableView {
         row_id: RowId,
         values: &[ValueRef<'_>],
     ) -> Result<u64, StorageError> {
-        let mode = match self.key_stays(row_id, NewRows::Row(values)) {
+        let mode = match self.key_stays(row_id, NewRows::Row(values))? {
             true => RowLock::NoKeyUpdate,
             false => RowLock::Update,
         };
@@ -287,7 +288,7 @@ impl TableView {
                 rows <= run.len(),
                 "a run's step does no rows of the next one"
             );
-            writes.leave_rows(&entry, &targets[at..at + rows]);
+            writes.leave_rows(&entry, &targets[at..at + rows])?;
             at += rows;
             if let Some(awaited) = awaited {
                 writes.wait(awaited)?;
@@ -363,9 +364,13 @@ fn mark(
     let asks = keys
         .as_ref()
         .and_then(|keys| writes.keyed_table().filter(|table| keys.has_any(*table)));
-    let mut held_key = |segment: &Segment, row: u32| match (asks, &keys) {
-        (Some(table), Some(keys)) => keys.holder(writes.txn(), table, &segment.key_of(row)),
+    let asked = match (asks, &keys) {
+        (Some(table), Some(keys)) => Some((table, keys, entry.pin()?)),
         _ => None,
+    };
+    let mut held_key = |row: u32| {
+        let (table, keys, segment) = asked?;
+        keys.holder(writes.txn(), table, &segment.key_of(row))
     };
     let marked = mark_latched(writes, mode, entry, latch, run, &mut held_key, &mut newly);
     drop(keys);
@@ -376,7 +381,7 @@ fn mark(
         ended[target.index] = true;
     }
     let rows: SmallVec<[u32; 8]> = newly.iter().map(|marked| run[marked.at].row).collect();
-    writes.log_ended(&entry.segment, &rows)?;
+    writes.log_ended(entry, &rows)?;
     marked
 }
 
@@ -388,38 +393,41 @@ fn mark_latched(
     entry: &Entry,
     latch: &mut Latch<'_>,
     run: &[Target],
-    held_key: &mut dyn FnMut(&Segment, u32) -> Option<TxnId>,
+    held_key: &mut dyn FnMut(u32) -> Option<TxnId>,
     newly: &mut SmallVec<[Marked; 1]>,
 ) -> Result<Step, StorageError> {
-    let segment = &entry.segment;
+    let segment = entry.segment();
     let stamp = writes.end_stamp(mode);
     let may_be_kept = writes.txn().may_be_kept();
     for (at, target) in run.iter().enumerate() {
-        let held = |by| Step::Held(at, writes.awaited(entry, target.row, mode, Some(by)));
+        let held = |by| {
+            let awaited = writes.awaited(entry, target.row, mode, Some(by))?;
+            Ok(Step::Held(at, awaited))
+        };
         let (_, end) = segment.stamps(target.row);
         let before = match Stamp::of(end) {
             Stamp::At(_) if end == END_NONE => END_NONE,
             Stamp::At(_) => return Err(StorageError::Conflict),
             Stamp::By(by) if writes.owns(by) => continue,
-            Stamp::By(by) => return Ok(held(by)),
+            Stamp::By(by) => return held(by),
             Stamp::Locked(set) => {
                 if let Some(by) = writes.locks().holder(writes.txn(), set, mode) {
-                    return Ok(held(by));
+                    return held(by);
                 }
                 match writes.locks().is_held(set) {
                     true => {
-                        writes.keep_key_shares(mode, set, segment, target.row)?;
+                        writes.keep_key_shares(mode, set, entry, target.row)?;
                         end
                     }
                     false => END_NONE,
                 }
             }
         };
-        if let Some(by) = held_key(segment, target.row) {
-            return Ok(held(by));
+        if let Some(by) = held_key(target.row) {
+            return held(by);
         }
-        if may_be_kept && before == END_NONE && writes.is_kept(entry, target.row, mode) {
-            let awaited = writes.awaited(entry, target.row, mode, None);
+        if may_be_kept && before == END_NONE && writes.is_kept(entry, target.row, mode)? {
+            let awaited = writes.awaited(entry, target.row, mode, None)?;
             return Ok(Step::Held(at, awaited));
         }
         latch.writer.set_end(target.row, stamp);

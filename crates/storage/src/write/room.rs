@@ -112,10 +112,13 @@ impl Table {
         let latch = full.latch();
         let range = &directory.ranges()[position];
         let is_last = position + 1 == directory.ranges().len();
-        let above_base = range.base.as_ref().is_none_or(|base| {
-            let segment = &base.segment;
-            *segment.key_of(segment.rows() - 1) < *key.0
-        });
+        let above_base = match &range.base {
+            Some(base) => {
+                let segment = base.pin()?;
+                *segment.key_of(segment.rows() - 1) < *key.0
+            }
+            None => true,
+        };
         let ascends = !self.is_keyed() || latch.above_key_max(key) && above_base;
         let worth_keeping = full.live() > full.dead();
         if is_last && ascends && worth_keeping {
@@ -127,7 +130,7 @@ impl Table {
             );
             return Ok(());
         }
-        if full.segment.is_frozen() {
+        if full.segment().is_frozen() {
             let upper = directory.upper(position);
             let entry = self.open_delta(incoming, at..incoming.run_end(at, upper))?;
             let range = KeyRange::new(&range.lower, entry, Some(Arc::clone(full)));
@@ -153,18 +156,18 @@ impl Table {
     /// The versions that some snapshot may see, in key order.
     ///
     /// # Errors
-    /// Key columns that are not the schema's, which cannot be.
+    /// Those of [`Entry::pin`]; key columns that are not the schema's, which cannot be.
     pub(crate) fn kept_rows(
         &self,
         entry: &Entry,
         live: &LiveSnapshots,
     ) -> Result<Kept, StorageError> {
-        let segment = &entry.segment;
-        let kept = seen_by_some(segment, live);
+        let kept = seen_by_some(entry.segment(), live);
         let rows: Vec<u32> = kept.iter().collect();
         if !self.is_keyed() {
             return Ok(Kept { keys: None, rows });
         }
+        let segment = entry.pin()?;
         let keys = self.own_keys(rows.len(), &|at| segment.gather(at, &kept))?;
         Ok(if keys.is_ascending() {
             let keys = Some(keys);
@@ -192,11 +195,11 @@ impl Table {
         let mut rows = kept.placed();
         let range = &directory.ranges()[position];
         let entry = &range.entry;
-        let old_rows = entry.segment.rows();
+        let old_rows = entry.segment().rows();
         let source = Source {
             entry,
             heap_bytes: entry
-                .segment
+                .segment()
                 .heap_used_bytes()
                 .div_ceil(old_rows.max(1) as usize),
             heap_bytes_next: next.map_or(0, |(_, heap_bytes)| heap_bytes),
@@ -247,7 +250,7 @@ impl Table {
         drop(latch);
         Ok(filled
             .iter()
-            .map(|target| target.entry.segment.footprint_bytes())
+            .map(|target| target.entry.segment().footprint_bytes())
             .sum())
     }
 
@@ -359,7 +362,7 @@ impl Table {
         for (old, rows) in from {
             let appended = latch
                 .writer
-                .append_rows_from(&old.segment, rows)
+                .append_rows_from(old.pin()?, rows)
                 .map_err(|error| self.segment_error(error))?;
             if appended.count as usize != rows.len() {
                 return Ok(false);
@@ -408,7 +411,7 @@ impl Table {
         let so_far = directory
             .entries()
             .iter()
-            .map(|entry| entry.segment.arena_bytes())
+            .map(|entry| entry.segment().arena_bytes())
             .sum();
         let needed = sizes
             .fitting(&self.segment_schema(), rows, heap_bytes)
@@ -416,12 +419,12 @@ impl Table {
         // Rows before these tell what interning saves; the rows themselves are an
         // upper bound. If trusting them made no room, the row that got none decides.
         // A row that takes as much as all of these fits, so one like those before does.
-        let per_row = match before.filter(|entry| entry.segment.rows() > 0) {
+        let per_row = match before.filter(|entry| entry.segment().rows() > 0) {
             Some(entry) if trust_average => {
                 let average = entry
-                    .segment
+                    .segment()
                     .heap_used_bytes()
-                    .div_ceil(entry.segment.rows() as usize);
+                    .div_ceil(entry.segment().rows() as usize);
                 average + average / 8
             }
             _ => heap_bytes.div_ceil(rows).max(heap_bytes_first),
@@ -442,10 +445,10 @@ pub(crate) fn seen_by_some(segment: &Segment, live: &LiveSnapshots) -> Selection
 /// Counts the versions of a segment that nobody else writes yet which have ended for good.
 pub(crate) fn count_dead(entry: &Entry) {
     let is_dead = |row: &u32| {
-        let (begin, end) = entry.segment.stamps(*row);
+        let (begin, end) = entry.segment().stamps(*row);
         begin == ABORTED || Stamp::has_ended(end)
     };
-    entry.add_dead((0..entry.segment.rows()).filter(is_dead).count() as u32);
+    entry.add_dead((0..entry.segment().rows()).filter(is_dead).count() as u32);
 }
 
 /// What becomes of a range whose own segment has no rows left: the keys of a base

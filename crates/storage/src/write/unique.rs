@@ -14,7 +14,7 @@ use std::{
     sync::Arc,
 };
 
-use aerostat_segment::{BLOCK_ROWS, Key, KeyRef, Keys, NewRows, Segment, Selection};
+use aerostat_segment::{BLOCK_ROWS, Key, KeyRef, Keys, NewRows, Pinned, Segment, Selection};
 use aerostat_txn::{ABORTED, Stamp, Transaction};
 use aerostat_types::TxnId;
 use arrow_array::ArrayRef;
@@ -23,11 +23,7 @@ use parking_lot::MutexGuard;
 use crate::{
     StorageError, Table,
     read::{describe, references::placed},
-    store::{
-        directory::{Directory, Entry},
-        index::Index,
-        shape::Shape,
-    },
+    store::{directory::Directory, index::Index, shape::Shape},
     write::incoming::Incoming,
 };
 
@@ -105,19 +101,17 @@ impl Uniqueness {
         if self.all.is_empty() {
             return Ok(None);
         }
-        let segments: Vec<Vec<(&Arc<Entry>, usize)>> = self
-            .all
-            .iter()
-            .map(|unique| unique.index.within(directory).collect())
-            .collect();
+        let segments = self.all.iter();
+        let segments = segments.map(|unique| unique.index.within(directory));
+        let segments = segments.collect::<Result<Vec<_>, _>>()?;
         for row in rows {
             for (unique, segments) in self.all.iter().zip(&segments) {
                 if unique.stripes[row].is_none() {
                     continue;
                 }
                 let key = unique.keys.get(row);
-                for (entry, position) in segments {
-                    match holder_of(&entry.segment, *position, key, txn) {
+                for &(segment, position) in segments {
+                    match holder_of(segment, position, key, txn) {
                         Holder::Nobody => {}
                         Holder::Row => {
                             return Err(unique.index.violation(table, incoming.new_rows(), row));
@@ -206,7 +200,7 @@ pub(crate) fn holder_of_row(segment: &Segment, row: u32, txn: &Transaction) -> H
 }
 
 /// Who has a key of a secondary index in a segment.
-fn holder_of(segment: &Segment, index: usize, key: KeyRef<'_>, txn: &Transaction) -> Holder {
+fn holder_of(segment: &Pinned, index: usize, key: KeyRef<'_>, txn: &Transaction) -> Holder {
     let mut holder = Holder::Nobody;
     segment.find_indexed(index, key, &mut |row| {
         holder = holder_of_row(segment, row, txn);
@@ -217,11 +211,10 @@ fn holder_of(segment: &Segment, index: usize, key: KeyRef<'_>, txn: &Transaction
 
 /// Whether a row of these segments has the key, other than `row` of the first and what is
 /// before that.
-fn has_other(segments: &[(&Arc<Entry>, usize)], row: u32, key: &Key, txn: &Transaction) -> bool {
+fn has_other(segments: &[(&Pinned, usize)], row: u32, key: &Key, txn: &Transaction) -> bool {
     let mut found = false;
-    for (nth, (entry, position)) in segments.iter().enumerate() {
-        let segment = &entry.segment;
-        segment.find_indexed(*position, key.borrow(), &mut |other| {
+    for (nth, &(segment, position)) in segments.iter().enumerate() {
+        segment.find_indexed(position, key.borrow(), &mut |other| {
             if nth == 0 && other <= row {
                 return ControlFlow::Continue(());
             }
@@ -258,19 +251,18 @@ impl Table {
             drop(entry.latch());
         }
         let directory = Arc::clone(&self.directory());
-        let segments: Vec<(&Arc<Entry>, usize)> = index.within(&directory).collect();
-        for (nth, (entry, position)) in segments.iter().enumerate() {
-            let segment = &entry.segment;
+        let segments = index.within(&directory)?;
+        for (nth, &(segment, position)) in segments.iter().enumerate() {
             for row in 0..segment.rows() {
                 if row % BLOCK_ROWS == 0 && txn.cancel_token().is_cancelled() {
                     return Err(StorageError::Cancelled);
                 }
                 let equals_none = !index.description.nulls_not_distinct
-                    && segment.index_key_has_null(*position, row);
+                    && segment.index_key_has_null(position, row);
                 if equals_none || matches!(holder_of_row(segment, row, txn), Holder::Nobody) {
                     continue;
                 }
-                let key = segment.index_key_of(*position, row);
+                let key = segment.index_key_of(position, row);
                 if has_other(&segments[nth..], row, &key, txn) {
                     self.check_key(txn, index, key.borrow())?;
                 }
@@ -293,31 +285,32 @@ impl Table {
             }
             let holder = {
                 let _stripe = index.stripes[index.stripe(key)].lock();
-                match self.second_holder(txn, index, key) {
+                match self.second_holder(txn, index, key)? {
                     Some(holder) => holder,
                     None => return Ok(()),
                 }
             };
-            txn.wait_for(holder?)?;
+            txn.wait_for(holder)?;
         }
     }
 
-    /// `None` when at most one row has the key; else who may yet end one of them, or, if all
-    /// are there to stay, that they are equal.
+    /// `None` when at most one row has the key; else who may yet end one of them.
+    ///
+    /// # Errors
+    /// That the rows are equal, if all are there to stay.
     fn second_holder(
         &self,
         txn: &Transaction,
         index: &Index,
         key: KeyRef<'_>,
-    ) -> Option<Result<TxnId, StorageError>> {
+    ) -> Result<Option<TxnId>, StorageError> {
         let directory = Arc::clone(&self.directory());
         let (mut holders, mut unfinished, mut example) = (0, None, None);
-        for (entry, position) in index.within(&directory) {
-            let segment = &entry.segment;
+        for (segment, position) in index.within(&directory)? {
             segment.find_indexed(position, key, &mut |row| {
                 match holder_of_row(segment, row, txn) {
                     Holder::Nobody => return ControlFlow::Continue(()),
-                    Holder::Row => example = Some((Arc::clone(segment), row)),
+                    Holder::Row => example = Some((segment, row)),
                     Holder::Transaction(by) => unfinished = Some(by),
                 }
                 holders += 1;
@@ -329,13 +322,13 @@ impl Table {
             return self.second_holder(txn, index, key);
         }
         if holders < 2 {
-            return None;
+            return Ok(None);
         }
-        Some(match (unfinished, example) {
-            (Some(holder), _) => Ok(holder),
-            (None, Some((segment, row))) => Err(self.not_unique(index, &segment, row)),
+        match (unfinished, example) {
+            (Some(holder), _) => Ok(Some(holder)),
+            (None, Some((segment, row))) => Err(self.not_unique(index, segment, row)),
             (None, None) => unreachable!("two holders that are no transactions are rows"),
-        })
+        }
     }
 
     /// Checks that each of these keys has one row at most: values of the columns of a unique
@@ -373,7 +366,7 @@ impl Table {
         Ok(())
     }
 
-    fn not_unique(&self, index: &Index, segment: &Arc<Segment>, row: u32) -> StorageError {
+    fn not_unique(&self, index: &Index, segment: &Pinned, row: u32) -> StorageError {
         let rows = Selection::Rows(vec![row]);
         let columns: Vec<ArrayRef> = (0..self.types().len())
             .map(|column| segment.gather(column, &rows))

@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, Weak},
 };
 
-use aerostat_segment::{Segment, Selection, stamp};
+use aerostat_segment::{Selection, stamp};
 use aerostat_txn::{
     Awaited, LockSetId, Outcome, Participant, RowLock, RowLocks, RowTag, Stamp, Transaction,
 };
@@ -109,12 +109,12 @@ impl<'t> Writes<'t> {
         &self,
         mode: RowLock,
         set: LockSetId,
-        segment: &Segment,
+        entry: &Entry,
         row: u32,
     ) -> Result<(), StorageError> {
         match self.keyed_table() {
             Some(table) if mode == RowLock::NoKeyUpdate => {
-                let key = segment.key_of(row);
+                let key = entry.pin()?.key_of(row);
                 Ok(self.locks().move_to_key(self.txn, set, table, &key)?)
             }
             _ => Ok(()),
@@ -171,34 +171,40 @@ impl<'t> Writes<'t> {
         row: u32,
         mode: RowLock,
         holder: Option<TxnId>,
-    ) -> Awaited {
-        Awaited {
+    ) -> Result<Awaited, StorageError> {
+        Ok(Awaited {
             holder,
-            row: Some((self.row_tag(entry, row), mode)),
-        }
+            row: Some((self.row_tag(entry, row)?, mode)),
+        })
     }
 
     /// Whether a row that nobody holds is for somebody else who waits for it.
-    pub(crate) fn is_kept(&self, entry: &Entry, row: u32, mode: RowLock) -> bool {
-        self.txn.is_kept(self.row_tag(entry, row), mode)
+    pub(crate) fn is_kept(
+        &self,
+        entry: &Entry,
+        row: u32,
+        mode: RowLock,
+    ) -> Result<bool, StorageError> {
+        Ok(self.txn.is_kept(self.row_tag(entry, row)?, mode))
     }
 
     /// The transaction is done with these rows of a segment: it waits for none of them.
-    pub(crate) fn leave_rows(&self, entry: &Entry, done: &[Target]) {
+    pub(crate) fn leave_rows(&self, entry: &Entry, done: &[Target]) -> Result<(), StorageError> {
         for target in done {
             if !self.txn.has_place() {
-                return;
+                break;
             }
-            self.txn.leave_row(self.row_tag(entry, target.row));
+            self.txn.leave_row(self.row_tag(entry, target.row)?);
         }
+        Ok(())
     }
 
     /// Without a key a row's next version is another row.
-    fn row_tag(&self, entry: &Entry, row: u32) -> RowTag {
-        match self.keyed_table() {
-            Some(table) => RowTag::new(table, entry.segment.key_of(row).borrow()),
+    fn row_tag(&self, entry: &Entry, row: u32) -> Result<RowTag, StorageError> {
+        Ok(match self.keyed_table() {
+            Some(table) => RowTag::new(table, entry.pin()?.key_of(row).borrow()),
             None => RowTag::new(self.table.id(), (entry.place.no, row)),
-        }
+        })
     }
 
     /// The segments written to, some perhaps more than once.
@@ -235,16 +241,13 @@ impl<'t> Writes<'t> {
     /// Says to the log that rows of a segment were ended. Called under its latch.
     ///
     /// # Errors
-    /// As [`Self::log_insert`].
-    pub(crate) fn log_ended(
-        &self,
-        segment: &Arc<Segment>,
-        rows: &[u32],
-    ) -> Result<(), StorageError> {
+    /// As [`Self::log_insert`], and those of [`Entry::pin`].
+    pub(crate) fn log_ended(&self, entry: &Entry, rows: &[u32]) -> Result<(), StorageError> {
         let table = self.table;
         if !self.txn.is_logged() || table.is_temporary() || rows.is_empty() {
             return Ok(());
         }
+        let segment = entry.pin()?;
         let redo = if table.is_keyed() {
             redo::end_keys(table.id(), rows.iter().map(|&row| segment.key_of(row)))
         } else {

@@ -147,11 +147,13 @@ fn open(folder: &Path, tenant: TenantId) -> Result<(Arc<TenantStore>, Recovered)
 fn read(table: &Arc<Table>) -> Vec<RowId> {
     let view = table.view(table.store().txns().snapshot());
     let columns = table.schema().columns.len();
-    let scan = view.scan(ScanSpec {
-        projection: (0..columns).collect(),
-        row_ids: true,
-        ..ScanSpec::default()
-    });
+    let scan = view
+        .scan(ScanSpec {
+            projection: (0..columns).collect(),
+            row_ids: true,
+            ..ScanSpec::default()
+        })
+        .unwrap();
     let mut ids = Vec::new();
     let mut reader = scan.reader();
     while let Some(batch) = reader.next_batch().unwrap() {

@@ -213,7 +213,7 @@ impl PendingAlter {
                 continue;
             };
             let (place, entry) = (sequence::place_of(&schema.name, entry), Arc::clone(entry));
-            let position = entry.counter.position();
+            let position = entry.counter.position()?;
             let (definition, start) = entry.definition.altered(options, position)?;
             let id = TableId(state.allocate_oid()?);
             let is_temporary = entry.counter.is_temporary();

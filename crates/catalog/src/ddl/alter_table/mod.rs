@@ -431,7 +431,7 @@ impl PendingAlter {
             };
             let (definition, _) = entry
                 .definition
-                .altered(&options, entry.counter.position())?;
+                .altered(&options, entry.counter.position()?)?;
             if let Relation::Sequence(entry) = relation_mut(state, &place)? {
                 Arc::make_mut(entry).definition = definition;
             }

@@ -10,7 +10,7 @@ use aerostat_types::{SegmentNo, SqlType, TableId};
 use proptest::prelude::*;
 
 use crate::{
-    AttributeSpec, HeapRegion, IndexSearch, Keys, Predicate, Region, Segment, SegmentError,
+    AttributeSpec, HeapRegion, IndexSearch, Keys, Pinned, Predicate, Region, Segment, SegmentError,
     SegmentSchema, Selection, forge,
     model::{Model, Random, Value, values},
 };
@@ -61,7 +61,7 @@ unsafe impl Region for Returning {
 fn bytes_of(model: &Model, sealed: bool) -> Vec<u8> {
     let back = Arc::new(Mutex::new(None));
     let region = Returning::new(HeapRegion::new(ARENA_BYTES), &back);
-    let segment = Segment::create(
+    let made = Segment::create(
         Box::new(region),
         Arc::clone(&model.schema),
         TableId(7),
@@ -69,6 +69,7 @@ fn bytes_of(model: &Model, sealed: bool) -> Vec<u8> {
         16,
     )
     .unwrap();
+    let segment = Pinned::new(made, ());
     let columns = model.arrays(1);
     let keys = Keys::encode(&model.schema, &columns).unwrap();
     let appended = segment
@@ -84,16 +85,16 @@ fn bytes_of(model: &Model, sealed: bool) -> Vec<u8> {
     back.lock().unwrap().take().unwrap().as_mut_slice().to_vec()
 }
 
-fn attach(bytes: &[u8], model: &Model) -> Result<Arc<Segment>, SegmentError> {
+fn attach(bytes: &[u8], model: &Model) -> Result<Pinned, SegmentError> {
     Segment::attach(
         Box::new(HeapRegion::copy_of(bytes)),
         Arc::clone(&model.schema),
     )
-    .map(Arc::new)
+    .map(|segment| Pinned::new(segment, ()))
 }
 
 /// Reads everything there is to read.
-fn read_all(segment: &Arc<Segment>, model: &Model) {
+fn read_all(segment: &Pinned, model: &Model) {
     let rows = segment.rows();
     let all = Selection::Range(0..rows);
     for (attribute, spec) in model.schema.attributes().iter().enumerate() {

@@ -4,9 +4,7 @@
 //! Transactions that remember rows by their old place find the new one here. This is process
 //! memory, not part of the format.
 
-use std::sync::Arc;
-
-use crate::{ROWS_MAX, Segment};
+use crate::{Pinned, ROWS_MAX};
 
 /// Place of a row that was not copied, because nobody can see it any more.
 const DROPPED: u32 = u32::MAX;
@@ -20,14 +18,14 @@ const TARGETS_MAX: usize = 1 << (32 - ROW_BITS - 1);
 /// A table from old rows to new places, four bytes per row.
 #[derive(Debug)]
 pub struct Forwarding {
-    targets: Vec<Arc<Segment>>,
+    targets: Vec<Pinned>,
     places: Vec<u32>,
 }
 
 impl Forwarding {
     /// For a segment of `rows` rows that is rewritten to these segments; until
     /// [set](Forwarding::set) otherwise, a row is dropped.
-    pub fn new(rows: u32, targets: Vec<Arc<Segment>>) -> Forwarding {
+    pub fn new(rows: u32, targets: Vec<Pinned>) -> Forwarding {
         assert!(
             targets.len() <= TARGETS_MAX,
             "a segment is rewritten to a few others"
@@ -49,7 +47,7 @@ impl Forwarding {
 
     /// Where a row has gone; `None` when it was dropped. The target may itself have been
     /// retired since.
-    pub fn get(&self, row: u32) -> Option<(&Arc<Segment>, u32)> {
+    pub fn get(&self, row: u32) -> Option<(&Pinned, u32)> {
         let place = self.places[row as usize];
         (place != DROPPED).then(|| {
             (
@@ -60,7 +58,7 @@ impl Forwarding {
     }
 
     /// The segments that took the rows.
-    pub fn targets(&self) -> &[Arc<Segment>] {
+    pub fn targets(&self) -> &[Pinned] {
         &self.targets
     }
 }

@@ -10,8 +10,8 @@ use aerostat_types::{SegmentNo, SqlType, TableId};
 use proptest::prelude::*;
 
 use crate::{
-    AttributeSpec, FrozenFacts, FrozenImage, HeapRegion, IndexSearch, Literal, Predicate, Seen,
-    Segment, SegmentError, SegmentSchema, Selection,
+    AttributeSpec, FrozenFacts, FrozenImage, HeapRegion, IndexSearch, Literal, Pinned, Predicate,
+    Seen, Segment, SegmentError, SegmentSchema, Selection,
     body::seal::tests::{DAMAGES, ROWS_MAX, Returning},
     forge,
     format::stamp,
@@ -32,19 +32,20 @@ fn bytes_of(model: &Model) -> Vec<u8> {
         FrozenImage::encode(&model.schema, facts, &mut |at| Arc::clone(&columns[at])).unwrap();
     let back = Arc::new(Mutex::new(None));
     let region = Returning::new(HeapRegion::new(image.arena_bytes()), &back);
-    let segment = Segment::create_frozen(Box::new(region), Arc::clone(&model.schema), image);
+    let made = Segment::create_frozen(Box::new(region), Arc::clone(&model.schema), image);
+    let segment = Pinned::new(made, ());
     segment.writer().set_end(0, 11);
     segment.seal_checksum();
     drop(segment);
     back.lock().unwrap().take().unwrap().as_mut_slice().to_vec()
 }
 
-fn attach(bytes: &[u8], model: &Model) -> Result<Arc<Segment>, SegmentError> {
+fn attach(bytes: &[u8], model: &Model) -> Result<Pinned, SegmentError> {
     Segment::attach(
         Box::new(HeapRegion::copy_of(bytes)),
         Arc::clone(&model.schema),
     )
-    .map(Arc::new)
+    .map(|segment| Pinned::new(segment, ()))
 }
 
 #[test]
@@ -66,7 +67,7 @@ fn which_rows_have_ended_is_known_again() {
 }
 
 /// Reads everything there is to read.
-fn read_all(segment: &Arc<Segment>, model: &Model, random: &mut Random) {
+fn read_all(segment: &Pinned, model: &Model, random: &mut Random) {
     let rows = segment.rows();
     let all = Selection::Range(0..rows);
     let some = Selection::Rows((0..rows).step_by(3).collect());
@@ -156,7 +157,7 @@ proptest! {
             let region = Box::new(HeapRegion::new(arena_bytes));
             Segment::attach_frozen(region, bytes.to_vec(), Arc::clone(&model.schema), SegmentNo(8))
         };
-        let again = Arc::new(attached(&bytes, segment.arena_bytes()).unwrap());
+        let again = Pinned::new(attached(&bytes, segment.arena_bytes()).unwrap(), ());
         prop_assert_eq!((again.table().0, again.no().0, again.rows() as usize), (7, 8, rows));
         prop_assert!((0..rows as u32).all(|row| again.stamps(row) == (9, stamp::END_NONE)));
         let all = Selection::Range(0..rows as u32);
@@ -172,7 +173,7 @@ proptest! {
             let at = random.below(bytes.len() as u64) as usize;
             flipped[at] ^= 1 << random.below(8);
             if let Ok(other) = attached(&flipped, segment.arena_bytes()) {
-                read_all(&Arc::new(other), &model, &mut random);
+                read_all(&Pinned::new(other, ()), &model, &mut random);
             }
         }
     }

@@ -13,7 +13,7 @@ use arrow_array::{
 use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer, ScalarBuffer};
 
 use crate::{
-    Segment, Selection,
+    Pinned, Selection,
     frozen::{Column, Frozen, Values, bits::Fixed, pack::Decode},
     kernel::lane::Lane,
     scan::buffer::Views,
@@ -21,7 +21,7 @@ use crate::{
 
 /// The selected values of an attribute that is not [plain](Frozen::is_plain).
 pub(super) fn gather(
-    segment: &Arc<Segment>,
+    segment: &Pinned,
     frozen: &Frozen,
     attribute: usize,
     selection: &Selection,
@@ -145,7 +145,7 @@ impl Source<'_> {
     }
 
     /// Views of strings; those of a dictionary with fewer strings than are wanted are made once.
-    fn views<'s>(&self, segment: &'s Arc<Segment>) -> Views<'s> {
+    fn views<'s>(&self, segment: &'s Pinned) -> Views<'s> {
         let (Values::Sorted(strings) | Values::RowOrder(strings)) = &self.column.values else {
             unreachable!("a string attribute");
         };
