@@ -57,12 +57,12 @@ pub(crate) struct Model<'a> {
 /// A footprint whose attributes are known by position.
 pub(crate) struct Statement {
     pub(crate) weight: f64,
-    kind: Kind,
+    kind: StageKind,
     /// For each attribute, a bit for each stage that passes over it.
     pub(crate) stages: Vec<u16>,
 }
 
-enum Kind {
+enum StageKind {
     /// Share of the rows scanned, and the density of each stage, never rising.
     Scan {
         share: f64,
@@ -88,22 +88,22 @@ impl Statement {
                     mark(&[filter.attribute], nth.min(PREDICATES_MAX - 1));
                 }
                 mark(&scan.projection, last);
-                Kind::Scan {
+                StageKind::Scan {
                     share: scan.share,
                     densities: densities(scan),
                 }
             }
             Access::Read { attributes } => {
                 mark(attributes, 0);
-                Kind::Read
+                StageKind::Read
             }
             Access::Update { attributes } => {
                 mark(attributes, 0);
-                Kind::Update
+                StageKind::Update
             }
             Access::Insert { rows } => {
                 stages.fill(1);
-                Kind::Insert { rows: *rows }
+                StageKind::Insert { rows: *rows }
             }
         };
         Statement {
@@ -130,7 +130,7 @@ fn densities(scan: &Scan) -> Vec<f64> {
 
 /// An attribute in its group's tuple, and the stages that pass over it.
 #[derive(Clone, Copy)]
-struct Place {
+struct AttributePosition {
     span: Span,
     stages: u16,
 }
@@ -192,15 +192,15 @@ impl<'a> Model<'a> {
             used.map(|(_, bytes)| u64::from(*bytes)).sum::<u64>() as f64
         };
         let once = match &statement.kind {
-            Kind::Scan { share, densities } => {
+            StageKind::Scan { share, densities } => {
                 let stages = densities.iter().enumerate();
                 let bytes: f64 = stages
                     .map(|(stage, density)| density * bytes_of(stage))
                     .sum();
                 self.shape.rows() as f64 * share * bytes
             }
-            Kind::Read | Kind::Update => bytes_of(0),
-            Kind::Insert { rows } => rows * bytes_of(0),
+            StageKind::Read | StageKind::Update => bytes_of(0),
+            StageKind::Insert { rows } => rows * bytes_of(0),
         };
         statement.weight * once
     }
@@ -247,8 +247,8 @@ impl<'a> Model<'a> {
         let Part { rows, .. } = self.shape.hot;
         let hot = OnPart::new(self.machine, &self.shape.hot, statement, group);
         let once = match &statement.kind {
-            Kind::Insert { rows } => hot.insert_ns(*rows),
-            Kind::Update => WRITE_FACTOR * hot.read_ns(),
+            StageKind::Insert { rows } => hot.insert_ns(*rows),
+            StageKind::Update => WRITE_FACTOR * hot.read_ns(),
             kind if self.shape.frozen.rows == 0 => hot.reading_ns(kind, 1.0),
             kind => {
                 let frozen = OnPart::new(self.machine, &self.shape.frozen, statement, group);
@@ -268,7 +268,7 @@ struct OnPart<'a> {
     /// Whether the group has one attribute, so that its values lie side by side.
     alone: bool,
     /// The attributes used, in the group's order.
-    places: Vec<Place>,
+    places: Vec<AttributePosition>,
 }
 
 impl<'a> OnPart<'a> {
@@ -288,7 +288,7 @@ impl<'a> OnPart<'a> {
                     from: stride,
                     bytes,
                 };
-                places.push(Place { span, stages });
+                places.push(AttributePosition { span, stages });
             }
             stride += bytes;
         }
@@ -302,9 +302,9 @@ impl<'a> OnPart<'a> {
     }
 
     /// A scan, or the `share` of reads that find their row in this part.
-    fn reading_ns(&self, kind: &Kind, share: f64) -> f64 {
+    fn reading_ns(&self, kind: &StageKind, share: f64) -> f64 {
         match kind {
-            Kind::Scan {
+            StageKind::Scan {
                 share: scanned,
                 densities,
             } => self.scan_ns(self.rows * scanned, densities),
@@ -388,7 +388,7 @@ impl<'a> OnPart<'a> {
     /// they touched is at least what they would touch for these rows.
     fn lines(&self, grid: &Grid, stage: usize, density: f64) -> (f64, f64) {
         let of = |mask: u32| {
-            let wanted = move |place: &&Place| u32::from(place.stages) & mask != 0;
+            let wanted = move |place: &&AttributePosition| u32::from(place.stages) & mask != 0;
             self.places.iter().filter(wanted).map(|place| place.span)
         };
         let (this, earlier) = (1_u32 << stage, (1_u32 << stage) - 1);

@@ -64,13 +64,13 @@ struct State {
 /// What makes executions one footprint.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Key {
-    kind: Kind,
+    kind: AccessKind,
     predicates: Box<[u32]>,
     attributes: Box<[u32]>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-enum Kind {
+enum AccessKind {
     Scan,
     Read,
     Insert,
@@ -240,13 +240,18 @@ fn taken_apart(access: &Access) -> (Key, Vec<f64>) {
             let selectivities = scan.predicates.iter().map(|p| usable(p.selectivity));
             let values = std::iter::once(usable(scan.share)).chain(selectivities);
             let values = values.collect();
-            (key(Kind::Scan, predicates, set(&scan.projection)), values)
+            (
+                key(AccessKind::Scan, predicates, set(&scan.projection)),
+                values,
+            )
         }
-        Access::Read { attributes } => (key(Kind::Read, none, set(attributes)), Vec::new()),
-        Access::Update { attributes } => (key(Kind::Update, none, set(attributes)), Vec::new()),
+        Access::Read { attributes } => (key(AccessKind::Read, none, set(attributes)), Vec::new()),
+        Access::Update { attributes } => {
+            (key(AccessKind::Update, none, set(attributes)), Vec::new())
+        }
         Access::Insert { rows } => {
             let rows = if rows.is_finite() { rows.max(0.0) } else { 0.0 };
-            (key(Kind::Insert, none.clone(), none), vec![rows])
+            (key(AccessKind::Insert, none.clone(), none), vec![rows])
         }
     }
 }
@@ -263,7 +268,7 @@ fn usable(share: f64) -> f64 {
 fn put_together(key: &Key, means: &[f64]) -> Access {
     let attributes = || key.attributes.iter().map(|&at| at as usize).collect();
     match key.kind {
-        Kind::Scan => Access::Scan(Scan {
+        AccessKind::Scan => Access::Scan(Scan {
             share: means[0].clamp(0.0, 1.0),
             predicates: key
                 .predicates
@@ -276,13 +281,13 @@ fn put_together(key: &Key, means: &[f64]) -> Access {
                 .collect(),
             projection: attributes(),
         }),
-        Kind::Read => Access::Read {
+        AccessKind::Read => Access::Read {
             attributes: attributes(),
         },
-        Kind::Update => Access::Update {
+        AccessKind::Update => Access::Update {
             attributes: attributes(),
         },
-        Kind::Insert => Access::Insert { rows: means[0] },
+        AccessKind::Insert => Access::Insert { rows: means[0] },
     }
 }
 

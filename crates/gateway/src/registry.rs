@@ -31,7 +31,7 @@ struct Sessions {
 }
 
 /// A session's place in the registry, given up when dropped.
-pub(crate) struct Place {
+pub(crate) struct Registration {
     pub(crate) pid: i32,
     pub(crate) secret: i32,
     orders: Arc<Orders>,
@@ -44,7 +44,7 @@ pub(crate) struct Entered {
     pid: i32,
 }
 
-impl Place {
+impl Registration {
     /// What the connection is told, and the place itself.
     pub(crate) fn split(self) -> (Arc<Orders>, Entered) {
         (self.orders, self.entered)
@@ -64,7 +64,7 @@ impl Registry {
         role: &str,
         role_limit: Option<u32>,
         cancel: Canceller,
-    ) -> Option<Place> {
+    ) -> Option<Registration> {
         let mut sessions = self.lock();
         let of_role = sessions
             .entries
@@ -85,7 +85,7 @@ impl Registry {
         let before = sessions.entries.insert(pid, entry);
         debug_assert!(before.is_none(), "two sessions have the number {pid}");
         drop(sessions);
-        Some(Place {
+        Some(Registration {
             pid,
             secret,
             orders,

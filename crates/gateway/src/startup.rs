@@ -16,7 +16,7 @@ use crate::{
     limits::{FAREWELL_TIMEOUT, STARTUP_BYTES_MAX},
     listen::{Peer, Socket},
     lobby::LobbyPlace,
-    registry::{Entered, Place},
+    registry::{Entered, Registration},
     serve::Shared,
     sqlstate::{Fault, WireError},
     stream::{Reader, Writer, describe_tls, plain, whole, within_tls},
@@ -292,7 +292,7 @@ impl Newcomer {
         role: &RoleInfo,
         backend: &Arc<B>,
         shared: &Arc<Shared>,
-    ) -> Result<(B::Session, Place), Fault> {
+    ) -> Result<(B::Session, Registration), Fault> {
         let user = &*role.name;
         let mut session = backend
             .connect(user, startup.database(), &startup.settings())
@@ -325,7 +325,7 @@ impl Newcomer {
         startup: &Startup,
         role: &RoleInfo,
         session: &mut S,
-        place: &Place,
+        place: &Registration,
         shared: &Shared,
     ) {
         self.output.authentication(0, &[]);

@@ -56,7 +56,7 @@ pub struct ObjectPlaces {
 }
 
 /// What a text names.
-enum Place<'a> {
+enum Location<'a> {
     Folder(&'a str),
     /// A `file:///…`.
     FileUrl(String),
@@ -79,18 +79,18 @@ impl ObjectPlaces {
         }
     }
 
-    fn place<'a>(&self, text: &'a str) -> Result<Place<'a>, BackupError> {
+    fn place<'a>(&self, text: &'a str) -> Result<Location<'a>, BackupError> {
         if !url::is_url(text) {
-            return Ok(Place::Folder(text));
+            return Ok(Location::Folder(text));
         }
         let url = ObjectUrl::parse(text)?;
         if let Some(path) = url.file_path()? {
-            return Ok(Place::FileUrl(path));
+            return Ok(Location::FileUrl(path));
         }
         if url.is_memory() && self.memory.is_none() {
             return Err(not_a_place(&url, "would end with the process"));
         }
-        Ok(Place::Prefix(url))
+        Ok(Location::Prefix(url))
     }
 
     fn prefix(&self, url: ObjectUrl) -> Result<Prefix, BackupError> {
@@ -121,9 +121,9 @@ impl ObjectPlaces {
     ) -> Result<ObjectSink, BackupError> {
         let base = base
             .map(|base| match self.place(base)? {
-                Place::Prefix(base) if base.is_in_store_of(&url) => Ok(base),
-                Place::Prefix(base) => Err(not_a_place(&base, "is in another store")),
-                Place::Folder(_) | Place::FileUrl(_) => Err(BackupError::NotAPlace {
+                Location::Prefix(base) if base.is_in_store_of(&url) => Ok(base),
+                Location::Prefix(base) => Err(not_a_place(&base, "is in another store")),
+                Location::Folder(_) | Location::FileUrl(_) => Err(BackupError::NotAPlace {
                     place: base.to_owned(),
                     why: "is not in the object store that the backup goes to".to_owned(),
                 }),
@@ -136,9 +136,9 @@ impl ObjectPlaces {
 impl Places for ObjectPlaces {
     fn check(&self, place: &str) -> Result<(), BackupError> {
         match self.place(place)? {
-            Place::Folder(path) => self.folders.check(path),
-            Place::FileUrl(path) => self.folders.check(&path),
-            Place::Prefix(_) => Ok(()),
+            Location::Folder(path) => self.folders.check(path),
+            Location::FileUrl(path) => self.folders.check(&path),
+            Location::Prefix(_) => Ok(()),
         }
     }
 
@@ -148,15 +148,15 @@ impl Places for ObjectPlaces {
         base: Option<&str>,
     ) -> Result<Box<dyn BackupSink>, BackupError> {
         let folder = match self.place(place)? {
-            Place::Prefix(url) => return Ok(Box::new(self.sink_for_backup(url, base)?)),
-            Place::Folder(path) => path.to_owned(),
-            Place::FileUrl(path) => path,
+            Location::Prefix(url) => return Ok(Box::new(self.sink_for_backup(url, base)?)),
+            Location::Folder(path) => path.to_owned(),
+            Location::FileUrl(path) => path,
         };
         let base = base
             .map(|base| match self.place(base)? {
-                Place::Folder(path) => Ok(path.to_owned()),
-                Place::FileUrl(path) => Ok(path),
-                Place::Prefix(url) => Err(not_a_place(&url, "is no folder, as the backup is")),
+                Location::Folder(path) => Ok(path.to_owned()),
+                Location::FileUrl(path) => Ok(path),
+                Location::Prefix(url) => Err(not_a_place(&url, "is no folder, as the backup is")),
             })
             .transpose()?;
         self.folders.for_backup(&folder, base.as_deref())
@@ -164,17 +164,17 @@ impl Places for ObjectPlaces {
 
     fn for_archive(&self, place: &str) -> Result<Arc<dyn BackupSink>, BackupError> {
         match self.place(place)? {
-            Place::Folder(path) => self.folders.for_archive(path),
-            Place::FileUrl(path) => self.folders.for_archive(&path),
-            Place::Prefix(url) => Ok(Arc::new(ObjectSink::for_archive(self.prefix(url)?))),
+            Location::Folder(path) => self.folders.for_archive(path),
+            Location::FileUrl(path) => self.folders.for_archive(&path),
+            Location::Prefix(url) => Ok(Arc::new(ObjectSink::for_archive(self.prefix(url)?))),
         }
     }
 
     fn source(&self, place: &str) -> Result<Box<dyn BackupSource>, BackupError> {
         match self.place(place)? {
-            Place::Folder(path) => self.folders.source(path),
-            Place::FileUrl(path) => self.folders.source(&path),
-            Place::Prefix(url) => Ok(Box::new(ObjectSource::new(self.prefix(url)?))),
+            Location::Folder(path) => self.folders.source(path),
+            Location::FileUrl(path) => self.folders.source(&path),
+            Location::Prefix(url) => Ok(Box::new(ObjectSource::new(self.prefix(url)?))),
         }
     }
 }

@@ -56,7 +56,7 @@ impl Rank {
 
 /// Where a task stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Place {
+pub(crate) struct QueuePosition {
     rank: Rank,
     /// Tasks of one rank in the order in which they came.
     number: u64,
@@ -72,7 +72,7 @@ pub(crate) struct Queue<T> {
 }
 
 struct Account<T> {
-    waiting: BTreeMap<Place, T>,
+    waiting: BTreeMap<QueuePosition, T>,
     /// What it has taken, in nanoseconds, and what it let pass while nothing waited.
     time: u64,
     used: u64,
@@ -107,8 +107,8 @@ impl<T> Queue<T> {
         self.len
     }
 
-    pub(crate) fn push(&mut self, share: ShareNo, rank: Rank, task: T) -> Place {
-        let place = Place {
+    pub(crate) fn push(&mut self, share: ShareNo, rank: Rank, task: T) -> QueuePosition {
+        let place = QueuePosition {
             rank,
             number: self.next_number,
         };
@@ -123,7 +123,7 @@ impl<T> Queue<T> {
         place
     }
 
-    pub(crate) fn remove(&mut self, share: ShareNo, place: Place) {
+    pub(crate) fn remove(&mut self, share: ShareNo, place: QueuePosition) {
         let account = self.shares.get_mut(&share);
         if account.is_some_and(|account| account.waiting.remove(&place).is_some()) {
             self.len -= 1;
@@ -185,9 +185,9 @@ impl<T> Queue<T> {
 }
 
 impl<T> Account<T> {
-    fn first_of_last_class(&self) -> Option<Place> {
+    fn first_of_last_class(&self) -> Option<QueuePosition> {
         let (last, _) = self.waiting.last_key_value()?;
-        let first = Place {
+        let first = QueuePosition {
             rank: Rank {
                 class: last.rank.class,
                 order: 0,

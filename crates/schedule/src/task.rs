@@ -12,7 +12,7 @@ use aerostat_sync::{Mutex, thread_local};
 
 use crate::{
     Scheduler, TURN, TURN_ALONE, Work,
-    queue::{Order, Place},
+    queue::{Order, QueuePosition},
 };
 
 /// What a task is doing. Changes under the scheduler's lock.
@@ -21,7 +21,7 @@ enum Stage {
     /// Nobody has woken it since it was polled.
     Asleep,
     /// In the queue.
-    Waiting(Place),
+    Waiting(QueuePosition),
     /// It has a thread as soon as the executor polls it.
     Called(Order),
     Polled {

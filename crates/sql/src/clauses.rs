@@ -117,29 +117,29 @@ impl Visitor for Clauses {
     fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<SqlError> {
         for item in &select.projection {
             if let SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } = item {
-                Place::ANY.check(expr)?;
+                ClauseWalk::ANY.check(expr)?;
             }
         }
         for join in select.from.iter().flat_map(|table| &table.joins) {
             if let Some(condition) = condition_of(&join.join_operator) {
-                Place::without_either("JOIN conditions").check(condition)?;
+                ClauseWalk::without_either("JOIN conditions").check(condition)?;
             }
         }
         check_where(select.selection.as_ref())?;
         if let GroupByExpr::Expressions(keys, _) = &select.group_by {
             for key in keys {
                 check_position("GROUP BY", key)?;
-                let mut place = Place::without_either("GROUP BY");
+                let mut place = ClauseWalk::without_either("GROUP BY");
                 place.takes_sets = true;
                 place.check(key)?;
             }
         }
         if let Some(having) = &select.having {
-            Place::without_windows("HAVING").check(having)?;
+            ClauseWalk::without_windows("HAVING").check(having)?;
         }
         for window in &select.named_window {
             if let NamedWindowExpr::WindowSpec(spec) = &window.1 {
-                let mut place = Place::without_windows("window definitions");
+                let mut place = ClauseWalk::without_windows("window definitions");
                 place.takes_sets = true;
                 place.check(spec)?;
             }
@@ -153,7 +153,7 @@ impl Visitor for Clauses {
         }
         if let SetExpr::Values(values) = &*query.body {
             for cell in values.rows.iter().flat_map(|row| row.iter()) {
-                let mut place = Place::without_either("VALUES");
+                let mut place = ClauseWalk::without_either("VALUES");
                 // One row may be an INSERT's; `series` refuses it elsewhere.
                 place.takes_sets = values.rows.len() == 1;
                 place.check(cell)?;
@@ -164,7 +164,7 @@ impl Visitor for Clauses {
         {
             for key in keys {
                 check_position("ORDER BY", &key.expr)?;
-                Place::ANY.check(&key.expr)?;
+                ClauseWalk::ANY.check(&key.expr)?;
             }
         }
         if let Some(LimitClause::LimitOffset { limit, offset, .. }) = &query.limit_clause {
@@ -182,18 +182,18 @@ impl Visitor for Clauses {
 /// A WHEN clause of a MERGE.
 fn check_when(clause: &MergeClause) -> ControlFlow<SqlError> {
     if let Some(condition) = &clause.predicate {
-        Place::without_either("MERGE WHEN conditions").check(condition)?;
+        ClauseWalk::without_either("MERGE WHEN conditions").check(condition)?;
     }
     match &clause.action {
         MergeAction::Update(update) => check_set(&update.assignments),
-        MergeAction::Insert(insert) => Place::without_either("VALUES").check(&insert.kind),
+        MergeAction::Insert(insert) => ClauseWalk::without_either("VALUES").check(&insert.kind),
         MergeAction::Delete { .. } => ControlFlow::Continue(()),
     }
 }
 
 fn check_set(assignments: &[Assignment]) -> ControlFlow<SqlError> {
     for assignment in assignments {
-        Place::without_either("UPDATE").check(&assignment.value)?;
+        ClauseWalk::without_either("UPDATE").check(&assignment.value)?;
     }
     ControlFlow::Continue(())
 }
@@ -232,7 +232,7 @@ fn is_fraction(value: &Value) -> bool {
 
 fn check_where(condition: Option<&Expr>) -> ControlFlow<SqlError> {
     match condition {
-        Some(condition) => Place::without_either("WHERE").check(condition),
+        Some(condition) => ClauseWalk::without_either("WHERE").check(condition),
         None => ControlFlow::Continue(()),
     }
 }
@@ -240,7 +240,7 @@ fn check_where(condition: Option<&Expr>) -> ControlFlow<SqlError> {
 fn check_returning(items: Option<&[SelectItem]>) -> ControlFlow<SqlError> {
     for item in items.unwrap_or_default() {
         if let SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } = item {
-            Place::without_either("RETURNING").check(expr)?;
+            ClauseWalk::without_either("RETURNING").check(expr)?;
         }
     }
     ControlFlow::Continue(())
@@ -277,7 +277,7 @@ pub fn check_stored(clause: &'static str, expression: &Expr) -> Result<(), SqlEr
         let message = format!("cannot use subquery in {single}");
         return Err(SqlError::new(ErrorKind::FeatureNotSupported, message));
     }
-    match Place::without_either(clause).check(expression) {
+    match ClauseWalk::without_either(clause).check(expression) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(error) => Err(error),
     }
@@ -325,13 +325,13 @@ fn check_count(clause: &'static str, count: &Expr) -> ControlFlow<SqlError> {
     {
         return refuse(ErrorKind::NumericValueOutOfRange, "bigint out of range");
     }
-    let mut place = Place::without_either(clause);
+    let mut place = ClauseWalk::without_either(clause);
     place.names_no_column = true;
     place.check(count)
 }
 
 /// A walk over one clause of one query.
-struct Place {
+struct ClauseWalk {
     clause: &'static str,
     takes_aggregates: bool,
     takes_windows: bool,
@@ -343,8 +343,8 @@ struct Place {
     choices: Vec<&'static str>,
 }
 
-impl Place {
-    const ANY: Place = Place {
+impl ClauseWalk {
+    const ANY: ClauseWalk = ClauseWalk {
         clause: "",
         takes_aggregates: true,
         takes_windows: true,
@@ -355,19 +355,19 @@ impl Place {
         choices: Vec::new(),
     };
 
-    fn without_windows(clause: &'static str) -> Place {
-        Place {
+    fn without_windows(clause: &'static str) -> ClauseWalk {
+        ClauseWalk {
             clause,
             takes_windows: false,
             takes_sets: false,
-            ..Place::ANY
+            ..ClauseWalk::ANY
         }
     }
 
-    fn without_either(clause: &'static str) -> Place {
-        Place {
+    fn without_either(clause: &'static str) -> ClauseWalk {
+        ClauseWalk {
             takes_aggregates: false,
-            ..Place::without_windows(clause)
+            ..ClauseWalk::without_windows(clause)
         }
     }
 
@@ -451,7 +451,7 @@ pub fn is_aggregate(function: &Function) -> bool {
     name.is_some_and(|name| AGGREGATES.contains(&name.as_str()) || name == "var_samp")
 }
 
-impl Visitor for Place {
+impl Visitor for ClauseWalk {
     type Break = SqlError;
 
     fn pre_visit_expr(&mut self, expression: &Expr) -> ControlFlow<SqlError> {

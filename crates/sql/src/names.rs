@@ -161,7 +161,7 @@ pub fn is_reserved(word: &str) -> bool {
 
 /// Where a relation stands: the names of its schema and of itself in it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct ResolvedName {
     /// The schema.
     pub schema: String,
     /// The relation.

@@ -21,9 +21,9 @@ const RUN_MAX: Duration = Duration::from_secs(1);
 /// A statement's places among those that wait for rows, over all its runs. They are given up when
 /// the last clone is dropped.
 #[derive(Clone)]
-pub struct RowPlace(Arc<Place>);
+pub struct RowPlace(Arc<Ticket>);
 
-struct Place {
+struct Ticket {
     txns: Arc<TxnManager>,
     id: u64,
     /// Those whose queues it is in. Locked before the transactions' mutex.
@@ -54,7 +54,7 @@ impl RowPlace {
     pub fn new(txns: &Arc<TxnManager>) -> Self {
         // A number that nobody acts on before it is handed over: no part of a model.
         static NEXT: atomic::AtomicU64 = atomic::AtomicU64::new(0);
-        Self(Arc::new(Place {
+        Self(Arc::new(Ticket {
             txns: Arc::clone(txns),
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             rows: Mutex::default(),
@@ -139,7 +139,7 @@ impl RowPlace {
     }
 }
 
-impl Place {
+impl Ticket {
     /// What it has and the queues change together.
     fn with_graph<T>(&self, change: impl FnOnce(&mut Vec<RowTag>, &mut WaitGraph) -> T) -> T {
         let mut rows = self.rows.lock();
@@ -157,7 +157,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Ticket {
     fn drop(&mut self) {
         if self.tickets.load(Ordering::Relaxed) > 0 {
             self.leave();

@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use aerostat_api::{Notice, NoticeSeverity};
 use aerostat_sql::{
-    names::{Place, QualifiedName},
+    names::{QualifiedName, ResolvedName},
     utility::{RelationChange, SchemaObject},
 };
 use aerostat_txn::LockMode;
@@ -123,7 +123,7 @@ pub(super) fn skipping(error: &SqlError) -> Notice {
 fn alter_relation(
     state: &mut CatalogState,
     actor: &Actor,
-    place: &Place,
+    place: &ResolvedName,
     change: &RelationChange,
     judges: &Judges<'_>,
 ) -> Result<(), SqlError> {
@@ -144,7 +144,7 @@ fn alter_relation(
             Ok(())
         }
         RelationChange::Rename(to) => {
-            let target = Place {
+            let target = ResolvedName {
                 schema: place.schema.clone(),
                 name: to.clone(),
             };
@@ -164,7 +164,7 @@ fn alter_relation(
                     "cannot move objects into or out of temporary schemas",
                 ));
             }
-            let target = Place {
+            let target = ResolvedName {
                 schema: schema.to_owned(),
                 name: place.name.clone(),
             };
@@ -173,7 +173,7 @@ fn alter_relation(
             let owned = state.owned_sequences(oid);
             let owned: Vec<String> = owned.map(|(_, entry)| entry.name.clone()).collect();
             for name in owned {
-                let [from, to] = [place.schema.as_str(), schema].map(|schema| Place {
+                let [from, to] = [place.schema.as_str(), schema].map(|schema| ResolvedName {
                     schema: schema.to_owned(),
                     name: name.clone(),
                 });
@@ -195,7 +195,7 @@ fn alter_relation(
 /// Refuses to take a sequence away from the column that it belongs to.
 fn refuse_linked(
     state: &CatalogState,
-    place: &Place,
+    place: &ResolvedName,
     message: &dyn Fn(&str) -> String,
 ) -> Result<(), SqlError> {
     match state.relation(&place.schema, &place.name) {
@@ -209,8 +209,8 @@ fn refuse_linked(
 fn move_relation(
     state: &mut CatalogState,
     actor: &Actor,
-    from: &Place,
-    to: Place,
+    from: &ResolvedName,
+    to: ResolvedName,
     judges: &Judges<'_>,
 ) -> Result<(), SqlError> {
     if is_system_schema(&to.schema) {
@@ -253,7 +253,7 @@ pub(super) fn redefine(table: &mut TableEntry, change: impl FnOnce(&mut TableSch
 
 /// # Errors
 /// A relation or an index has the name already.
-pub(super) fn check_free(state: &CatalogState, place: &Place) -> Result<(), SqlError> {
+pub(super) fn check_free(state: &CatalogState, place: &ResolvedName) -> Result<(), SqlError> {
     if is_taken(state, place) {
         return Err(duplicate_relation(&place.name));
     }
@@ -261,7 +261,7 @@ pub(super) fn check_free(state: &CatalogState, place: &Place) -> Result<(), SqlE
 }
 
 /// Whether a relation or an index has the name.
-pub(super) fn is_taken(state: &CatalogState, place: &Place) -> bool {
+pub(super) fn is_taken(state: &CatalogState, place: &ResolvedName) -> bool {
     let Some(schema) = state.schemas.get(&place.schema) else {
         return false;
     };
@@ -277,7 +277,7 @@ pub(super) fn is_taken(state: &CatalogState, place: &Place) -> bool {
 fn rename_column(
     state: &mut CatalogState,
     actor: &Actor,
-    place: &Place,
+    place: &ResolvedName,
     from: &str,
     to: &str,
     judges: &Judges<'_>,
@@ -359,7 +359,7 @@ fn rename_table_column(
 /// A primary key or UNIQUE is renamed with its index, which relations may not be called like.
 fn rename_constraint(
     state: &mut CatalogState,
-    place: &Place,
+    place: &ResolvedName,
     from: &str,
     to: &str,
 ) -> Result<(), SqlError> {
@@ -376,7 +376,7 @@ fn rename_constraint(
     let is_foreign = table.foreign_keys.iter().any(|key| key.name == from);
     let is_unique = |index: &IndexEntry| index.is_constraint && index.index.name == from;
     if table.indexes.iter().any(is_unique) || is_key {
-        let index = Place {
+        let index = ResolvedName {
             schema: place.schema.clone(),
             name: from.to_owned(),
         };
@@ -457,7 +457,7 @@ fn rename_schema(
         .remove(from)
         .ok_or_else(|| undefined_schema(from))?;
     Arc::make_mut(&mut entry).name = to.to_owned();
-    let at = |schema: &str, name: &String| Place {
+    let at = |schema: &str, name: &String| ResolvedName {
         schema: schema.to_owned(),
         name: name.clone(),
     };

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use aerostat_api::{Notice, NoticeSeverity};
 use aerostat_sql::{
     grants::Privilege,
-    names::{Place, QualifiedName, folded},
+    names::{QualifiedName, ResolvedName, folded},
     sequence_text as text,
 };
 use aerostat_txn::LockMode;
@@ -55,7 +55,7 @@ impl CreatedTable {
 /// A new table, empty, that nobody sees before [`PendingTable::publish`], and others not
 /// before the transaction's commit.
 pub struct PendingTable {
-    place: Place,
+    place: ResolvedName,
     entry: Arc<TableEntry>,
     /// Those of its columns.
     sequences: Vec<Arc<SequenceEntry>>,
@@ -81,7 +81,7 @@ impl PendingTable {
         let mut change = draft.change()?;
         check_free(&change.state, &self.place)?;
         for index in self.entry.all_indexes() {
-            let place = Place {
+            let place = ResolvedName {
                 schema: self.place.schema.clone(),
                 name: index.index.name,
             };
@@ -241,7 +241,7 @@ fn create(
     let taken = |name: &str| {
         is_taken(
             &state,
-            &Place {
+            &ResolvedName {
                 schema: place.schema.clone(),
                 name: name.to_owned(),
             },

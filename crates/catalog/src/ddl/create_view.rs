@@ -6,7 +6,7 @@ use std::{
 };
 
 use aerostat_api::{Notice, NoticeSeverity};
-use aerostat_sql::names::{Place, QualifiedName, declared};
+use aerostat_sql::names::{QualifiedName, ResolvedName, declared};
 use aerostat_txn::LockMode;
 use aerostat_types::{Column, ErrorKind, SqlError};
 use sqlparser::ast::{self, CreateTableOptions, SetExpr};
@@ -154,10 +154,10 @@ fn refuse_other_forms(statement: &ast::CreateView) -> Result<(), SqlError> {
 fn replaced(
     state: &CatalogState,
     actor: &Actor,
-    place: &Place,
+    place: &ResolvedName,
     or_replace: bool,
     columns: &[Column],
-    needs: &BTreeSet<Place>,
+    needs: &BTreeSet<ResolvedName>,
 ) -> Result<Option<Arc<ViewEntry>>, SqlError> {
     let Some(relation) = state
         .relation(&place.schema, &place.name)

@@ -9,7 +9,7 @@ use std::{
 };
 
 use aerostat_sql::{
-    names::{Place, QualifiedName, folded},
+    names::{QualifiedName, ResolvedName, folded},
     walk,
 };
 use aerostat_types::{ErrorKind, SqlError, quote_ident};
@@ -38,7 +38,7 @@ pub fn qualify_query(
     state: &CatalogState,
     actor: &Actor,
     query: &mut Query,
-) -> Result<BTreeSet<Place>, SqlError> {
+) -> Result<BTreeSet<ResolvedName>, SqlError> {
     let mut visitor = Qualifier {
         state,
         actor: Some(actor),
@@ -56,7 +56,7 @@ pub fn qualify_query(
 ///
 /// # Errors
 /// The text is no query, which is a defect: it was one when it was stored.
-pub fn relations_in(state: &CatalogState, query: &str) -> Result<BTreeSet<Place>, SqlError> {
+pub fn relations_in(state: &CatalogState, query: &str) -> Result<BTreeSet<ResolvedName>, SqlError> {
     let defect = |what: String| {
         SqlError::new(
             ErrorKind::Internal,
@@ -92,7 +92,7 @@ struct Qualifier<'a> {
     ctes: Vec<String>,
     /// WITH clauses of the queries being visited, taken out until they are left.
     withs: Vec<Option<With>>,
-    found: BTreeSet<Place>,
+    found: BTreeSet<ResolvedName>,
 }
 
 impl Qualifier<'_> {
@@ -107,7 +107,7 @@ impl Qualifier<'_> {
         let place = match (self.actor, &name.schema) {
             (_, Some(schema)) if is_system_schema(schema) => None,
             (Some(actor), _) => actor.find(self.state, &name)?.map(|found| found.place),
-            (None, Some(schema)) => Some(Place {
+            (None, Some(schema)) => Some(ResolvedName {
                 schema: schema.clone(),
                 name: name.name.clone(),
             }),
@@ -121,7 +121,7 @@ impl Qualifier<'_> {
     }
 }
 
-fn object_name(place: &Place) -> ObjectName {
+fn object_name(place: &ResolvedName) -> ObjectName {
     let part = |name: &str| {
         let quoted = quote_ident(name) != name;
         ObjectNamePart::Identifier(if quoted {
@@ -177,7 +177,7 @@ impl VisitorMut for Qualifier<'_> {
 
 /// What each view needs.
 pub(super) struct Dependencies {
-    needs: BTreeMap<Place, BTreeSet<Place>>,
+    needs: BTreeMap<ResolvedName, BTreeSet<ResolvedName>>,
 }
 
 impl Dependencies {
@@ -187,7 +187,7 @@ impl Dependencies {
         let mut needs = BTreeMap::new();
         for (schema, relation, name) in state.relations() {
             if let Relation::View(view) = relation {
-                let place = Place {
+                let place = ResolvedName {
                     schema: schema.name.clone(),
                     name: name.to_owned(),
                 };
@@ -199,7 +199,10 @@ impl Dependencies {
 
     /// The views that need any of `targets`, directly or through other views,
     /// each with one of those it needs; the targets themselves not counted.
-    pub(super) fn dependants(&self, targets: &BTreeSet<Place>) -> Vec<(Place, Place)> {
+    pub(super) fn dependants(
+        &self,
+        targets: &BTreeSet<ResolvedName>,
+    ) -> Vec<(ResolvedName, ResolvedName)> {
         let mut gone = targets.clone();
         let mut dependants = Vec::new();
         loop {
@@ -221,7 +224,7 @@ impl Dependencies {
     }
 
     /// Whether a view would need itself if it needed these.
-    pub(super) fn needs_itself(&self, view: &Place, needs: &BTreeSet<Place>) -> bool {
+    pub(super) fn needs_itself(&self, view: &ResolvedName, needs: &BTreeSet<ResolvedName>) -> bool {
         let dependants = self.dependants(&BTreeSet::from([view.clone()]));
         needs.contains(view)
             || dependants

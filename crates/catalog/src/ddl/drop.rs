@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use aerostat_api::{Notice, NoticeSeverity};
 use aerostat_sql::{
     grants::Privilege,
-    names::{Place, QualifiedName},
+    names::{QualifiedName, ResolvedName},
     utility::SchemaObject,
 };
 use aerostat_txn::LockMode;
@@ -67,7 +67,7 @@ pub(super) fn execute(
 pub(super) fn quietly(
     draft: &Draft,
     actor: &Actor,
-    places: impl IntoIterator<Item = Place>,
+    places: impl IntoIterator<Item = ResolvedName>,
 ) -> Result<(), SqlError> {
     let mut change = draft.change()?;
     let mut targets = Targets {
@@ -108,12 +108,12 @@ fn is_missing(error: &SqlError) -> bool {
 #[derive(Default)]
 struct Targets {
     schemas: BTreeSet<String>,
-    relations: BTreeSet<Place>,
-    dependants: BTreeSet<Place>,
+    relations: BTreeSet<ResolvedName>,
+    dependants: BTreeSet<ResolvedName>,
     /// Foreign keys of tables that stay, by their names.
-    foreign_keys: BTreeSet<(Place, String)>,
+    foreign_keys: BTreeSet<(ResolvedName, String)>,
     /// Columns of tables that stay whose defaults go.
-    defaults: BTreeSet<(Place, String)>,
+    defaults: BTreeSet<(ResolvedName, String)>,
 }
 
 impl Targets {
@@ -203,7 +203,7 @@ impl Targets {
                 .into_iter()
                 .flat_map(|entry| &entry.relations)
             {
-                let place = Place {
+                let place = ResolvedName {
                     schema: schema.clone(),
                     name: name.clone(),
                 };
@@ -265,8 +265,9 @@ impl Targets {
 
     /// Adds the sequences that belong to tables that go.
     fn add_owned(&mut self, state: &CatalogState) {
-        let goes =
-            |place: &Place| self.relations.contains(place) || self.schemas.contains(&place.schema);
+        let goes = |place: &ResolvedName| {
+            self.relations.contains(place) || self.schemas.contains(&place.schema)
+        };
         let mut owned = Vec::new();
         for (schema, entry) in state.sequences() {
             let Some(owner) = &entry.owned_by else {
@@ -275,7 +276,7 @@ impl Targets {
             let Some((home, table)) = state.table(owner.table) else {
                 continue;
             };
-            let table = Place {
+            let table = ResolvedName {
                 schema: home.name.clone(),
                 name: table.name.clone(),
             };
@@ -292,7 +293,7 @@ impl Targets {
         &self,
         state: &CatalogState,
         actor: &Actor,
-        gone: &BTreeSet<Place>,
+        gone: &BTreeSet<ResolvedName>,
     ) -> Result<(), SqlError> {
         for place in &self.relations {
             let Some(Relation::Sequence(entry)) = state.relation(&place.schema, &place.name) else {
@@ -304,7 +305,7 @@ impl Targets {
             else {
                 continue;
             };
-            let table = Place {
+            let table = ResolvedName {
                 schema: home.name.clone(),
                 name: table.name.clone(),
             };
@@ -375,8 +376,11 @@ impl Targets {
 
 /// The foreign keys of other tables that refer to one of these: the table that has it, its
 /// name, and what it refers to.
-fn foreign_keys_to(state: &CatalogState, gone: &BTreeSet<Place>) -> Vec<(Place, String, Place)> {
-    let place_of = |schema: &str, name: &str| Place {
+fn foreign_keys_to(
+    state: &CatalogState,
+    gone: &BTreeSet<ResolvedName>,
+) -> Vec<(ResolvedName, String, ResolvedName)> {
+    let place_of = |schema: &str, name: &str| ResolvedName {
         schema: schema.to_owned(),
         name: name.to_owned(),
     };
@@ -439,7 +443,7 @@ fn listed(lines: impl ExactSizeIterator<Item = String>) -> String {
 }
 
 /// A relation's name as a message shows it: with its schema unless the search path finds it without.
-pub(super) fn shown(state: &CatalogState, actor: &Actor, place: &Place) -> String {
+pub(super) fn shown(state: &CatalogState, actor: &Actor, place: &ResolvedName) -> String {
     let bare = QualifiedName {
         database: None,
         schema: None,
@@ -524,12 +528,12 @@ pub(super) fn truncate(
 }
 
 /// The tables that are emptied with these, and where they are.
-fn referring(state: &CatalogState, truncated: &[u32]) -> Vec<(Place, Arc<TableEntry>)> {
+fn referring(state: &CatalogState, truncated: &[u32]) -> Vec<(ResolvedName, Arc<TableEntry>)> {
     let referring = state.all_referring(truncated).into_iter();
     referring
         .filter_map(|entry| {
             let (schema, entry) = state.table(entry.oid)?;
-            let place = Place {
+            let place = ResolvedName {
                 schema: schema.name.clone(),
                 name: entry.name.clone(),
             };

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use aerostat_api::Notice;
 use aerostat_sql::{
     deferral::{Deferral, deferral_of},
-    names::{Place, QualifiedName, declared, fold},
+    names::{QualifiedName, ResolvedName, declared, fold},
 };
 use aerostat_types::{ErrorKind, SqlError, SqlType, TableIndex, TableSchema};
 use sqlparser::ast::{self, ConstraintReferenceMatchKind, Ident};
@@ -108,7 +108,7 @@ fn action(written: Option<&ast::ReferentialAction>) -> ReferentialAction {
 
 /// The table that has the foreign keys, as it is to be.
 pub(super) struct Own<'a> {
-    pub(super) place: &'a Place,
+    pub(super) place: &'a ResolvedName,
     pub(super) schema: &'a TableSchema,
     /// Its indexes, the primary key's too. Their numbers mean nothing.
     indexes: Vec<IndexEntry>,
@@ -119,7 +119,7 @@ pub(super) struct Own<'a> {
 impl<'a> Own<'a> {
     /// A table with these indexes beside the primary key's, and foreign keys of these names.
     pub(super) fn new(
-        place: &'a Place,
+        place: &'a ResolvedName,
         schema: &'a TableSchema,
         indexes: impl IntoIterator<Item = IndexEntry>,
         there: Vec<String>,

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use aerostat_api::{Notice, NoticeSeverity};
 use aerostat_sql::{
     deferral::Deferral,
-    names::{PG_CATALOG, Place, QualifiedName, make_object_name},
+    names::{PG_CATALOG, QualifiedName, ResolvedName, make_object_name},
     storage_parameters::{self, Owner},
     utility::{CreateIndex, IndexColumn, ReindexTarget},
 };
@@ -63,7 +63,7 @@ pub fn create(
         Some(name) => name.clone(),
         None => free_name(state, &place, create),
     };
-    let index_place = Place {
+    let index_place = ResolvedName {
         schema: place.schema.clone(),
         name: name.clone(),
     };
@@ -145,8 +145,12 @@ fn settle(entry: &TableEntry) {
 ///
 /// # Errors
 /// A relation or an index has the name already; there is no such index.
-pub(super) fn rename(state: &mut CatalogState, index: &Place, to: &str) -> Result<(), SqlError> {
-    let target = Place {
+pub(super) fn rename(
+    state: &mut CatalogState,
+    index: &ResolvedName,
+    to: &str,
+) -> Result<(), SqlError> {
+    let target = ResolvedName {
         schema: index.schema.clone(),
         name: to.to_owned(),
     };
@@ -198,7 +202,7 @@ pub(super) fn alter(
         }
         found => found?,
     };
-    let index = Place {
+    let index = ResolvedName {
         schema: place.schema,
         name: name.name.clone(),
     };
@@ -256,7 +260,7 @@ fn find(
     state: &CatalogState,
     actor: &Actor,
     name: &QualifiedName,
-) -> Result<(Place, Arc<TableEntry>), SqlError> {
+) -> Result<(ResolvedName, Arc<TableEntry>), SqlError> {
     let (place, table, index) = locate(state, actor, name)?;
     if index.is_constraint {
         let constraint = format!("constraint {} on table {}", name.name, table.name);
@@ -291,7 +295,7 @@ pub(super) fn locate(
     state: &CatalogState,
     actor: &Actor,
     name: &QualifiedName,
-) -> Result<(Place, Arc<TableEntry>, IndexEntry), SqlError> {
+) -> Result<(ResolvedName, Arc<TableEntry>, IndexEntry), SqlError> {
     let schemas: Vec<&str> = match &name.schema {
         Some(schema) => vec![actor.schema_named(schema)],
         None => actor.path().collect(),
@@ -301,7 +305,7 @@ pub(super) fn locate(
             continue;
         };
         for (table_name, relation) in &entry.relations {
-            let place = Place {
+            let place = ResolvedName {
                 schema: schema.to_owned(),
                 name: table_name.clone(),
             };
@@ -348,7 +352,7 @@ fn table(
     state: &CatalogState,
     actor: &Actor,
     name: &QualifiedName,
-) -> Result<(Place, Arc<TableEntry>), SqlError> {
+) -> Result<(ResolvedName, Arc<TableEntry>), SqlError> {
     let Found { place, relation } = actor.resolve(state, name)?;
     let Relation::Table(entry) = relation else {
         return Err(SqlError::new(
@@ -484,7 +488,7 @@ pub fn reindex(
 }
 
 /// `table_column_column_idx`, with a number behind it as long as it is taken.
-fn free_name(state: &CatalogState, place: &Place, create: &CreateIndex) -> String {
+fn free_name(state: &CatalogState, place: &ResolvedName, create: &CreateIndex) -> String {
     let columns = create.columns.iter().map(|column| column.name.as_str());
     let joined = columns.collect::<Vec<_>>().join("_");
     let name_of = |nth: u32| {
@@ -495,7 +499,7 @@ fn free_name(state: &CatalogState, place: &Place, create: &CreateIndex) -> Strin
         make_object_name(&place.name, Some(&joined), &label)
     };
     let is_free = |name: &String| {
-        let place = Place {
+        let place = ResolvedName {
             schema: place.schema.clone(),
             name: name.clone(),
         };

@@ -8,7 +8,7 @@ use std::{fmt, str::FromStr, sync::Arc};
 
 use aerostat_api::Notice;
 use aerostat_sql::{
-    names::{Place, QualifiedName, folded},
+    names::{QualifiedName, ResolvedName, folded},
     storage_parameters::{self, Owner},
     utility::TableParameters,
 };
@@ -241,7 +241,7 @@ fn table(
     state: &CatalogState,
     actor: &Actor,
     name: &QualifiedName,
-) -> Result<(Place, Arc<TableEntry>), SqlError> {
+) -> Result<(ResolvedName, Arc<TableEntry>), SqlError> {
     let Found { place, relation } = actor.resolve(state, name)?;
     let Relation::Table(entry) = relation else {
         return Err(SqlError::new(
@@ -253,7 +253,7 @@ fn table(
     Ok((place, Arc::clone(entry)))
 }
 
-fn set_auto(state: &mut CatalogState, place: &Place, auto: bool) -> Result<(), SqlError> {
+fn set_auto(state: &mut CatalogState, place: &ResolvedName, auto: bool) -> Result<(), SqlError> {
     if let Relation::Table(entry) = relation_mut(state, place)? {
         Arc::make_mut(entry).auto_layout = auto;
     }

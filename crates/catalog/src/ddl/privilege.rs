@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use aerostat_sql::{
     grants::{Privilege, SchemaPrivilege},
-    names::{Place, QualifiedName},
+    names::{QualifiedName, ResolvedName},
     utility::{
         CommentStatement, CommentTarget, GrantStatement, GrantTarget, Grantee, RELATION_ALL,
         RoleName, SEQUENCE_ALL,
@@ -225,7 +225,7 @@ pub fn grant(
                     .ok_or_else(|| undefined_schema(name))?;
                 for (relation, entry) in &schema.relations {
                     if matches!(entry, Relation::Sequence(_)) == of_sequences {
-                        places.push(Place {
+                        places.push(ResolvedName {
                             schema: name.clone(),
                             name: relation.clone(),
                         });
@@ -271,7 +271,7 @@ fn grant_relations(
     state: &mut CatalogState,
     actor: &Actor,
     grant: bool,
-    places: &[Place],
+    places: &[ResolvedName],
     privileges: &[Privilege],
     grantees: &[String],
 ) -> Result<(), SqlError> {
@@ -347,7 +347,7 @@ pub(crate) fn toggle<T: PartialEq>(items: &mut Vec<T>, item: T, present: bool) {
 /// The relation at a place that was looked up before, to be changed.
 pub(super) fn relation_mut<'s>(
     state: &'s mut CatalogState,
-    place: &Place,
+    place: &ResolvedName,
 ) -> Result<&'s mut Relation, SqlError> {
     state
         .schema_mut(&place.schema)?

@@ -1,7 +1,7 @@
 //! The search path: where names are found, which of them are the system's, and locks on the
 //! objects found.
 
-use aerostat_sql::names::{AEROSTAT, INFORMATION_SCHEMA, PG_CATALOG, Place, QualifiedName};
+use aerostat_sql::names::{AEROSTAT, INFORMATION_SCHEMA, PG_CATALOG, QualifiedName, ResolvedName};
 use aerostat_txn::LockMode;
 use aerostat_types::{ErrorKind, SqlError};
 
@@ -24,7 +24,7 @@ pub(super) fn is_system_schema(name: &str) -> bool {
 #[derive(Clone)]
 pub struct Found<'s> {
     /// Where it stands.
-    pub place: Place,
+    pub place: ResolvedName,
     /// The relation.
     pub relation: &'s Relation,
 }
@@ -234,7 +234,7 @@ impl Draft {
 fn found_in<'s>(entry: &'s SchemaEntry, name: &str) -> Option<Found<'s>> {
     let relation = entry.relations.get(name)?;
     Some(Found {
-        place: Place {
+        place: ResolvedName {
             schema: entry.name.clone(),
             name: name.to_owned(),
         },

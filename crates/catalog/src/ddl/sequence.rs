@@ -6,7 +6,7 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use aerostat_sql::{
-    names::{Place, QualifiedName, split_name},
+    names::{QualifiedName, ResolvedName, split_name},
     sequence_options::Options,
     sequence_text as text,
     utility::{OwnerColumn, SequenceOptions},
@@ -49,7 +49,7 @@ pub(super) struct Wanted {
 pub(super) fn create(
     draft: &Draft,
     actor: &Actor,
-    place: Place,
+    place: ResolvedName,
     if_not_exists: bool,
     options: &SequenceOptions,
 ) -> Result<CommandResult, SqlError> {
@@ -139,7 +139,7 @@ pub(super) fn alter(
 fn owner_of(
     state: &CatalogState,
     actor: &Actor,
-    place: &Place,
+    place: &ResolvedName,
     entry: &SequenceEntry,
     owner: &OwnerColumn,
 ) -> Result<OwnedBy, SqlError> {
@@ -248,7 +248,7 @@ pub(super) fn make_wanted(
 pub(super) fn bound_default(
     state: &CatalogState,
     actor: &Actor,
-    table: &Place,
+    table: &ResolvedName,
     default: &str,
 ) -> Result<String, SqlError> {
     if !default.contains("val") {
@@ -281,9 +281,9 @@ pub(super) fn bound_default(
 
 /// A default of a table that stays which needs a sequence that goes.
 pub(super) struct NeedyDefault {
-    pub(super) table: Place,
+    pub(super) table: ResolvedName,
     pub(super) column: String,
-    pub(super) sequence: Place,
+    pub(super) sequence: ResolvedName,
 }
 
 /// The defaults that need one of these sequences.
@@ -303,12 +303,12 @@ pub(super) fn needy_defaults(state: &CatalogState, sequences: &BTreeSet<u32>) ->
                 continue;
             };
             found.push(NeedyDefault {
-                table: Place {
+                table: ResolvedName {
                     schema: schema.name.clone(),
                     name: name.to_owned(),
                 },
                 column: column.name.clone(),
-                sequence: Place {
+                sequence: ResolvedName {
                     schema: home.name.clone(),
                     name: sequence.name.clone(),
                 },
@@ -319,7 +319,7 @@ pub(super) fn needy_defaults(state: &CatalogState, sequences: &BTreeSet<u32>) ->
 }
 
 /// Takes a default away whose sequence goes.
-pub(super) fn remove_default(state: &mut CatalogState, table: &Place, column: &str) {
+pub(super) fn remove_default(state: &mut CatalogState, table: &ResolvedName, column: &str) {
     if let Ok(Relation::Table(entry)) = relation_mut(state, table) {
         let entry: &mut TableEntry = Arc::make_mut(entry);
         redefine(entry, |schema| {
@@ -337,7 +337,7 @@ pub(super) fn change_owned(
     mut change: impl FnMut(&mut SequenceEntry),
 ) {
     let owned = state.owned_sequences(table);
-    let places: Vec<Place> = owned
+    let places: Vec<ResolvedName> = owned
         .map(|(schema, entry)| place_of(&schema.name, entry))
         .collect();
     for place in places {
@@ -347,8 +347,8 @@ pub(super) fn change_owned(
     }
 }
 
-pub(super) fn place_of(schema: &str, entry: &SequenceEntry) -> Place {
-    Place {
+pub(super) fn place_of(schema: &str, entry: &SequenceEntry) -> ResolvedName {
+    ResolvedName {
         schema: schema.to_owned(),
         name: entry.name.clone(),
     }
@@ -362,7 +362,7 @@ pub(super) fn restart_owned(
     state: &mut CatalogState,
     table: u32,
 ) -> Result<(), SqlError> {
-    let owned: Vec<(Place, Arc<SequenceEntry>)> = state
+    let owned: Vec<(ResolvedName, Arc<SequenceEntry>)> = state
         .owned_sequences(table)
         .map(|(schema, entry)| (place_of(&schema.name, entry), Arc::clone(entry)))
         .collect();

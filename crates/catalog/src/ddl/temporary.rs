@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use aerostat_sql::names::{Place, QualifiedName};
+use aerostat_sql::names::{QualifiedName, ResolvedName};
 use aerostat_types::{ErrorKind, SqlError};
 
 use super::{drop, search_path::is_system_schema};
@@ -57,14 +57,14 @@ pub(super) fn creation_place(
     actor: &Actor,
     name: &QualifiedName,
     said: bool,
-) -> Result<Place, SqlError> {
+) -> Result<ResolvedName, SqlError> {
     actor.require_this_database(name)?;
     let state = draft.load()?;
     let schema = match is_wanted(&state, actor, name, said)? {
         true => make_schema(draft, actor)?,
         false => actor.creation_schema(&state, name)?.name.clone(),
     };
-    Ok(Place {
+    Ok(ResolvedName {
         schema,
         name: name.name.clone(),
     })
@@ -115,7 +115,7 @@ pub fn before_commit(draft: &Draft, actor: &Actor) -> Result<(), SqlError> {
             )));
         }
     }
-    let dropped: Vec<Place> = temporary_tables(&state, OnCommit::Drop)
+    let dropped: Vec<ResolvedName> = temporary_tables(&state, OnCommit::Drop)
         .map(|(place, _)| place)
         .collect();
     if dropped.is_empty() {
@@ -133,7 +133,7 @@ pub fn drop_temporaries(draft: &Draft, actor: &Actor) -> Result<(), SqlError> {
     let Some(schema) = state.temporary() else {
         return Ok(());
     };
-    let place = |name: &String| Place {
+    let place = |name: &String| ResolvedName {
         schema: schema.name.clone(),
         name: name.clone(),
     };
@@ -143,7 +143,7 @@ pub fn drop_temporaries(draft: &Draft, actor: &Actor) -> Result<(), SqlError> {
 fn temporary_tables(
     state: &CatalogState,
     on_commit: OnCommit,
-) -> impl Iterator<Item = (Place, &Arc<TableEntry>)> {
+) -> impl Iterator<Item = (ResolvedName, &Arc<TableEntry>)> {
     let schema = state.temporary();
     let relations = schema.into_iter().flat_map(|schema| {
         let relations = schema.relations.iter();
@@ -151,7 +151,7 @@ fn temporary_tables(
     });
     relations.filter_map(move |(schema, name, relation)| match relation {
         Relation::Table(entry) if entry.on_commit == on_commit => {
-            let place = Place {
+            let place = ResolvedName {
                 schema: schema.clone(),
                 name: name.clone(),
             };
@@ -165,7 +165,10 @@ fn temporary_tables(
 ///
 /// # Errors
 /// As PostgreSQL.
-pub(super) fn check_reference(own: &Place, referenced: &Place) -> Result<(), SqlError> {
+pub(super) fn check_reference(
+    own: &ResolvedName,
+    referenced: &ResolvedName,
+) -> Result<(), SqlError> {
     let kind = match (is_temporary(&own.schema), is_temporary(&referenced.schema)) {
         (true, false) => "temporary",
         (false, true) => "permanent",

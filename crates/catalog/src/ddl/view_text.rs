@@ -16,7 +16,7 @@
 use std::{collections::BTreeMap, ops::ControlFlow};
 
 use aerostat_sql::{
-    names::{Place, folded},
+    names::{ResolvedName, folded},
     statement::{Statement, StatementKind},
     walk,
 };
@@ -48,7 +48,7 @@ pub(super) fn parse(text: &str) -> Result<Query, SqlError> {
 /// A defect of this module.
 pub(super) fn pin(
     query: &mut Query,
-    place: &Place,
+    place: &ResolvedName,
     before: &[String],
     now: &dyn Fn(&str) -> Option<String>,
 ) -> Result<(), SqlError> {
@@ -67,7 +67,7 @@ pub(super) fn pin(
 /// A defect of this module.
 pub(super) fn follow(
     query: &mut Query,
-    place: &Place,
+    place: &ResolvedName,
     now: &dyn Fn(&str) -> Option<String>,
 ) -> Result<(), SqlError> {
     let mut pinner = Pinner {
@@ -88,7 +88,7 @@ fn broken(flow: ControlFlow<Box<SqlError>>) -> Result<(), SqlError> {
 
 /// Makes the query read relations that have moved where they are now. What it calls them
 /// stays.
-pub(super) fn follow_moves(query: &mut Query, moves: &BTreeMap<Place, Place>) {
+pub(super) fn follow_moves(query: &mut Query, moves: &BTreeMap<ResolvedName, ResolvedName>) {
     // It never breaks.
     let _ = walk::change(query, &mut Mover { moves });
 }
@@ -98,12 +98,12 @@ pub(super) fn takes_all_columns(query: &Query) -> bool {
     walk::look(query, &mut Wildcards).is_break()
 }
 
-fn place_of(name: &ObjectName) -> Option<Place> {
+fn place_of(name: &ObjectName) -> Option<ResolvedName> {
     match &name.0[..] {
         [
             ObjectNamePart::Identifier(schema),
             ObjectNamePart::Identifier(name),
-        ] => Some(Place {
+        ] => Some(ResolvedName {
             schema: folded(schema),
             name: folded(name),
         }),
@@ -120,7 +120,7 @@ fn ident(name: &str) -> Ident {
 }
 
 struct Pinner<'a> {
-    place: &'a Place,
+    place: &'a ResolvedName,
     /// The columns to pin; `None` to leave alone what is not pinned.
     before: Option<&'a [String]>,
     now: &'a dyn Fn(&str) -> Option<String>,
@@ -269,7 +269,7 @@ impl VisitorMut for Pinner<'_> {
 }
 
 struct Mover<'a> {
-    moves: &'a BTreeMap<Place, Place>,
+    moves: &'a BTreeMap<ResolvedName, ResolvedName>,
 }
 
 impl VisitorMut for Mover<'_> {
@@ -349,8 +349,8 @@ fn is_natural(table: &ast::TableWithJoins) -> bool {
 mod tests {
     use super::*;
 
-    fn place(schema: &str, name: &str) -> Place {
-        Place {
+    fn place(schema: &str, name: &str) -> ResolvedName {
+        ResolvedName {
             schema: schema.to_owned(),
             name: name.to_owned(),
         }

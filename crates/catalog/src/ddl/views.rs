@@ -6,7 +6,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use aerostat_sql::names::Place;
+use aerostat_sql::names::ResolvedName;
 use aerostat_types::{Column, ErrorKind, SqlError, TableSchema};
 use sqlparser::ast;
 
@@ -37,9 +37,9 @@ const NOWHERE: &str = "\u{1}nowhere";
 pub(super) struct Readers<'a> {
     planner: &'a dyn PlanViews,
     before: Arc<CatalogState>,
-    place: &'a Place,
+    place: &'a ResolvedName,
     /// Where each view is, and its query.
-    views: Vec<(Place, ast::Query)>,
+    views: Vec<(ResolvedName, ast::Query)>,
 }
 
 /// How the columns of a relation change.
@@ -59,7 +59,7 @@ impl<'a> Readers<'a> {
     /// A view's text cannot be read, which is a defect.
     pub(super) fn of(
         state: &CatalogState,
-        place: &'a Place,
+        place: &'a ResolvedName,
         planner: &'a dyn PlanViews,
     ) -> Result<Self, SqlError> {
         let mut views = Vec::new();
@@ -68,7 +68,7 @@ impl<'a> Readers<'a> {
                 continue;
             };
             if relations_in(state, &view.query)?.contains(place) {
-                let at = Place {
+                let at = ResolvedName {
                     schema: schema.name.clone(),
                     name: name.to_owned(),
                 };
@@ -84,8 +84,8 @@ impl<'a> Readers<'a> {
     }
 
     /// Where the views are, and their texts.
-    pub(super) fn texts(&self) -> Vec<(Place, String)> {
-        let text = |place: &Place| match self.before.relation(&place.schema, &place.name) {
+    pub(super) fn texts(&self) -> Vec<(ResolvedName, String)> {
+        let text = |place: &ResolvedName| match self.before.relation(&place.schema, &place.name) {
             Some(Relation::View(view)) => Some((place.clone(), view.query.clone())),
             _ => None,
         };
@@ -102,7 +102,7 @@ impl<'a> Readers<'a> {
     ///
     /// # Errors
     /// A defect.
-    pub(super) fn using(&self, column: &str) -> Result<Vec<Place>, SqlError> {
+    pub(super) fn using(&self, column: &str) -> Result<Vec<ResolvedName>, SqlError> {
         if self.is_empty() {
             return Ok(Vec::new());
         }
@@ -131,7 +131,7 @@ impl<'a> Readers<'a> {
             followed.push((view, query, pruned));
         }
         let without = Arc::new(without);
-        let uses = |(_, query, pruned): &(&Place, &ast::Query, ast::Query)| {
+        let uses = |(_, query, pruned): &(&ResolvedName, &ast::Query, ast::Query)| {
             !self.is_same(query, &without, pruned)
         };
         let using = followed.into_iter().filter(uses);
@@ -152,8 +152,9 @@ impl<'a> Readers<'a> {
         if self.is_empty() {
             return Ok(());
         }
-        let is_there =
-            |(view, _): &&(Place, ast::Query)| after.relation(&view.schema, &view.name).is_some();
+        let is_there = |(view, _): &&(ResolvedName, ast::Query)| {
+            after.relation(&view.schema, &view.name).is_some()
+        };
         let mut left: Vec<_> = self.views.iter().filter(is_there).collect();
         // A view may read others of them, which have to be done first.
         while let Some((first, _)) = left.first().copied() {
@@ -168,7 +169,7 @@ impl<'a> Readers<'a> {
             if failed.len() == count {
                 return Err(self.cannot_follow(actor, first));
             }
-            let is_left = |(view, _): &&(Place, ast::Query)| failed.contains(&view);
+            let is_left = |(view, _): &&(ResolvedName, ast::Query)| failed.contains(&view);
             left = self.views.iter().filter(is_left).collect();
         }
         Ok(())
@@ -202,7 +203,7 @@ impl<'a> Readers<'a> {
         before: &CatalogState,
         actor: &Actor,
         after: &mut CatalogState,
-        moves: &BTreeMap<Place, Place>,
+        moves: &BTreeMap<ResolvedName, ResolvedName>,
         planner: &dyn PlanViews,
     ) -> Result<(), SqlError> {
         let mut carried = Vec::new();
@@ -244,7 +245,7 @@ impl<'a> Readers<'a> {
         }
     }
 
-    fn cannot_follow(&self, actor: &Actor, view: &Place) -> SqlError {
+    fn cannot_follow(&self, actor: &Actor, view: &ResolvedName) -> SqlError {
         let (view, needed) = (
             shown(&self.before, actor, view),
             shown(&self.before, actor, self.place),
@@ -258,7 +259,11 @@ impl<'a> Readers<'a> {
     }
 }
 
-fn set_query(state: &mut CatalogState, view: &Place, query: &ast::Query) -> Result<(), SqlError> {
+fn set_query(
+    state: &mut CatalogState,
+    view: &ResolvedName,
+    query: &ast::Query,
+) -> Result<(), SqlError> {
     let text = query.to_string();
     if let Relation::View(entry) = relation_mut(state, view)?
         && entry.query != text

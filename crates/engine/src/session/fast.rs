@@ -196,7 +196,7 @@ impl<'a> ByKey<'a> {
 struct BoundProgram {
     /// `None` when the shape is not for the fast path.
     runs: Option<Runs>,
-    place: Place,
+    place: NameScope,
 }
 
 struct Runs {
@@ -262,15 +262,15 @@ impl Runs {
 
 /// What names and rights depend on.
 #[derive(Clone)]
-struct Place {
+struct NameScope {
     epoch: u64,
     node: Arc<NodeRecord>,
     path: Arc<[String]>,
     role: Arc<str>,
 }
 
-impl Place {
-    fn is(&self, other: &Place) -> bool {
+impl NameScope {
+    fn is(&self, other: &NameScope) -> bool {
         self.epoch == other.epoch
             && Arc::ptr_eq(&self.node, &other.node)
             && (Arc::ptr_eq(&self.path, &other.path) || self.path == other.path)
@@ -284,7 +284,7 @@ pub(super) struct FastPath {
     programs: HashMap<Arc<Shape>, Arc<BoundProgram>, RandomState>,
     statements: u64,
     /// Statements prepared before, by text and the types their client gave.
-    prepared: HashMap<(String, Vec<u32>), (super::Prepared, Place), RandomState>,
+    prepared: HashMap<(String, Vec<u32>), (super::Prepared, NameScope), RandomState>,
     /// Bytes of their texts.
     prepared_bytes: usize,
 }
@@ -630,12 +630,12 @@ impl Session {
         Some(entries)
     }
 
-    fn place(&mut self, catalog: &CatalogState) -> Place {
+    fn place(&mut self, catalog: &CatalogState) -> NameScope {
         let epoch = catalog.epoch;
         let node = self.engine.node().record();
         let settings = self.followed();
         let (path, role) = (Arc::clone(&settings.path), Arc::clone(&settings.role));
-        Place {
+        NameScope {
             epoch,
             node,
             path,

@@ -82,7 +82,7 @@ pub(super) async fn plan(
     parameters: &Parameters,
     identity: Option<&Identity>,
 ) -> PlanResult<Revived> {
-    let place = Place::of(context, identity);
+    let place = CacheSlot::of(context, identity);
     if let Some(place) = &place
         && let Some(revived) = place.revived(context, parameters).await?
     {
@@ -106,7 +106,7 @@ pub(super) async fn plan_dml(
     parameters: &Parameters,
     identity: Option<&Identity>,
 ) -> PlanResult<(BoundDml, Arc<dyn ExecutionPlan>)> {
-    let place = Place::of(context, identity);
+    let place = CacheSlot::of(context, identity);
     if let Some(place) = &place
         && place.kept.is_none()
     {
@@ -134,12 +134,12 @@ impl Identity {
 }
 
 /// Where a statement's plan is kept, and the plan if it is there.
-struct Place<'a> {
+struct CacheSlot<'a> {
     identity: &'a Identity,
     kept: Option<Arc<KeptPlan>>,
 }
 
-impl<'a> Place<'a> {
+impl<'a> CacheSlot<'a> {
     fn of(context: &StatementContext, identity: Option<&'a Identity>) -> Option<Self> {
         let identity = identity.filter(|identity| identity.is_of(context))?;
         Some(Self {
@@ -196,9 +196,9 @@ fn worked_out(
     context: &StatementContext,
     parsed: &ast::Statement,
     parameters: &Parameters,
-    place: Option<&Place<'_>>,
+    place: Option<&CacheSlot<'_>>,
 ) -> PlanResult<Work> {
-    let Some(Place { identity, kept }) = place else {
+    let Some(CacheSlot { identity, kept }) = place else {
         let bound = bind_work(context, parsed, parameters)?;
         return finished(context, bound, Stage::Bound, parameters);
     };

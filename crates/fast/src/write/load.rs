@@ -122,7 +122,7 @@ impl Load {
             if chunk.is_empty() {
                 break;
             }
-            let place = Place {
+            let place = LoadTarget {
                 load: self,
                 write,
                 target,
@@ -199,21 +199,21 @@ enum Reader<'t> {
 }
 
 /// Where a chunk of rows is written.
-struct Place<'p> {
+struct LoadTarget<'p> {
     load: &'p Load,
     write: &'p Write,
     target: &'p Target,
     transaction: &'p Transaction,
 }
 
-impl Place<'_> {
+impl LoadTarget<'_> {
     /// Writes rows; gives how many, and those of RETURNING.
     fn write_chunk<'a>(
         &self,
         chunk: &'a [Cell<'a>],
         values: &Values<'a>,
     ) -> Result<(u64, Option<RecordBatch>), Stop> {
-        let Place {
+        let LoadTarget {
             load,
             write,
             target,
@@ -251,7 +251,7 @@ impl Place<'_> {
 
     /// Writes whole rows, and leaves none.
     fn write_rows(&self, rows: &mut Vec<ValueRef<'_>>, values: &Values<'_>) -> Result<u64, Stop> {
-        let Place {
+        let LoadTarget {
             load,
             write,
             target,
@@ -281,7 +281,7 @@ impl Place<'_> {
         rows: &[ValueRef<'a>],
         values: &Values<'a>,
     ) -> Result<u64, Stop> {
-        let Place {
+        let LoadTarget {
             write,
             target,
             transaction,

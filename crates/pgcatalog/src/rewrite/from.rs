@@ -95,10 +95,10 @@ pub(super) struct Lateral {
     values: Vec<String>,
     /// The name of its ordinality column.
     ordinality: Option<String>,
-    kind: Kind,
+    kind: ItemKind,
 }
 
-enum Kind {
+enum ItemKind {
     /// From the first to the second, both included.
     Series(Box<(Expr, Expr)>),
     /// The items of arrays, side by side.
@@ -263,17 +263,17 @@ fn lateral(factor: &TableFactor, over_columns: bool) -> Option<Lateral> {
         return None;
     }
     let kind = match (name.as_str(), &arguments[..]) {
-        ("generate_series", [low, high]) => Kind::Series(Box::new((low.clone(), high.clone()))),
+        ("generate_series", [low, high]) => ItemKind::Series(Box::new((low.clone(), high.clone()))),
         ("generate_subscripts", [array, dimension]) => {
             let end = |name| call(name, vec![array.clone(), dimension.clone()]);
-            Kind::Series(Box::new((end("array_lower"), end("array_upper"))))
+            ItemKind::Series(Box::new((end("array_lower"), end("array_upper"))))
         }
-        ("unnest", [_, ..]) => Kind::Items(arguments.clone()),
+        ("unnest", [_, ..]) => ItemKind::Items(arguments.clone()),
         _ => return None,
     };
     let count = match &kind {
-        Kind::Series(..) => 1,
-        Kind::Items(arrays) => arrays.len(),
+        ItemKind::Series(..) => 1,
+        ItemKind::Items(arrays) => arrays.len(),
     };
     let own = alias.as_ref().map_or(name, |alias| folded(&alias.name));
     let columns: Vec<String> = alias
@@ -309,8 +309,8 @@ fn plain(arguments: &[FunctionArg]) -> Option<Vec<Expr>> {
 fn bounds(lateral: &Lateral) -> Expr {
     let n = column(&lateral.alias, "n");
     let (low, high) = match &lateral.kind {
-        Kind::Series(bounds) => (**bounds).clone(),
-        Kind::Items(arrays) => {
+        ItemKind::Series(bounds) => (**bounds).clone(),
+        ItemKind::Items(arrays) => {
             let upper = |array: &Expr| call("array_upper", vec![array.clone(), number(1)]);
             let high = match &arrays[..] {
                 [array] => upper(array),
@@ -353,8 +353,8 @@ impl VisitorMut for Columns<'_> {
                 *expression = n;
             } else if let Some(at) = lateral.values.iter().position(|value| *value == name) {
                 *expression = match &lateral.kind {
-                    Kind::Series(..) => n,
-                    Kind::Items(arrays) => call(ITEM, vec![arrays[at].clone(), n]),
+                    ItemKind::Series(..) => n,
+                    ItemKind::Items(arrays) => call(ITEM, vec![arrays[at].clone(), n]),
                 };
             } else {
                 continue;

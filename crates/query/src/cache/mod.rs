@@ -78,7 +78,7 @@ pub struct PlanCache {
 #[derive(Default)]
 struct Shelf {
     /// What all its plans were made under; `None` while there are none.
-    place: Option<Place>,
+    place: Option<PlanScope>,
     texts: HashMap<Arc<str>, Text>,
     plans: usize,
     bytes: u64,
@@ -89,7 +89,7 @@ struct Shelf {
 }
 
 /// What names and rights depend on, beside who asks.
-struct Place {
+struct PlanScope {
     epoch: u64,
     node: Arc<NodeRecord>,
 }
@@ -282,7 +282,7 @@ impl Shelf {
                 gone.extend(self.texts.drain().map(|(_, text)| text));
                 self.sights.clear();
                 (self.plans, self.bytes) = (0, 0);
-                self.place = Some(Place {
+                self.place = Some(PlanScope {
                     epoch: context.catalog.epoch,
                     node: Arc::clone(&context.system.node),
                 });
@@ -350,7 +350,7 @@ impl Shelf {
     }
 }
 
-impl Place {
+impl PlanScope {
     fn is_of(&self, context: &StatementContext) -> bool {
         self.epoch == context.catalog.epoch && Arc::ptr_eq(&self.node, &context.system.node)
     }

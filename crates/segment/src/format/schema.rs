@@ -56,7 +56,7 @@ impl fmt::Display for IndexSpec {
 
 /// Where an attribute's values lie.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct AttributePlace {
     /// Position of the attribute group.
     pub(crate) group: usize,
     /// Offset within a tuple of the group.
@@ -73,7 +73,7 @@ pub struct SegmentSchema {
     groups: Vec<Vec<usize>>,
     key: Vec<usize>,
     indexes: Vec<IndexSpec>,
-    places: Vec<Place>,
+    places: Vec<AttributePlace>,
     strides: Vec<usize>,
     nullable: usize,
     fingerprint: u64,
@@ -92,12 +92,12 @@ impl SegmentSchema {
         key: Vec<usize>,
     ) -> Result<SegmentSchema, SegmentError> {
         let mut nullable = 0;
-        let mut places: Vec<Place> = attributes
+        let mut places: Vec<AttributePlace> = attributes
             .iter()
             .map(|attribute| {
                 let nulls = attribute.nullable.then_some(nullable);
                 nullable += usize::from(attribute.nullable);
-                Place {
+                AttributePlace {
                     group: usize::MAX,
                     offset: 0,
                     nulls,
@@ -216,7 +216,7 @@ impl SegmentSchema {
         self.fingerprint
     }
 
-    pub(crate) fn place(&self, attribute: usize) -> Place {
+    pub(crate) fn place(&self, attribute: usize) -> AttributePlace {
         self.places[attribute]
     }
 

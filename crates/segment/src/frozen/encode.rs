@@ -32,7 +32,7 @@ use crate::{
         bloom,
         distinct::Estimate,
         encoded::{Encoded, Part, bytes_of},
-        plan::{Descriptor, FrozenPlan, Kind},
+        plan::{Descriptor, EncodingKind, FrozenPlan},
         scalars,
         seal::{FORMAT, MAGIC},
         sorted, texts,
@@ -235,9 +235,9 @@ fn add_bloom(encoded: &mut Encoded, source: &Source<'_>, physical: Physical, row
     );
     let wide = match encoded.descriptor.kind {
         // Too few different codes for nearly every row to have its own.
-        Kind::Frame => encoded.descriptor.width + 1 >= width_of(rows as u64),
-        Kind::RowOrder | Kind::Plain => true,
-        Kind::Sorted => false,
+        EncodingKind::Frame => encoded.descriptor.width + 1 >= width_of(rows as u64),
+        EncodingKind::RowOrder | EncodingKind::Plain => true,
+        EncodingKind::Sorted => false,
     };
     if rows < BLOOM_ROWS_MIN || !suits || !wide || encoded.descriptor.runs.is_some() {
         return;

@@ -7,7 +7,7 @@ use crate::{
     frozen::{
         lanes::{LaneVec, Starts, with_lanes},
         pack::pack,
-        plan::{AttributePlan, CodesAt, Descriptor, Kind, offset_width},
+        plan::{AttributePlan, CodesAt, Descriptor, EncodingKind, offset_width},
     },
     kernel::lane::Lane,
 };
@@ -35,7 +35,7 @@ pub(crate) struct Encoded {
 }
 
 impl Encoded {
-    pub(crate) fn new(kind: Kind) -> Encoded {
+    pub(crate) fn new(kind: EncodingKind) -> Encoded {
         let descriptor = Descriptor {
             kind,
             width: 0,

@@ -56,7 +56,7 @@ use crate::{
         bits::Fixed,
         codes::{Codes, Runs, Tuples},
         pack::{Lanes, Packed},
-        plan::{AttributePlan, CodesAt, Descriptor, FrozenPlan, Kind, offset_width},
+        plan::{AttributePlan, CodesAt, Descriptor, EncodingKind, FrozenPlan, offset_width},
         strings::Strings,
     },
     kernel::plain::{Plain, Slots},
@@ -292,7 +292,7 @@ impl Frozen {
 
     /// Whether values are in slots, as a hot segment's.
     pub(crate) fn is_plain(&self, attribute: usize) -> bool {
-        self.attribute(attribute).descriptor.kind == Kind::Plain
+        self.attribute(attribute).descriptor.kind == EncodingKind::Plain
     }
 
     /// The slots of a plain attribute.
@@ -335,8 +335,8 @@ impl Frozen {
             self.schema.physical(attribute).width(),
         );
         let code_bits = match kind {
-            Kind::Plain => slot_bytes as u32 * 8,
-            Kind::Frame | Kind::Sorted | Kind::RowOrder => width,
+            EncodingKind::Plain => slot_bytes as u32 * 8,
+            EncodingKind::Frame | EncodingKind::Sorted | EncodingKind::RowOrder => width,
         };
         let codes = match at.codes {
             CodesAt::Nowhere => 0,
@@ -354,11 +354,11 @@ impl Frozen {
         let others = [at.values, at.offsets, at.heap, at.bloom].map(|area| area.bytes);
         AttributeEncoding {
             encoding: match kind {
-                Kind::Frame | Kind::Sorted if width == 0 => Encoding::Constant,
-                Kind::Frame => Encoding::Frame,
-                Kind::Sorted => Encoding::Dictionary,
-                Kind::RowOrder => Encoding::Strings,
-                Kind::Plain => Encoding::Plain,
+                EncodingKind::Frame | EncodingKind::Sorted if width == 0 => Encoding::Constant,
+                EncodingKind::Frame => Encoding::Frame,
+                EncodingKind::Sorted => Encoding::Dictionary,
+                EncodingKind::RowOrder => Encoding::Strings,
+                EncodingKind::Plain => Encoding::Plain,
             },
             code_bits,
             runs,
@@ -430,16 +430,18 @@ impl Frozen {
         let width = at.descriptor.width;
         let physical = self.schema.physical(attribute);
         let values = match at.descriptor.kind {
-            Kind::Frame => Values::Frame {
+            EncodingKind::Frame => Values::Frame {
                 base: at.descriptor.base,
             },
-            Kind::Sorted if physical == Physical::Variable => Values::Sorted(self.strings(at)),
-            Kind::Sorted => Values::Fixed(self.arena.bytes(at.values)),
-            Kind::RowOrder => Values::RowOrder(self.strings(at)),
-            Kind::Plain => Values::Plain,
+            EncodingKind::Sorted if physical == Physical::Variable => {
+                Values::Sorted(self.strings(at))
+            }
+            EncodingKind::Sorted => Values::Fixed(self.arena.bytes(at.values)),
+            EncodingKind::RowOrder => Values::RowOrder(self.strings(at)),
+            EncodingKind::Plain => Values::Plain,
         };
         let codes_end = match at.descriptor.kind {
-            Kind::Frame => 1 << width,
+            EncodingKind::Frame => 1 << width,
             _ => at.descriptor.entries.into(),
         };
         Column {

@@ -68,20 +68,20 @@ impl<L: Lane> Kernel for Pack<'_, L> {
 }
 
 /// Where a code begins.
-struct Place {
+struct CodePosition {
     /// Position among all lanes.
     lane: usize,
     /// The code's lowest bit within it.
     shift: u32,
 }
 
-impl Place {
+impl CodePosition {
     #[inline(always)]
-    fn of<L: Lane>(at: usize, width: u32) -> Place {
+    fn of<L: Lane>(at: usize, width: u32) -> CodePosition {
         let (block, within) = (at / BLOCK_CODES, at % BLOCK_CODES);
         let bit = (within / L::LANES) as u32 * width;
         let line = block * width as usize + (bit / L::BITS) as usize;
-        Place {
+        CodePosition {
             lane: line * L::LANES + within % L::LANES,
             shift: bit % L::BITS,
         }
@@ -206,7 +206,7 @@ pub(crate) fn in_parts(rows: &[u32], out: &mut impl Decode, mut get: impl FnMut(
 
 #[inline(always)]
 fn get<L: Lane>(lanes: &[L], width: u32, at: usize) -> u64 {
-    let place = Place::of::<L>(at, width);
+    let place = CodePosition::of::<L>(at, width);
     let low: u64 = lanes[place.lane].into() >> place.shift;
     let held = L::BITS - place.shift;
     if L::BITS < u64::BITS {
@@ -226,7 +226,7 @@ fn get<L: Lane>(lanes: &[L], width: u32, at: usize) -> u64 {
 
 #[inline(always)]
 fn prefetch_lane<L: Lane>(lanes: &[L], width: u32, at: usize) {
-    simd::prefetch(lanes, Place::of::<L>(at, width).lane);
+    simd::prefetch(lanes, CodePosition::of::<L>(at, width).lane);
 }
 
 fn pick<L: Lane>(lanes: &[L], width: u32, rows: &[u32], out: &mut impl Decode) {

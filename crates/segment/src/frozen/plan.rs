@@ -56,7 +56,7 @@ const TUPLE_SLACK_BYTES: usize = 16;
 
 /// How the values of an attribute are encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum EncodingKind {
     /// Value = base + code. With codes of width 0, a constant.
     Frame,
     /// Code = position among the sorted distinct values.
@@ -70,7 +70,7 @@ pub(crate) enum Kind {
 /// What the header says of an attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Descriptor {
-    pub(crate) kind: Kind,
+    pub(crate) kind: EncodingKind,
     /// Bits of a code.
     pub(crate) width: u32,
     /// Runs, when codes are kept per run.
@@ -106,10 +106,10 @@ impl Descriptor {
     pub(crate) fn of(words: &[u64; DESCRIPTOR_WORDS]) -> Option<Descriptor> {
         let half = |word: usize| u32::try_from(words[word]).ok();
         let kind = match words[0] & 0xFF {
-            0 => Kind::Frame,
-            1 => Kind::Sorted,
-            2 => Kind::RowOrder,
-            3 => Kind::Plain,
+            0 => EncodingKind::Frame,
+            1 => EncodingKind::Sorted,
+            2 => EncodingKind::RowOrder,
+            3 => EncodingKind::Plain,
             _ => return None,
         };
         let descriptor = Descriptor {
@@ -127,20 +127,20 @@ impl Descriptor {
 
     /// Whether a segment of `rows` rows can have an attribute like this.
     fn suits(&self, physical: Physical, nullable: bool, row_wise: bool, rows: u32) -> bool {
-        let coded = matches!(self.kind, Kind::Frame | Kind::Sorted);
+        let coded = matches!(self.kind, EncodingKind::Frame | EncodingKind::Sorted);
         let integer = matches!(
             physical,
             Physical::Bool | Physical::I16 | Physical::I32 | Physical::I64 | Physical::I128
         );
         let strings = physical == Physical::Variable;
         let kind = match self.kind {
-            Kind::Frame => integer && self.entries == 0,
-            Kind::Sorted => self.entries <= rows && (self.entries > 0 || self.width == 0),
-            Kind::RowOrder => strings && self.entries == rows,
-            Kind::Plain => !strings && self.entries == 0,
+            EncodingKind::Frame => integer && self.entries == 0,
+            EncodingKind::Sorted => self.entries <= rows && (self.entries > 0 || self.width == 0),
+            EncodingKind::RowOrder => strings && self.entries == rows,
+            EncodingKind::Plain => !strings && self.entries == 0,
         };
         kind && self.width <= if coded { 64 } else { 0 }
-            && (self.base == 0 || self.kind == Kind::Frame)
+            && (self.base == 0 || self.kind == EncodingKind::Frame)
             && (self.heap_bytes == 0 || strings)
             && (self.heap_bytes as usize) < ARENA_BYTES_MAX
             && self.bloom_lines as usize <= ARENA_BYTES_MAX / REGION_ALIGN
@@ -350,7 +350,7 @@ fn plan_group(
         codes[only] = plan_column(schema.physical(only), rows, &descriptors[only], layer);
         return;
     }
-    let is_plain = |at: &usize| descriptors[*at].kind == Kind::Plain;
+    let is_plain = |at: &usize| descriptors[*at].kind == EncodingKind::Plain;
     let width = |at: usize| schema.physical(at).width();
     let slots_bytes: usize = group.iter().copied().filter(is_plain).map(width).sum();
     let bits: usize = group.iter().map(|&at| descriptors[at].width as usize).sum();
@@ -360,7 +360,7 @@ fn plan_group(
     let (mut offset, mut bit) = (0, slots_bytes * 8);
     for &at in group {
         match descriptors[at].kind {
-            Kind::Plain => {
+            EncodingKind::Plain => {
                 codes[at] = CodesAt::Slots {
                     tuples,
                     stride,
@@ -368,7 +368,7 @@ fn plan_group(
                 };
                 offset += width(at);
             }
-            Kind::Frame | Kind::Sorted => {
+            EncodingKind::Frame | EncodingKind::Sorted => {
                 codes[at] = CodesAt::Tuples {
                     tuples,
                     stride,
@@ -376,7 +376,7 @@ fn plan_group(
                 };
                 bit += descriptors[at].width as usize;
             }
-            Kind::RowOrder => {}
+            EncodingKind::RowOrder => {}
         }
     }
 }
@@ -388,8 +388,8 @@ fn plan_column(
     layer: &mut Layer,
 ) -> CodesAt {
     match (descriptor.kind, descriptor.runs) {
-        (Kind::RowOrder, _) => CodesAt::Nowhere,
-        (Kind::Plain, _) => {
+        (EncodingKind::RowOrder, _) => CodesAt::Nowhere,
+        (EncodingKind::Plain, _) => {
             let stride = physical.width();
             let tuples = layer.bytes(rows * stride);
             CodesAt::Slots {

@@ -11,7 +11,7 @@ use crate::{
         Frozen,
         bits::{Fixed, with_type},
         codes::Runs,
-        plan::{AttributePlan, CodesAt, Kind},
+        plan::{AttributePlan, CodesAt, EncodingKind},
     },
     kernel::simd,
 };
@@ -87,12 +87,12 @@ impl Frozen {
     #[inline]
     fn prefetch_value(&self, at: &AttributePlan, code: u64) {
         match at.descriptor.kind {
-            Kind::Frame | Kind::Plain => {}
-            Kind::Sorted if at.values.bytes > 0 => {
+            EncodingKind::Frame | EncodingKind::Plain => {}
+            EncodingKind::Sorted if at.values.bytes > 0 => {
                 let width = at.values.bytes / at.descriptor.entries.max(1) as usize;
                 simd::prefetch(self.arena.bytes(at.values), code as usize * width);
             }
-            Kind::Sorted | Kind::RowOrder => {
+            EncodingKind::Sorted | EncodingKind::RowOrder => {
                 let span = self.strings(at).span(code as usize);
                 simd::prefetch(self.arena.bytes(at.heap), span.start);
             }
@@ -137,8 +137,8 @@ impl Frozen {
     #[inline]
     fn fixed<T: Fixed>(&self, at: &AttributePlan, attribute: usize, code: u64) -> T {
         match at.descriptor.kind {
-            Kind::Plain => self.slots::<T>(attribute).get(code as usize),
-            Kind::Frame => T::from_code(at.descriptor.base, code),
+            EncodingKind::Plain => self.slots::<T>(attribute).get(code as usize),
+            EncodingKind::Frame => T::from_code(at.descriptor.base, code),
             _ => T::from_bytes(self.arena.bytes(at.values), code as usize),
         }
     }

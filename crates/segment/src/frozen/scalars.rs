@@ -13,7 +13,7 @@ use crate::{
         distinct::{Estimate, Members, Numbering},
         encoded::Encoded,
         lanes::LaneVec,
-        plan::Kind,
+        plan::EncodingKind,
     },
     kernel::{
         hash::hash_number,
@@ -71,13 +71,13 @@ pub(crate) fn encode<T: Fixed>(values: Cow<'_, [T]>, nulls: Option<&NullBuffer>)
     let mut encoded = match (dictionary(&values, frame), frame) {
         (Some(dictionary), _) => dictionary.into_encoded(),
         (None, Some(Frame { base, width })) => {
-            let mut encoded = Encoded::new(Kind::Frame);
+            let mut encoded = Encoded::new(EncodingKind::Frame);
             (encoded.descriptor.base, encoded.descriptor.width) = (base, width);
             encoded.codes = LaneVec::of(&values, width, |value: T| value.to_code(base));
             encoded
         }
         (None, None) => {
-            let mut encoded = Encoded::new(Kind::Plain);
+            let mut encoded = Encoded::new(EncodingKind::Plain);
             encoded.slots = slots_of(&values);
             encoded
         }
@@ -179,7 +179,7 @@ struct Dictionary<T> {
 
 impl<T: Fixed> Dictionary<T> {
     fn into_encoded(self) -> Encoded {
-        let mut encoded = Encoded::new(Kind::Sorted);
+        let mut encoded = Encoded::new(EncodingKind::Sorted);
         encoded.descriptor.entries = self.entries.len() as u32;
         encoded.descriptor.width = code_width(self.entries.len());
         encoded.values = slots_of(&self.entries);
@@ -325,11 +325,11 @@ mod tests {
             }),
         };
         match encoded.descriptor.kind {
-            Kind::Frame => codes
+            EncodingKind::Frame => codes
                 .iter()
                 .map(|&code| T::from_code(encoded.descriptor.base, code))
                 .collect(),
-            Kind::Sorted => codes
+            EncodingKind::Sorted => codes
                 .iter()
                 .map(|&code| T::from_bytes(&encoded.values, code as usize))
                 .collect(),
@@ -360,8 +360,8 @@ mod tests {
             let is_smaller = entries.len() * 64 + rows * (width as usize) < rows * frame as usize;
             let is_sorted = is_smaller && frame > FRAME_WIDTH_SMALL && width <= ENTRIES_WIDTH_MAX;
             let expected = match is_sorted {
-                true => (Kind::Sorted, width),
-                false => (Kind::Frame, frame),
+                true => (EncodingKind::Sorted, width),
+                false => (EncodingKind::Frame, frame),
             };
             let found = (encoded.descriptor.kind, encoded.descriptor.width);
             assert_eq!(found, expected, "seed {seed}: {} entries", entries.len());
@@ -388,7 +388,7 @@ mod tests {
         let is_valid = |row: usize| row >= VECTOR_ROWS as usize && !row.is_multiple_of(3);
         let nulls: NullBuffer = (0..rows).map(is_valid).collect();
         let encoded = encode(Cow::Borrowed(&values[..]), Some(&nulls));
-        assert_eq!(encoded.descriptor.kind, Kind::Sorted);
+        assert_eq!(encoded.descriptor.kind, EncodingKind::Sorted);
         for (row, value) in decoded::<f64>(&encoded, rows).into_iter().enumerate() {
             assert!(!is_valid(row) || value.to_bits() == values[row].to_bits());
         }

@@ -8,7 +8,7 @@ use crate::{
         distinct::Numbering,
         encoded::Encoded,
         lanes::LaneVec,
-        plan::{Kind, offset_width},
+        plan::{EncodingKind, offset_width},
         scalars::{bounds_by_vector, zones_of},
     },
     input::source::{Source, Strings},
@@ -140,7 +140,7 @@ impl<'a> Rows<'a> {
     }
 
     fn encode_sorted(&self, numbered: Numbered<'_>) -> Encoded {
-        let mut encoded = Encoded::new(Kind::Sorted);
+        let mut encoded = Encoded::new(EncodingKind::Sorted);
         let mut sorted: Vec<(&[u8], usize)> = numbered.items.into_iter().zip(0..).collect();
         sorted.sort_unstable();
         let mut code_of = vec![0; sorted.len().max(1)];
@@ -165,7 +165,7 @@ impl<'a> Rows<'a> {
             true => &[],
             false => self.strings.get(row),
         };
-        let mut encoded = Encoded::new(Kind::RowOrder);
+        let mut encoded = Encoded::new(EncodingKind::RowOrder);
         encoded.distinct = Some(distinct);
         encoded.set_strings((0..self.rows).map(present));
         // As signed numbers of the same order.

@@ -17,16 +17,16 @@ use crate::{external, name_of_arrow};
 /// The functions of this module.
 pub(super) fn all() -> Vec<Arc<ScalarUDF>> {
     [
-        Any::new("pg_typeof", Kind::TypeOf),
-        Any::new("num_nulls", Kind::CountNulls(true)),
-        Any::new("num_nonnulls", Kind::CountNulls(false)),
+        Any::new("pg_typeof", AnyFunction::TypeOf),
+        Any::new("num_nulls", AnyFunction::CountNulls(true)),
+        Any::new("num_nonnulls", AnyFunction::CountNulls(false)),
     ]
     .map(|function| Arc::new(ScalarUDF::new_from_impl(function)))
     .into()
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Kind {
+enum AnyFunction {
     TypeOf,
     /// How many arguments are NULL, or are not.
     CountNulls(bool),
@@ -35,15 +35,15 @@ enum Kind {
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Any {
     name: &'static str,
-    kind: Kind,
+    kind: AnyFunction,
     signature: Signature,
 }
 
 impl Any {
-    fn new(name: &'static str, kind: Kind) -> Self {
+    fn new(name: &'static str, kind: AnyFunction) -> Self {
         let arguments = match kind {
-            Kind::TypeOf => TypeSignature::Any(1),
-            Kind::CountNulls(_) => {
+            AnyFunction::TypeOf => TypeSignature::Any(1),
+            AnyFunction::CountNulls(_) => {
                 TypeSignature::OneOf(vec![TypeSignature::VariadicAny, TypeSignature::Nullary])
             }
         };
@@ -66,25 +66,25 @@ impl ScalarUDFImpl for Any {
 
     fn return_type(&self, arg_types: &[DataType]) -> Result<DataType> {
         match self.kind {
-            Kind::TypeOf => Ok(DataType::Utf8View),
-            Kind::CountNulls(_) if arg_types.is_empty() => {
+            AnyFunction::TypeOf => Ok(DataType::Utf8View),
+            AnyFunction::CountNulls(_) if arg_types.is_empty() => {
                 let message = format!("function {}() does not exist", self.name);
                 Err(external(SqlError::new(
                     ErrorKind::UndefinedFunction,
                     message,
                 )))
             }
-            Kind::CountNulls(_) => Ok(DataType::Int32),
+            AnyFunction::CountNulls(_) => Ok(DataType::Int32),
         }
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         match self.kind {
-            Kind::TypeOf => {
+            AnyFunction::TypeOf => {
                 let name = type_of(&args.arg_fields[0]);
                 Ok(ColumnarValue::Scalar(ScalarValue::Utf8View(Some(name))))
             }
-            Kind::CountNulls(nulls) => count_nulls(&args, nulls),
+            AnyFunction::CountNulls(nulls) => count_nulls(&args, nulls),
         }
     }
 }
@@ -94,7 +94,7 @@ impl ScalarUDFImpl for Any {
 /// Only a literal itself is unknown: what has left a subquery without a type is a text.
 pub(crate) fn type_literal(func: &ScalarUDF, argument: &Expr, field: &Field) -> Option<Expr> {
     let function = func.inner().downcast_ref::<Any>()?;
-    if function.kind != Kind::TypeOf {
+    if function.kind != AnyFunction::TypeOf {
         return None;
     }
     let is_literal = matches!(argument, Expr::Literal(..) | Expr::Placeholder(_));

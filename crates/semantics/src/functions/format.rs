@@ -74,7 +74,7 @@ const TO_CHAR: &[Overload] = &[
             let values = call.args[0].as_primitive::<TimestampMicrosecondType>();
             written(call, |row, pattern| {
                 let utc_micros = values.value(row);
-                let place = time::Place {
+                let place = time::ZonedInstant {
                     zone: call.zone.get(),
                     utc_micros,
                 };

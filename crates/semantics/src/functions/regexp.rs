@@ -36,7 +36,7 @@ mod posix;
 
 use pattern::Matches;
 pub(crate) use pattern::{Pattern, Patterns, check, translate};
-use posix::Place;
+use posix::Match;
 
 const TEXT: Returns = Returns::Type(SqlType::Text);
 const BOOLEAN: Returns = Returns::Type(SqlType::Boolean);
@@ -209,7 +209,7 @@ fn lists(call: &Call, mut each: impl FnMut(usize, &mut Lists) -> Result<bool>) -
 fn replacement(
     written: &str,
     whole: &str,
-    groups: &[Place],
+    groups: &[Match],
     out: &mut String,
     growth: &mut Growth,
 ) -> Result<()> {
@@ -452,7 +452,7 @@ impl Wanted {
         })
     }
 
-    fn find(&self, pattern: &Pattern, whole: &str) -> Result<Place> {
+    fn find(&self, pattern: &Pattern, whole: &str) -> Result<Match> {
         let mut growth = Growth::new();
         let mut matches = Matches::of(pattern, whole, self.begin);
         for _ in 1..self.nth {

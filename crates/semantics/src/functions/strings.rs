@@ -64,15 +64,15 @@ pub(super) fn all() -> Vec<Arc<ScalarUDF>> {
         immutable("quote_nullable", &[], QUOTE_NULLABLE),
         Arc::new(ScalarUDF::new_from_impl(Variadic::new(
             "concat",
-            Kind::Concat,
+            StringFunction::Concat,
         ))),
         Arc::new(ScalarUDF::new_from_impl(Variadic::new(
             "concat_ws",
-            Kind::ConcatWs,
+            StringFunction::ConcatWs,
         ))),
         Arc::new(ScalarUDF::new_from_impl(Variadic::new(
             "format",
-            Kind::Format,
+            StringFunction::Format,
         ))),
     ]
 }
@@ -434,7 +434,7 @@ const QUOTE_NULLABLE: &[Overload] = &[Overload {
 }];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Kind {
+enum StringFunction {
     Concat,
     ConcatWs,
     Format,
@@ -444,12 +444,12 @@ enum Kind {
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Variadic {
     name: &'static str,
-    kind: Kind,
+    kind: StringFunction,
     signature: Signature,
 }
 
 impl Variadic {
-    fn new(name: &'static str, kind: Kind) -> Self {
+    fn new(name: &'static str, kind: StringFunction) -> Self {
         let any = TypeSignature::VariadicAny;
         Self {
             name,
@@ -496,17 +496,19 @@ impl ScalarUDFImpl for Variadic {
             let first = value(0, row);
             out.clear();
             match (self.kind, first) {
-                (Kind::Concat, _) => join(cells(0).flatten(), "", &mut out, &mut made.growth)?,
+                (StringFunction::Concat, _) => {
+                    join(cells(0).flatten(), "", &mut out, &mut made.growth)?
+                }
                 (_, None) => {}
-                (Kind::ConcatWs, Some(separator)) => {
+                (StringFunction::ConcatWs, Some(separator)) => {
                     join(cells(1).flatten(), separator, &mut out, &mut made.growth)?;
                 }
-                (Kind::Format, Some(pattern)) => {
+                (StringFunction::Format, Some(pattern)) => {
                     let args: Vec<_> = cells(1).collect();
                     format(pattern, &args, &mut out, &mut made.growth)?;
                 }
             }
-            let is_null = first.is_none() && self.kind != Kind::Concat;
+            let is_null = first.is_none() && self.kind != StringFunction::Concat;
             made.push((!is_null).then_some(&out))?;
         }
         let result = made.finish()?;

@@ -135,8 +135,8 @@ fn named_type(cell: &Expr) -> Option<&DataType> {
 /// without zone for what one with and one without have in common.
 fn type_chosen(rows: &mut [Row]) {
     for column in 0..rows.first().map_or(0, |row| row.content.len()) {
-        let kinds: Vec<Kind> = cells(rows, column).map(Kind::of).collect();
-        if !kinds.contains(&Kind::Computed) {
+        let kinds: Vec<CellKind> = cells(rows, column).map(CellKind::of).collect();
+        if !kinds.contains(&CellKind::Computed) {
             type_as_named(rows, column, &kinds);
         } else if kinds.iter().any(|kind| kind.is_chosen_by_us()) || are_several(rows, column) {
             let others = representatives(rows, column);
@@ -148,21 +148,21 @@ fn type_chosen(rows: &mut [Row]) {
 }
 
 /// The same for a column of whose cells all types are named.
-fn type_as_named(rows: &mut [Row], column: usize, kinds: &[Kind]) {
-    let has = |kind: Kind| kinds.contains(&kind);
-    let float = match (has(Kind::Double), has(Kind::Real)) {
+fn type_as_named(rows: &mut [Row], column: usize, kinds: &[CellKind]) {
+    let has = |kind: CellKind| kinds.contains(&kind);
+    let float = match (has(CellKind::Double), has(CellKind::Real)) {
         (true, _) => Some(DataType::DoublePrecision),
         (false, true) => Some(DataType::Real),
         _ => None,
     };
-    let time = has(Kind::Date) || has(Kind::Timestamp);
-    if let Some(float) = float.filter(|_| has(Kind::Numeric)) {
+    let time = has(CellKind::Date) || has(CellKind::Timestamp);
+    if let Some(float) = float.filter(|_| has(CellKind::Numeric)) {
         let cells = column_of(rows, column);
         cells.for_each(|cell| super::wrap(cell, float.clone()));
-    } else if time && has(Kind::TimestampTz) {
+    } else if time && has(CellKind::TimestampTz) {
         let with_zone = DataType::Timestamp(None, TimezoneInfo::WithTimeZone);
         let are_read = |cell: &&mut Expr| {
-            is_string(cell) || matches!(Kind::of(cell), Kind::Date | Kind::Timestamp)
+            is_string(cell) || matches!(CellKind::of(cell), CellKind::Date | CellKind::Timestamp)
         };
         let cells = column_of(rows, column).filter(are_read);
         cells.for_each(|cell| super::wrap(cell, with_zone.clone()));
@@ -171,7 +171,7 @@ fn type_as_named(rows: &mut [Row], column: usize, kinds: &[Kind]) {
 
 /// What a cell shows of its type.
 #[derive(Clone, Copy, PartialEq)]
-enum Kind {
+enum CellKind {
     Real,
     Double,
     Numeric,
@@ -184,7 +184,7 @@ enum Kind {
     Computed,
 }
 
-impl Kind {
+impl CellKind {
     fn of(cell: &Expr) -> Self {
         match cell {
             Expr::Nested(inner) => Self::of(inner),
@@ -262,7 +262,7 @@ fn shape(cell: &Expr) -> String {
 
 /// Whether a column's computed cells are of several shapes, which may give different types.
 fn are_several(rows: &[Row], column: usize) -> bool {
-    let computed = cells(rows, column).filter(|cell| Kind::of(cell) == Kind::Computed);
+    let computed = cells(rows, column).filter(|cell| CellKind::of(cell) == CellKind::Computed);
     let mut shapes = computed.map(shape);
     let first = shapes.next();
     shapes.any(|shape| Some(shape) != first)
@@ -276,9 +276,9 @@ fn representatives(rows: &[Row], column: usize) -> Vec<Expr> {
     let mut others = Vec::new();
     let typed = cells(rows, column).filter(|cell| !is_string(cell) && !is_null(cell));
     for cell in typed {
-        let kind = Kind::of(cell);
+        let kind = CellKind::of(cell);
         let is_new = match kind {
-            Kind::Computed => shapes.len() < SHAPES_MAX && shapes.insert(shape(cell)),
+            CellKind::Computed => shapes.len() < SHAPES_MAX && shapes.insert(shape(cell)),
             _ => !kinds.contains(&kind),
         };
         if is_new {

@@ -47,7 +47,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use script::{ENGINES, LEVELS, Run, Script, Step};
-use stage::{Place, Stage};
+use stage::{ScenarioTarget, Stage};
 
 use crate::harness::Aerostat;
 use crate::postgres::Postgres;
@@ -113,9 +113,9 @@ impl Theatre {
         (steps, wrong)
     }
 
-    fn place(&self, scenario: &str, run: Run) -> Place {
+    fn place(&self, scenario: &str, run: Run) -> ScenarioTarget {
         let level = LEVELS[run.level];
-        Place {
+        ScenarioTarget {
             address: self.address,
             role: self.role.clone(),
             database: self.database.clone(),

@@ -222,7 +222,7 @@ fn types_agree(actual: &Vec<DefaultColumnType>, expected: &Vec<DefaultColumnType
 }
 
 /// Where and how files run.
-struct Place {
+struct RecordTarget {
     engine: &'static str,
     config: Config,
     setup: Option<String>,
@@ -232,7 +232,7 @@ struct Place {
     extended: Option<SocketAddr>,
 }
 
-impl Place {
+impl RecordTarget {
     async fn connect(&self, database: &str) -> Client {
         let mut config = self.config.clone();
         config.dbname(database);
@@ -371,7 +371,7 @@ async fn run_with_layout(layout: &str, fast_path: &str, is_extended: bool) {
     let setup = Some(format!(
         "SET aerostat.default_layout = '{layout}'; SET enable_fast_path = {fast_path}"
     ));
-    let place = Place {
+    let place = RecordTarget {
         engine: "aerostat",
         config: node.config("aerostat"),
         setup,
@@ -402,7 +402,7 @@ async fn postgresql_answers_as_postgresql() {
     let Some(postgres) = Postgres::find().await else {
         return;
     };
-    let place = Place {
+    let place = RecordTarget {
         engine: "postgres",
         config: postgres.config("postgres"),
         setup: None,

@@ -34,7 +34,7 @@ struct Entry {
 
 /// The place of a thread in the queue: the entry that it has.
 #[derive(Debug, Default)]
-pub(crate) struct Place(Option<usize>);
+pub(crate) struct QueueSlot(Option<usize>);
 
 /// Morsels of one entry, which are whose claimed them.
 pub(crate) struct Claim {
@@ -66,7 +66,7 @@ impl Queue {
     }
 
     /// The next morsels of one entry, at most so many; `None` when nothing is left.
-    pub(crate) fn claim(&self, place: &mut Place, at_once: usize) -> Option<Claim> {
+    pub(crate) fn claim(&self, place: &mut QueueSlot, at_once: usize) -> Option<Claim> {
         assert!(at_once > 0, "who claims nothing never comes to the end");
         if let Some(claim) = place.0.and_then(|entry| self.claim_of(entry, at_once)) {
             return Some(claim);
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     fn claims(queue: &Queue, at_once: usize) -> Vec<(usize, Range<usize>)> {
-        let mut place = Place::default();
+        let mut place = QueueSlot::default();
         let next = || {
             let Claim { entry, morsels } = queue.claim(&mut place, at_once)?;
             Some((entry, morsels))
@@ -147,8 +147,8 @@ mod tests {
     #[test]
     fn threads_have_entries_of_their_own_and_help_each_other_at_the_end() {
         let queue = Queue::new([4, 4]);
-        let (mut slow, mut quick) = (Place::default(), Place::default());
-        let next = |place: &mut Place| {
+        let (mut slow, mut quick) = (QueueSlot::default(), QueueSlot::default());
+        let next = |place: &mut QueueSlot| {
             let claim = queue.claim(place, 2)?;
             Some((claim.entry, claim.morsels))
         };

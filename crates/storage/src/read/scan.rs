@@ -31,7 +31,7 @@ use crate::{
     read::{
         lookup::Lookups,
         narrow::{Narrow, Narrowed},
-        queue::{Claim, Place, Queue},
+        queue::{Claim, Queue, QueueSlot},
         view::gather,
     },
     store::directory::Entry,
@@ -245,12 +245,12 @@ impl Scan {
     pub fn reader(self: &Arc<Self>) -> ScanReader {
         ScanReader {
             scan: Arc::clone(self),
-            place: Place::default(),
+            place: QueueSlot::default(),
         }
     }
 
     /// The next morsels of an entry, at most so many, which are then the caller's.
-    fn claim(&self, place: &mut Place, at_once: usize) -> Option<Claim> {
+    fn claim(&self, place: &mut QueueSlot, at_once: usize) -> Option<Claim> {
         match self.rows_left.load(Ordering::Relaxed) {
             0 => None,
             _ => self.queue.claim(place, at_once),
@@ -474,7 +474,7 @@ impl Whole {
 /// A part of a scan, for one thread at a time.
 pub struct ScanReader {
     scan: Arc<Scan>,
-    place: Place,
+    place: QueueSlot,
 }
 
 impl ScanReader {

@@ -1,7 +1,7 @@
 //! A table's ordered directory of segments.
 //!
 //! ```text
-//!  Directory (immutable; replaced as a whole)          Place (outlives its segment)
+//!  Directory (immutable; replaced as a whole)          SegmentIdentity (outlives its segment)
 //!  ┌─────────┬─────────┬─────────┐                    ┌───────────────┐  forward   ┌────────┐
 //!  │ lower ε │ lower k │ lower q │                    │ no 3, retired ├───────────►│ no 7   │
 //!  └────┬────┴────┬────┴────┬────┘                    └───────────────┘        └──►│ no 8   │
@@ -21,7 +21,7 @@
 //! * The values of an entry's segment are reached through its pin alone. The segment's reservation
 //!   is given back with the last pin or array that has its bytes, which may be long after the
 //!   entry has gone.
-//! * Views hold a directory; a retired segment lives as long as a view holds it. Places hold
+//! * Views hold a directory; a retired segment lives as long as a view holds it. Identities hold
 //!   segments weakly, so a chain of rewrites pins only the row maps.
 
 use std::sync::{
@@ -187,7 +187,7 @@ impl Directory {
 
 /// A segment and what the table keeps beside it.
 pub(crate) struct Entry {
-    pub(crate) place: Arc<Place>,
+    pub(crate) place: Arc<SegmentIdentity>,
     /// Never given away but by [`Entry::pin`]; who needs no values has [`Entry::segment`].
     body: Pinned,
     /// The body's charge, too: what is reserved is given back with the memory.
@@ -231,7 +231,7 @@ impl Entry {
             reservation,
         }));
         Arc::new_cyclic(|entry| Self {
-            place: Arc::new(Place {
+            place: Arc::new(SegmentIdentity {
                 no,
                 entry: Weak::clone(entry),
                 forward: OnceLock::new(),
@@ -426,13 +426,13 @@ impl Latch<'_> {
 }
 
 /// The identity of a segment, which outlives it: says where its rows went.
-pub(crate) struct Place {
+pub(crate) struct SegmentIdentity {
     pub(crate) no: SegmentNo,
     entry: Weak<Entry>,
     forward: OnceLock<Forward>,
 }
 
-impl Place {
+impl SegmentIdentity {
     /// The segment, unless it was rewritten or truncated and no view pins it.
     pub(crate) fn entry(&self) -> Option<Arc<Entry>> {
         self.entry.upgrade()
@@ -457,7 +457,7 @@ pub(crate) struct Forward {
     /// For each old row its position in that order, or [`Self::DROPPED`].
     positions: Vec<u32>,
     /// Each target with the position of its first row.
-    targets: Vec<(u32, Arc<Place>)>,
+    targets: Vec<(u32, Arc<SegmentIdentity>)>,
 }
 
 impl Forward {
@@ -468,7 +468,7 @@ impl Forward {
     pub(crate) fn new(
         old_rows: u32,
         kept: impl Iterator<Item = u32>,
-        targets: Vec<(u32, Arc<Place>)>,
+        targets: Vec<(u32, Arc<SegmentIdentity>)>,
     ) -> Self {
         let mut positions = vec![Self::DROPPED; old_rows as usize];
         for (position, old_row) in (0..).zip(kept) {
@@ -484,7 +484,10 @@ impl Forward {
 
     /// Of positions that are known, one for each old row: rows that came from several
     /// segments lie side by side in the targets.
-    pub(crate) fn of_positions(positions: Vec<u32>, targets: Vec<(u32, Arc<Place>)>) -> Self {
+    pub(crate) fn of_positions(
+        positions: Vec<u32>,
+        targets: Vec<(u32, Arc<SegmentIdentity>)>,
+    ) -> Self {
         assert!(
             targets.first().is_none_or(|(first, _)| *first == 0)
                 && targets.is_sorted_by(|a, b| a.0 < b.0),
@@ -498,7 +501,7 @@ impl Forward {
     }
 
     /// The new place of an old row; `None` if it was garbage.
-    pub(crate) fn get(&self, old_row: u32) -> Option<(&Arc<Place>, u32)> {
+    pub(crate) fn get(&self, old_row: u32) -> Option<(&Arc<SegmentIdentity>, u32)> {
         let position = self.positions[old_row as usize];
         if position == Self::DROPPED {
             return None;

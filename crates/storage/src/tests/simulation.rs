@@ -105,7 +105,7 @@ enum Session {
 
 /// What a place allows others to do.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum WaitPoint {
     /// Everything.
     Free,
     /// Nothing that waits for the log: somebody writes it.
@@ -114,13 +114,13 @@ enum Place {
     Locked,
 }
 
-impl Place {
-    fn of(name: &str) -> Place {
+impl WaitPoint {
+    fn of(name: &str) -> WaitPoint {
         match name {
-            "log.before_publish" => Place::Locked,
-            "log.archived" | "log.after_remove" => Place::Free,
-            _ if name.starts_with("log.") => Place::Led,
-            _ => Place::Free,
+            "log.before_publish" => WaitPoint::Locked,
+            "log.archived" | "log.after_remove" => WaitPoint::Free,
+            _ if name.starts_with("log.") => WaitPoint::Led,
+            _ => WaitPoint::Free,
         }
     }
 }
@@ -338,8 +338,8 @@ impl Life {
 
     /// Somebody passes a place.
     fn passed(&mut self, name: &str) {
-        let place = Place::of(name);
-        if place != Place::Locked && self.disk.crashed().is_none() {
+        let place = WaitPoint::of(name);
+        if place != WaitPoint::Locked && self.disk.crashed().is_none() {
             for _ in 0..self.random.random_range(0..3) {
                 self.step(place);
             }
@@ -359,14 +359,14 @@ impl Life {
     }
 
     /// A step of some session.
-    fn step(&mut self, place: Place) {
+    fn step(&mut self, place: WaitPoint) {
         let at = self.random.random_range(0..SESSIONS);
         match std::mem::replace(&mut self.sessions[at], Session::Busy) {
             Session::Busy => {}
             Session::Idle => self.sessions[at] = self.begun(),
             Session::Ending(committing, delta) => {
                 self.sessions[at] = Session::Ending(committing, delta);
-                if place == Place::Free {
+                if place == WaitPoint::Free {
                     self.finish(at);
                 }
             }
@@ -603,7 +603,7 @@ fn play(life: &Shared) {
             let done = store.sync_log();
             assert!(done.is_ok() || life.borrow().is_excused(), "{done:?}");
         }
-        _ => life.borrow_mut().step(Place::Led),
+        _ => life.borrow_mut().step(WaitPoint::Led),
     }
 }
 

@@ -18,7 +18,7 @@ use smallvec::SmallVec;
 
 use crate::{
     RowId, StorageError, TableView,
-    store::directory::{Entry, Latch, Place},
+    store::directory::{Entry, Latch, SegmentIdentity},
     write::{
         incoming::Given,
         writes::{Target, Writes},
@@ -340,7 +340,7 @@ fn move_on(targets: &mut Targets, run: Range<usize>, skips_gone: bool) -> Result
 }
 
 /// Goes where rewrites have moved the row.
-fn follow(place: &mut Arc<Place>, row: &mut u32) -> Result<(), StorageError> {
+fn follow(place: &mut Arc<SegmentIdentity>, row: &mut u32) -> Result<(), StorageError> {
     while let Some(forward) = place.forward() {
         // Garbage cannot be visible to the snapshot, which is registered.
         let (next, next_row) = forward.get(*row).ok_or(StorageError::Conflict)?;

@@ -16,7 +16,7 @@ use smallvec::{SmallVec, smallvec};
 use crate::{
     StorageError, Table,
     files::log::redo,
-    store::directory::{Entry, Latch, Place},
+    store::directory::{Entry, Latch, SegmentIdentity},
     write::incoming::Incoming,
 };
 
@@ -31,7 +31,7 @@ const _: () = assert!(
 type Ranges = SmallVec<[Range<u32>; 1]>;
 
 /// Rows of one segment.
-type Rows = (Arc<Place>, Ranges);
+type Rows = (Arc<SegmentIdentity>, Ranges);
 
 /// Collects what one call writes, and enlists it with the transaction when the
 /// call returns, also when it fails half-way.
@@ -60,7 +60,7 @@ struct Ended {
 /// A row to be ended or locked: its position in the caller's list, and where it is now.
 pub(crate) struct Target {
     pub(crate) index: usize,
-    pub(crate) place: Arc<Place>,
+    pub(crate) place: Arc<SegmentIdentity>,
     pub(crate) row: u32,
 }
 
@@ -208,13 +208,13 @@ impl<'t> Writes<'t> {
     }
 
     /// The segments written to, some perhaps more than once.
-    pub(crate) fn places(&self) -> impl Iterator<Item = &Arc<Place>> {
+    pub(crate) fn places(&self) -> impl Iterator<Item = &Arc<SegmentIdentity>> {
         let ended = self.ended.iter().map(|ended| &ended.rows);
         self.begun.iter().chain(ended).map(|(place, _)| place)
     }
 
     /// Rows appended with the transaction's stamp.
-    pub(crate) fn begun(&mut self, place: &Arc<Place>, rows: Range<u32>) {
+    pub(crate) fn begun(&mut self, place: &Arc<SegmentIdentity>, rows: Range<u32>) {
         match self.begun.last_mut() {
             Some((last, ranges)) if Arc::ptr_eq(last, place) => push_range(ranges, rows),
             _ => self.begun.push((Arc::clone(place), smallvec![rows])),
@@ -269,7 +269,7 @@ impl<'t> Writes<'t> {
     }
 
     /// A row marked as ended by the transaction, and its end stamp before.
-    pub(crate) fn ended(&mut self, place: &Arc<Place>, row: u32, before: u64) {
+    pub(crate) fn ended(&mut self, place: &Arc<SegmentIdentity>, row: u32, before: u64) {
         match self.ended.last_mut() {
             Some(last) if last.before == before && Arc::ptr_eq(&last.rows.0, place) => {
                 push_range(&mut last.rows.1, row..row + 1);
@@ -376,12 +376,12 @@ struct Settling(SmallVec<[OfSegment; 1]>);
 
 /// Final stamps for rows of one segment.
 struct OfSegment {
-    place: Arc<Place>,
+    place: Arc<SegmentIdentity>,
     stampings: SmallVec<[Stamping; 2]>,
 }
 
 impl Settling {
-    fn add(&mut self, place: &Arc<Place>, ranges: &[Range<u32>], side: Side, value: u64) {
+    fn add(&mut self, place: &Arc<SegmentIdentity>, ranges: &[Range<u32>], side: Side, value: u64) {
         let new = |ranges: &[Range<u32>]| Stamping {
             ranges: ranges.iter().cloned().collect(),
             side,
@@ -428,7 +428,7 @@ impl Settling {
                 value,
             } in stampings
             {
-                let mut moved: Vec<(&Arc<Place>, u32)> = ranges
+                let mut moved: Vec<(&Arc<SegmentIdentity>, u32)> = ranges
                     .into_iter()
                     .flatten()
                     .filter_map(|row| forward.get(row))

@@ -9,7 +9,7 @@ use super::{
     format_int, put_ascii, trim,
 };
 use crate::{ErrorKind, Zone};
-use decode::{DecodeError, Decoded, Goal, Place, decode};
+use decode::{DecodeError, Decoded, Goal, WrittenZone, decode};
 
 pub(super) const SECOND_MICROS: i64 = 1_000_000;
 pub(super) const MINUTE_MICROS: i64 = 60 * SECOND_MICROS;
@@ -121,10 +121,10 @@ pub fn parse_timestamptz(text: &str, session: &Zone) -> Result<i64, TextError> {
     let local = local_micros(&decoded).ok_or_else(|| out_of_range("timestamp", text))?;
     let instant = match decoded.zone {
         None => session.to_instant(local),
-        Some(Place::Offset(seconds)) => local
+        Some(WrittenZone::Offset(seconds)) => local
             .checked_sub(i64::from(seconds) * SECOND_MICROS)
             .filter(|&instant| is_timestamp(instant)),
-        Some(Place::Zone(zone)) => zone.to_instant(local),
+        Some(WrittenZone::Zone(zone)) => zone.to_instant(local),
     };
     instant.ok_or_else(|| out_of_range("timestamp", text))
 }

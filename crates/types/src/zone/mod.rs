@@ -46,10 +46,10 @@ const ABBREVIATIONS: &str = include_str!("abbreviations.tsv");
 
 /// A time zone.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Zone(Kind);
+pub struct Zone(Rules);
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-enum Kind {
+enum Rules {
     Named(Tz),
     Rule(Posix),
 }
@@ -89,12 +89,12 @@ impl Zone {
 
     /// A zone of the IANA database.
     pub const fn iana(zone: Tz) -> Self {
-        Self(Kind::Named(zone))
+        Self(Rules::Named(zone))
     }
 
     /// The zone that is always so many seconds east of UTC, up to a week.
     pub fn fixed(east_seconds: i32) -> Option<Self> {
-        Posix::fixed(east_seconds).map(|rule| Self(Kind::Rule(rule)))
+        Posix::fixed(east_seconds).map(|rule| Self(Rules::Rule(rule)))
     }
 
     /// The zone with an IANA name, in any case, or a rule.
@@ -109,7 +109,7 @@ impl Zone {
         let known = exact.or_else(|| NAMES.get(&name.to_ascii_lowercase()).copied());
         known
             .map(Self::iana)
-            .or_else(|| Posix::parse(name).map(|rule| Self(Kind::Rule(rule))))
+            .or_else(|| Posix::parse(name).map(|rule| Self(Rules::Rule(rule))))
     }
 
     /// The zone that a value of the setting `TimeZone` means: hours east of UTC, a name or a rule.
@@ -136,8 +136,8 @@ impl Zone {
     pub fn is_summer_at(&self, utc_micros: i64) -> bool {
         let seconds = utc_micros.div_euclid(SECOND_MICROS);
         match &self.0 {
-            Kind::Rule(rule) => rule.is_summer_at(seconds),
-            Kind::Named(zone) => match rule_of(*zone, seconds) {
+            Rules::Rule(rule) => rule.is_summer_at(seconds),
+            Rules::Named(zone) => match rule_of(*zone, seconds) {
                 Some(rule) => rule.is_summer_at(seconds),
                 None => listed(*zone, seconds).is_some_and(|at| !at.dst_offset().is_zero()),
             },
@@ -147,22 +147,22 @@ impl Zone {
     /// As `SHOW TimeZone` tells it.
     pub fn name(&self) -> &str {
         match &self.0 {
-            Kind::Named(zone) => zone.name(),
-            Kind::Rule(rule) => rule.as_str(),
+            Rules::Named(zone) => zone.name(),
+            Rules::Rule(rule) => rule.as_str(),
         }
     }
 
     /// Whether clocks there show UTC.
     #[inline]
     pub fn is_utc(&self) -> bool {
-        matches!(self.0, Kind::Named(Tz::UTC))
+        matches!(self.0, Rules::Named(Tz::UTC))
     }
 
     /// Whether clocks there never change.
     pub fn is_fixed(&self) -> bool {
         match &self.0 {
-            Kind::Rule(rule) => rule.is_fixed(),
-            Kind::Named(zone) => {
+            Rules::Rule(rule) => rule.is_fixed(),
+            Rules::Named(zone) => {
                 let name = zone.name();
                 let is_plain = ["UTC", "UCT", "GMT", "Zulu", "Universal", "Greenwich"];
                 name.starts_with("Etc/") || name.starts_with("GMT") || is_plain.contains(&name)
@@ -181,8 +181,8 @@ impl Zone {
 
     fn offset_at_seconds(&self, utc_seconds: i64) -> i32 {
         match &self.0 {
-            Kind::Rule(rule) => rule.at(utc_seconds).0,
-            Kind::Named(zone) => match rule_of(*zone, utc_seconds) {
+            Rules::Rule(rule) => rule.at(utc_seconds).0,
+            Rules::Named(zone) => match rule_of(*zone, utc_seconds) {
                 Some(rule) => rule.at(utc_seconds).0,
                 None => listed(*zone, utc_seconds).map_or(0, |at| at.fix().local_minus_utc()),
             },
@@ -193,8 +193,8 @@ impl Zone {
     pub fn abbreviation_at(&self, utc_micros: i64) -> String {
         let seconds = utc_micros.div_euclid(SECOND_MICROS);
         match &self.0 {
-            Kind::Rule(rule) => rule.at(seconds).1.to_owned(),
-            Kind::Named(zone) => match rule_of(*zone, seconds) {
+            Rules::Rule(rule) => rule.at(seconds).1.to_owned(),
+            Rules::Named(zone) => match rule_of(*zone, seconds) {
                 Some(rule) => rule.at(seconds).1.to_owned(),
                 None => listed(*zone, seconds).map_or_else(String::new, |at| {
                     let named = at.abbreviation().map(str::to_owned);

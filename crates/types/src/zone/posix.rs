@@ -40,7 +40,7 @@ impl Text {
 }
 
 /// Where an abbreviation stands in the text.
-type Place = (u8, u8);
+type NameRange = (u8, u8);
 
 /// A day of a year on which the clocks change.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -62,7 +62,7 @@ struct Change {
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Summer {
-    name: Place,
+    name: NameRange,
     offset_seconds: i32,
     begin: Change,
     end: Change,
@@ -72,7 +72,7 @@ struct Summer {
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Posix {
     text: Text,
-    name: Place,
+    name: NameRange,
     offset_seconds: i32,
     summer: Option<Summer>,
 }
@@ -214,7 +214,7 @@ impl Reader<'_> {
     }
 
     /// An abbreviation, bare or in angle brackets.
-    fn name(&mut self) -> Option<Place> {
+    fn name(&mut self) -> Option<NameRange> {
         let is_quoted = self.accept(b'<');
         let from = self.at;
         let ends = |byte: u8| match is_quoted {

@@ -146,21 +146,21 @@ struct Line {
     price: i64,
     revenue: i64,
     cost: i64,
-    customer: Place,
-    supplier: Place,
+    customer: Location,
+    supplier: Location,
     brand: u16,
     category: u16,
     maker: u16,
 }
 
 /// Where a customer or supplier is.
-struct Place {
+struct Location {
     city: u8,
     nation: u8,
     region: u8,
 }
 
-impl Place {
+impl Location {
     fn new(city: u8) -> Self {
         let nation = names::nation_of(city);
         Self {
@@ -188,8 +188,8 @@ impl Line {
             price: chunk.extendedprice[at].into(),
             revenue: chunk.revenue[at].into(),
             cost: chunk.supplycost[at].into(),
-            customer: Place::new(dimensions.customer_city[chunk.custkey[at] as usize]),
-            supplier: Place::new(dimensions.supplier_city[chunk.suppkey[at] as usize]),
+            customer: Location::new(dimensions.customer_city[chunk.custkey[at] as usize]),
+            supplier: Location::new(dimensions.supplier_city[chunk.suppkey[at] as usize]),
             brand,
             category,
             maker: category / names::CATEGORIES_PER_MANUFACTURER,

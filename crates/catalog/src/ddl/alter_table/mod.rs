@@ -26,7 +26,7 @@ use std::{
 
 use aerostat_api::Notice;
 use aerostat_sql::{
-    names::{Place, QualifiedName},
+    names::{QualifiedName, ResolvedName},
     sequence_options::Options,
     utility::TableAction,
 };
@@ -74,7 +74,7 @@ pub enum Altering {
 
 /// A table that is to be another, before anybody sees that.
 pub struct PendingAlter {
-    place: Place,
+    place: ResolvedName,
     before: Arc<TableEntry>,
     /// The definition to come.
     pub schema: Arc<TableSchema>,
@@ -94,7 +94,7 @@ pub struct PendingAlter {
     /// Positions of columns that have come to refuse NULL.
     pub columns_to_verify: Vec<usize>,
     /// Views that go with a column.
-    dropped_views: BTreeSet<Place>,
+    dropped_views: BTreeSet<ResolvedName>,
     /// Numbers of foreign keys of other tables that go with a key of this one.
     dropped_references: BTreeSet<u32>,
     /// The sequences of new columns, as the statement has them, and as they are made.
@@ -104,10 +104,10 @@ pub struct PendingAlter {
     identities: BTreeMap<String, Identity>,
     identity_changes: Vec<IdentityChange>,
     /// Sequences that go with a column, and defaults of other tables that go with those.
-    dropped_sequences: BTreeSet<Place>,
-    dropped_defaults: Vec<(Place, String)>,
+    dropped_sequences: BTreeSet<ResolvedName>,
+    dropped_defaults: Vec<(ResolvedName, String)>,
     /// The queries that views come to have, and what they were.
-    followed_views: BTreeMap<Place, (String, String)>,
+    followed_views: BTreeMap<ResolvedName, (String, String)>,
     /// The table to come in storage, once it is made.
     table: Option<Arc<Table>>,
     notices: Vec<Notice>,
@@ -159,7 +159,7 @@ pub fn prepare(
         let name = name.to_owned();
         is_taken(
             state,
-            &Place {
+            &ResolvedName {
                 name,
                 ..place.clone()
             },
@@ -372,7 +372,7 @@ impl PendingAlter {
             is_temporary: self.before.table.is_temporary(),
         };
         let taken = |name: &str| {
-            let place = Place {
+            let place = ResolvedName {
                 schema: self.place.schema.clone(),
                 name: name.to_owned(),
             };
@@ -519,7 +519,7 @@ impl PendingAlter {
         let dependencies = Dependencies::of(state)?;
         let table = shown(state, actor, &self.place);
         for (column, cascade) in &design.dropped {
-            let mut gone: BTreeSet<Place> = BTreeSet::new();
+            let mut gone: BTreeSet<ResolvedName> = BTreeSet::new();
             let mut lines = Vec::new();
             let needed = format!("column {column} of table {table}");
             for view in readers.using(column)? {
@@ -704,7 +704,7 @@ impl PendingAlter {
 }
 
 /// Requires that the sequence that SEQUENCE NAME gives a name lies beside its table.
-fn require_schema(sequence: &QualifiedName, table: &Place) -> Result<(), SqlError> {
+fn require_schema(sequence: &QualifiedName, table: &ResolvedName) -> Result<(), SqlError> {
     let is_beside = match sequence.schema.as_deref() {
         None => true,
         Some(PG_TEMP) => is_temporary(&table.schema),

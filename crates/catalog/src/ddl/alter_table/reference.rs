@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use aerostat_sql::{
-    names::{Place, QualifiedName},
+    names::{QualifiedName, ResolvedName},
     utility::TableAction,
 };
 use aerostat_storage::describe_key;
@@ -332,7 +332,7 @@ impl PendingAlter {
             if let Relation::Table(table) = relation
                 && table.foreign_keys.iter().any(follows)
             {
-                referring.push(Place {
+                referring.push(ResolvedName {
                     schema: schema.name.clone(),
                     name: name.to_owned(),
                 });

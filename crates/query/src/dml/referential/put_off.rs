@@ -73,20 +73,20 @@ pub async fn check_put_off(
 }
 
 /// Checks of one constraint about the same.
-struct Kind<'c> {
+struct CheckGroup<'c> {
     constraint: u32,
     about: About,
     checks: Vec<&'c PutOff>,
 }
 
-fn kinds(checks: &[Arc<PutOff>]) -> Vec<Kind<'_>> {
-    let mut kinds: Vec<Kind<'_>> = Vec::new();
+fn kinds(checks: &[Arc<PutOff>]) -> Vec<CheckGroup<'_>> {
+    let mut kinds: Vec<CheckGroup<'_>> = Vec::new();
     let mut positions: HashMap<(u32, About), usize> = HashMap::new();
     for check in checks {
         let (constraint, about) = (check.constraint, check.about);
         let at = *positions.entry((constraint, about)).or_insert_with(|| {
             let checks = Vec::new();
-            kinds.push(Kind {
+            kinds.push(CheckGroup {
                 constraint,
                 about,
                 checks,
@@ -98,7 +98,7 @@ fn kinds(checks: &[Arc<PutOff>]) -> Vec<Kind<'_>> {
     kinds
 }
 
-impl Kind<'_> {
+impl CheckGroup<'_> {
     /// The values of all, as those of a table's columns at these positions.
     fn values(&self, entry: &TableEntry, positions: &[usize]) -> Result<Vec<ArrayRef>> {
         let parts = self.checks.iter();
@@ -114,7 +114,7 @@ impl Kind<'_> {
 
 impl Referential<'_> {
     /// Each key has one row at most.
-    async fn check_keys(&self, kind: &Kind<'_>) -> Result<()> {
+    async fn check_keys(&self, kind: &CheckGroup<'_>) -> Result<()> {
         let Some((entry, index)) = self.context.catalog.index(kind.constraint) else {
             return Ok(());
         };
@@ -128,7 +128,7 @@ impl Referential<'_> {
     }
 
     /// Values that rows still have refer to a row.
-    async fn check_references(&self, kind: &Kind<'_>) -> Result<()> {
+    async fn check_references(&self, kind: &CheckGroup<'_>) -> Result<()> {
         let Some((entry, key)) = self.context.catalog.foreign_key(kind.constraint) else {
             return Ok(());
         };
@@ -148,7 +148,7 @@ impl Referential<'_> {
     }
 
     /// No row refers to keys that are still gone.
-    async fn check_gone(&self, kind: &Kind<'_>) -> Result<()> {
+    async fn check_gone(&self, kind: &CheckGroup<'_>) -> Result<()> {
         let Some((referring, key)) = self.context.catalog.foreign_key(kind.constraint) else {
             return Ok(());
         };

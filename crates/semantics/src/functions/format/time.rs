@@ -182,13 +182,13 @@ fn word(name: &str, like: &str, width: usize) -> String {
 }
 
 /// The zone whose clock shows a local time, and the instant.
-pub(super) struct Place {
+pub(super) struct ZonedInstant {
     pub(super) zone: Zone,
     pub(super) utc_micros: i64,
 }
 
 /// Writes a local time.
-pub(super) fn write(micros: i64, place: Option<&Place>, pattern: &str) -> String {
+pub(super) fn write(micros: i64, place: Option<&ZonedInstant>, pattern: &str) -> String {
     let (day, time) = (micros.div_euclid(DAY_MICROS), micros.rem_euclid(DAY_MICROS));
     let (year, month, day_of_month) = civil_from_days(day);
     let shown = |year: i64| if year > 0 { year } else { 1 - year };
@@ -310,7 +310,7 @@ fn half_of_day(like: &str, hour: i64) -> String {
 }
 
 /// What stands for the zone. A time without one counts as UTC without a name.
-fn zone_text(name: &str, fill: bool, place: Option<&Place>) -> String {
+fn zone_text(name: &str, fill: bool, place: Option<&ZonedInstant>) -> String {
     let offset = place.map_or(0, |place| place.zone.offset_at(place.utc_micros));
     let (sign, minutes) = (if offset < 0 { '-' } else { '+' }, offset.abs() / 60);
     let width = if fill { 2 } else { 0 };

@@ -10,7 +10,7 @@ use aerostat_types::ErrorKind;
 use datafusion::common::Result;
 use regex::{Regex, RegexBuilder};
 
-use super::posix::{Place, Posix, too_complex};
+use super::posix::{Match, Posix, too_complex};
 use crate::growth::{Growth, go_on};
 use crate::raise;
 
@@ -271,7 +271,7 @@ impl Pattern {
     ///
     /// # Errors
     /// `InvalidRegularExpression` of a pattern that takes too much memory.
-    pub(crate) fn find(&self, text: &str, from: usize) -> Result<Place> {
+    pub(crate) fn find(&self, text: &str, from: usize) -> Result<Match> {
         let Some(found) = self.regex.find_at(text, from) else {
             return Ok(None);
         };
@@ -291,12 +291,12 @@ impl Pattern {
         text: &str,
         from: usize,
         growth: &mut Growth,
-    ) -> Result<Option<Vec<Place>>> {
+    ) -> Result<Option<Vec<Match>>> {
         if self.posix.as_ref().is_none_or(Posix::is_even) {
             let Some(captures) = self.regex.captures_at(text, from) else {
                 return Ok(None);
             };
-            let groups: Vec<Place> = captures
+            let groups: Vec<Match> = captures
                 .iter()
                 .map(|group| group.map(|group| (group.start(), group.end())))
                 .collect();
@@ -337,7 +337,7 @@ impl<'a> Matches<'a> {
     ///
     /// # Errors
     /// As of [`Pattern::find`]; the statement must stop.
-    pub(crate) fn next(&mut self, growth: &mut Growth) -> Result<Place> {
+    pub(crate) fn next(&mut self, growth: &mut Growth) -> Result<Match> {
         let Some(from) = self.begin(growth)? else {
             return Ok(None);
         };
@@ -350,7 +350,7 @@ impl<'a> Matches<'a> {
     ///
     /// # Errors
     /// As of [`Matches::next`].
-    pub(crate) fn next_groups(&mut self, growth: &mut Growth) -> Result<Option<Vec<Place>>> {
+    pub(crate) fn next_groups(&mut self, growth: &mut Growth) -> Result<Option<Vec<Match>>> {
         let Some(from) = self.begin(growth)? else {
             return Ok(None);
         };
@@ -365,7 +365,7 @@ impl<'a> Matches<'a> {
     }
 
     /// Behind a match of nothing the search goes on a character later, and at the end of the text it ends.
-    fn go_on_behind(&mut self, place: Place) {
+    fn go_on_behind(&mut self, place: Match) {
         self.from = place.and_then(|(start, end)| {
             if start < end {
                 return Some(end);

@@ -30,7 +30,7 @@ const AUTOMATA_BYTES: usize = 10 << 20;
 const CACHE_BYTES: usize = 1 << 18;
 
 /// Where a group begins and ends, in bytes; nothing for one that took no part.
-pub(crate) type Place = Option<(usize, usize)>;
+pub(crate) type Match = Option<(usize, usize)>;
 
 /// A pattern whose matches and groups `regex` may choose otherwise.
 pub(crate) struct Posix {
@@ -88,7 +88,7 @@ impl Posix {
         text: &str,
         place: (usize, usize),
         growth: &mut Growth,
-    ) -> Result<Vec<Place>> {
+    ) -> Result<Vec<Match>> {
         let mut division = Division {
             posix: self,
             text,
@@ -164,7 +164,7 @@ struct Division<'a> {
     posix: &'a Posix,
     text: &'a str,
     growth: &'a mut Growth,
-    groups: Vec<Place>,
+    groups: Vec<Match>,
 }
 
 impl Division<'_> {

@@ -16,7 +16,7 @@ const WAIT: Duration = Duration::from_millis(100);
 
 /// Where a scenario runs.
 #[derive(Clone)]
-pub(super) struct Place {
+pub(super) struct ScenarioTarget {
     pub(super) address: SocketAddr,
     pub(super) role: String,
     pub(super) database: String,
@@ -24,7 +24,7 @@ pub(super) struct Place {
     pub(super) level: &'static str,
 }
 
-impl Place {
+impl ScenarioTarget {
     /// A session as every scenario's begins.
     fn session(&self) -> Raw {
         let mut raw = Raw::session_as(self.address, &self.role, &self.database);
@@ -50,7 +50,7 @@ struct Actor {
 }
 
 impl Actor {
-    fn new(place: &Place) -> Self {
+    fn new(place: &ScenarioTarget) -> Self {
         let mut raw = place.session();
         let number = raw.query("SELECT pg_backend_pid()").unwrap().swap_remove(0);
         let (messages, orders) = mpsc::channel::<String>();
@@ -95,7 +95,7 @@ impl Actor {
 
 /// The sessions of a scenario, and one that sets it up and looks on.
 pub(super) struct Stage {
-    place: Place,
+    place: ScenarioTarget,
     actors: BTreeMap<char, Actor>,
     onlooker: Raw,
 }
@@ -105,7 +105,7 @@ pub(super) struct Stuck;
 
 impl Stage {
     /// Makes the scenario's schema and what the script sets up in it.
-    pub(super) fn new(place: Place, setup: &str) -> Self {
+    pub(super) fn new(place: ScenarioTarget, setup: &str) -> Self {
         let mut onlooker = place.session();
         let schema = format!("CREATE SCHEMA {}", place.schema);
         for sql in [&schema, setup] {

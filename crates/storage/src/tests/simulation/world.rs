@@ -176,7 +176,7 @@ fn visited(lives: &Rc<Vec<Shared>>, at: &Rc<Cell<usize>>, mut random: StdRng) {
         if other != at.get() && random.random_bool(0.2) {
             let mut other = lives[other].borrow_mut();
             if other.disk.crashed().is_none() {
-                other.step(Place::Free);
+                other.step(WaitPoint::Free);
             }
         }
     })));

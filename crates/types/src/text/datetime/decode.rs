@@ -33,7 +33,7 @@ pub(super) enum Goal {
 
 /// A time zone as written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum WrittenZone {
     /// Seconds east of UTC.
     Offset(i32),
     Zone(ZoneName),
@@ -44,7 +44,7 @@ pub(super) enum Place {
 pub(super) struct Decoded {
     pub(super) days: i64,
     pub(super) micros: i64,
-    pub(super) zone: Option<Place>,
+    pub(super) zone: Option<WrittenZone>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -231,7 +231,7 @@ struct Fields {
     hour: i64,
     afternoon: Option<bool>,
     bc: bool,
-    zone: Option<Place>,
+    zone: Option<WrittenZone>,
     /// `T` was read: a number that follows is a time.
     time_follows: bool,
     epoch: bool,
@@ -249,7 +249,7 @@ pub(super) fn decode(text: &str, goal: Goal) -> Result<Decoded, DecodeError<'_>>
             Token::Number(number) => fields.number_token(number)?,
             Token::Date(date) => fields.date(date)?,
             Token::Time(time) => fields.time(time)?,
-            Token::Signed(offset) => fields.zone(Place::Offset(parse_offset(offset)?))?,
+            Token::Signed(offset) => fields.zone(WrittenZone::Offset(parse_offset(offset)?))?,
             Token::Word(word) => fields.word(word)?,
         }
     }
@@ -422,7 +422,7 @@ impl Fields {
         Ok(())
     }
 
-    fn zone(&mut self, zone: Place) -> Result<(), DecodeError<'static>> {
+    fn zone(&mut self, zone: WrittenZone) -> Result<(), DecodeError<'static>> {
         match self.zone.replace(zone) {
             None => Ok(()),
             Some(_) => Err(Syntax),
@@ -466,7 +466,7 @@ impl Fields {
 
     fn named_zone<'a>(&mut self, name: &'a str) -> Result<(), DecodeError<'a>> {
         match ZoneName::read(name) {
-            Some(zone) => self.zone(Place::Zone(zone)),
+            Some(zone) => self.zone(WrittenZone::Zone(zone)),
             None if name.bytes().all(|b| b.is_ascii_alphabetic()) => Err(Syntax),
             None => Err(DecodeError::NoSuchZone(name)),
         }
@@ -478,7 +478,7 @@ impl Fields {
             let decoded = Decoded {
                 days: 0,
                 micros: 0,
-                zone: Some(Place::Offset(0)),
+                zone: Some(WrittenZone::Offset(0)),
             };
             return if bare && goal != Goal::Time {
                 Ok(decoded)

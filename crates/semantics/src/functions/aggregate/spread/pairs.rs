@@ -155,7 +155,7 @@ impl Stored for Pairs {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Kind {
+enum PairAggregate {
     CovarPop,
     CovarSamp,
     Corr,
@@ -170,22 +170,22 @@ enum Kind {
     Sxy,
 }
 
-const FUNCTIONS: [(&str, Kind); 12] = [
-    ("covar_pop", Kind::CovarPop),
-    ("covar_samp", Kind::CovarSamp),
-    ("corr", Kind::Corr),
-    ("regr_count", Kind::Count),
-    ("regr_r2", Kind::R2),
-    ("regr_slope", Kind::Slope),
-    ("regr_intercept", Kind::Intercept),
-    ("regr_avgx", Kind::MeanX),
-    ("regr_avgy", Kind::MeanY),
-    ("regr_sxx", Kind::Sxx),
-    ("regr_syy", Kind::Syy),
-    ("regr_sxy", Kind::Sxy),
+const FUNCTIONS: [(&str, PairAggregate); 12] = [
+    ("covar_pop", PairAggregate::CovarPop),
+    ("covar_samp", PairAggregate::CovarSamp),
+    ("corr", PairAggregate::Corr),
+    ("regr_count", PairAggregate::Count),
+    ("regr_r2", PairAggregate::R2),
+    ("regr_slope", PairAggregate::Slope),
+    ("regr_intercept", PairAggregate::Intercept),
+    ("regr_avgx", PairAggregate::MeanX),
+    ("regr_avgy", PairAggregate::MeanY),
+    ("regr_sxx", PairAggregate::Sxx),
+    ("regr_syy", PairAggregate::Syy),
+    ("regr_sxy", PairAggregate::Sxy),
 ];
 
-impl Kind {
+impl PairAggregate {
     fn of(self, pairs: &Pairs) -> Option<f64> {
         let Pairs {
             count,
@@ -218,7 +218,7 @@ impl Kind {
     }
 }
 
-impl Finish<Pairs> for Kind {
+impl Finish<Pairs> for PairAggregate {
     fn finish(&self, states: &[Pairs]) -> Result<ArrayRef> {
         if *self == Self::Count {
             let counts = states.iter().map(|state| Some(state.count as i64));
@@ -234,7 +234,7 @@ impl Finish<Pairs> for Kind {
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Function {
     name: &'static str,
-    kind: Kind,
+    kind: PairAggregate,
     signature: Signature,
 }
 
@@ -274,7 +274,7 @@ impl AggregateUDFImpl for Function {
     fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
         match (arguments, self.kind) {
             ([y, x], _) if !is_number(y) || !is_number(x) => Err(missing(self.name, arguments)),
-            ([_, _], Kind::Count) => Ok(DataType::Int64),
+            ([_, _], PairAggregate::Count) => Ok(DataType::Int64),
             ([_, _], _) => Ok(DataType::Float64),
             _ => Err(missing(self.name, arguments)),
         }
@@ -283,7 +283,7 @@ impl AggregateUDFImpl for Function {
     /// Over no rows, which a correlated subquery has for rows that it joins with none.
     fn default_value(&self, ty: &DataType) -> Result<ScalarValue> {
         match self.kind {
-            Kind::Count => ScalarValue::new_zero(ty),
+            PairAggregate::Count => ScalarValue::new_zero(ty),
             _ => ScalarValue::try_from(ty),
         }
     }
