@@ -28,7 +28,7 @@ use aerostat_txn::LogFailure;
 use aerostat_types::{CommitTs, TxnId};
 
 use super::{
-    Led, Log,
+    Leader, Led, Log,
     media::Files,
     order::Doubt,
     read::file_name,
@@ -62,10 +62,15 @@ impl Log {
         };
         state.led = Led::Long;
         drop(state);
+        let leader = Leader {
+            log: self,
+            file_number: doubt.file_number,
+        };
         let mended = self.media.lock().mend(self.origin, doubt);
         if mended.is_ok() {
             give_up(doubt.after, doubt.through);
         }
+        std::mem::forget(leader);
         let mut state = self.state.lock();
         state.led = Led::No;
         if mended.is_ok() {

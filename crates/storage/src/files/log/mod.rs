@@ -102,6 +102,28 @@ enum Led {
     Long,
 }
 
+/// Who writes for all, and forgets this when it has. If it panics instead, which is a bug, what
+/// it was at is in doubt as after an error from the disk, and nobody waits for it for ever.
+struct Leader<'a> {
+    log: &'a Log,
+    file_number: u64,
+}
+
+impl Drop for Leader<'_> {
+    fn drop(&mut self) {
+        let mut state = self.log.state.lock();
+        state.led = Led::No;
+        if state.order.failure().is_none() {
+            let failure = LogFailure {
+                doing: "write".to_owned(),
+                source: Arc::new(io::Error::other("whoever wrote panicked")),
+            };
+            state.order.failed(self.file_number, failure);
+        }
+        sleep::wake(&mut state);
+    }
+}
+
 /// The order, and the threads at it.
 struct State {
     order: Order,
@@ -353,7 +375,12 @@ impl Log {
         group: &Group,
     ) -> MutexGuard<'a, State> {
         drop(state);
+        let leader = Leader {
+            log: self,
+            file_number: group.file_number,
+        };
         let result = self.write(group);
+        std::mem::forget(leader);
         let mut state = self.state.lock();
         state.led = Led::No;
         match result {

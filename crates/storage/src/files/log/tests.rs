@@ -1,5 +1,7 @@
 //! Bytes that come back unchanged, bytes that do not, and full disks.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use aerostat_memory::Governor;
 use aerostat_segment::{NewRows, ValueRef};
 use aerostat_txn::CommitError;
@@ -441,6 +443,34 @@ fn commits_that_need_no_disk_are_finished_where_they_are() {
     });
     let expected = crate::tests::now(&table);
     assert_eq!(expected.len(), 900);
+    drop((store, table));
+    let budget = Governor::new("1GB".parse().unwrap()).budget("test", None);
+    let (_store, recovered) =
+        TenantStore::open(TenantId(1), budget, folder.path(), &OpenOptions::default()).unwrap();
+    assert_eq!(crate::tests::now(&recovered.tables[&TableId(7)]), expected);
+}
+
+#[test]
+fn a_bug_in_who_writes_leaves_nobody_waiting() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, table) = table(folder.path());
+    let commit = |key| {
+        let txn = store.txns().begin();
+        let rows = crate::tests::batch(&table, &[(key, 0, None)]);
+        table.insert(&txn, &rows).unwrap();
+        txn.commit()
+    };
+    commit(1).unwrap();
+    for (key, place) in [(2, "log.before_write"), (3, "log.before_sync")] {
+        fault::visit::set(Some(Box::new(move |at| assert_ne!(at, place, "a bug"))));
+        catch_unwind(AssertUnwindSafe(|| commit(key))).unwrap_err();
+        fault::visit::set(None);
+        assert!(matches!(commit(key + 10), Err(CommitError::Refused(_))));
+        store.mend_log().unwrap();
+        commit(key + 20).unwrap();
+    }
+    let expected = [(1, 0, None), (22, 0, None), (23, 0, None)];
+    assert_eq!(crate::tests::now(&table), expected);
     drop((store, table));
     let budget = Governor::new("1GB".parse().unwrap()).budget("test", None);
     let (_store, recovered) =
