@@ -310,6 +310,10 @@ impl<S: BackendSession> Connection<S> {
     /// Charges a long row that has been gathered behind `start`, until it is sent. One that the
     /// tenant has no room for is taken back.
     fn charge_row(&mut self, start: usize) -> Result<(), Fault> {
+        assert!(
+            start <= self.output.bytes.len(),
+            "a row that is charged has been gathered and not sent"
+        );
         let bytes = self.output.bytes.len() - start;
         if bytes < CHARGED_BYTES_MIN {
             return Ok(());
@@ -424,6 +428,10 @@ impl<S: BackendSession> Connection<S> {
 
     /// Gathers ReadyForQuery, with what the client must know before it.
     fn ready(&mut self) {
+        assert!(
+            !self.skipping,
+            "the client's next message is skipped, and it was told that it may send one"
+        );
         self.follow_encoding();
         self.notices();
         for (name, value) in self.session.parameter_changes() {

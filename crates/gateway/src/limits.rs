@@ -55,6 +55,17 @@ pub(crate) const KEPT_BYTES_MIN: usize = 4 << 10;
 /// The longest row we send: eight of the longest values. It is made at a go, while others wait.
 pub(crate) const ROW_BYTES_MAX: usize = 128 << 20;
 
+// Lengths on the wire are positive numbers of 32 bits.
+const _: () = assert!(MESSAGE_BYTES_MAX <= i32::MAX as usize && ROW_BYTES_MAX <= i32::MAX as usize);
+// The longest value fits into a message, and into a line of COPY, in hex form.
+const _: () =
+    assert!(2 * VALUE_BYTES_MAX < MESSAGE_BYTES_MAX && 2 * VALUE_BYTES_MAX < COPY_ROW_BYTES_MAX);
+// A row that is to be charged fills the output, and rows are charged when it is full.
+const _: () = assert!(FLUSH_BYTES <= CHARGED_BYTES_MIN);
+// A buffer is kept with all that is gathered, or read ahead, before it is emptied.
+const _: () = assert!(FLUSH_BYTES <= OUTPUT_KEEP_BYTES && READ_AHEAD_BYTES_MAX <= INPUT_KEEP_BYTES);
+const _: () = assert!(READ_BYTES <= READ_AHEAD_BYTES_MAX);
+
 /// Portals of one connection.
 pub const PORTALS_MAX: usize = 1_000;
 

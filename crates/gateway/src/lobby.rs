@@ -65,6 +65,12 @@ impl Lobby {
         let number = guests.next;
         guests.next += 1;
         guests.present.insert(number, leave.clone());
+        assert!(
+            guests.present.len() <= self.places_max,
+            "{} guests are in a lobby of {} places",
+            guests.present.len(),
+            self.places_max
+        );
         drop(guests);
         if let Some((_, token)) = first {
             token.cancel();

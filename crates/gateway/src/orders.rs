@@ -49,12 +49,14 @@ impl Orders {
 
     /// A statement begins; cancel requests count from now on.
     pub(crate) fn begin(&self) {
-        self.run.store(RUNNING, Ordering::SeqCst);
+        let before = self.run.swap(RUNNING, Ordering::SeqCst);
+        assert_eq!(before, IDLE, "a connection runs one statement at a time");
     }
 
     /// It has ended; a late cancel request does nothing.
     pub(crate) fn finish(&self) {
-        self.run.store(IDLE, Ordering::SeqCst);
+        let before = self.run.swap(IDLE, Ordering::SeqCst);
+        assert_ne!(before, IDLE, "a statement ends once");
     }
 
     /// Cancels what runs; whether anything did.

@@ -65,6 +65,7 @@ impl Registry {
         role_limit: Option<u32>,
         cancel: Canceller,
     ) -> Option<Registration> {
+        assert_ne!(pid, 0, "to clients 0 is no session");
         let mut sessions = self.lock();
         let of_role = sessions
             .entries

@@ -14,4 +14,4 @@ pub(crate) use frontend::{
     Bind, Describe, Execute, Formats, Parse, Target, decoded_body, message_limit,
 };
 pub(crate) use input::{Input, startup_length};
-pub(crate) use output::{Format, Output, format_of};
+pub(crate) use output::{Format, Output, count_of, format_of};

@@ -22,7 +22,11 @@ impl<S: BackendSession> Connection<S> {
         } else {
             Format::Text
         };
-        self.output.copy_response(b'G', copy.columns.len(), format);
+        let announced = self.output.copy_response(b'G', copy.columns.len(), format);
+        if let Err(error) = announced {
+            copy.abort().await;
+            return Err(error.into());
+        }
         self.flush().await?;
         let charset = self.charset_of(&copy.options);
         let mut decoder = Decoder::new(
@@ -148,7 +152,7 @@ impl<S: BackendSession> Connection<S> {
         let charset = self.charset_of(&copy.options);
         let mut encoder = Encoder::new(copy.columns.clone(), copy.options, self.zone(), charset);
         self.output
-            .copy_response(b'H', copy.columns.len(), encoder.format());
+            .copy_response(b'H', copy.columns.len(), encoder.format())?;
         encoder.put_header(&mut self.output)?;
         let mut batches = copy.batches;
         let mut rows = 0;

@@ -16,7 +16,7 @@ use crate::{
     limits::{KEPT_BYTES_MIN, PORTALS_MAX},
     sqlstate::{Fault, WireError},
     value::{self, RowEncoder, Texts, Zone, array_text, read_oid},
-    wire::{Bind, Describe, Execute, Format, Parse, Target, format_of},
+    wire::{Bind, Describe, Execute, Format, Parse, Target, count_of, format_of},
 };
 
 fn no_statement(name: &str) -> WireError {
@@ -191,7 +191,7 @@ impl<S: BackendSession> Connection<S> {
                     (name, _) => self.session.kept(name),
                 };
                 let (prepared, oids) = kept.ok_or_else(|| no_statement(describe.name))?;
-                self.output.parameter_description(&oids);
+                self.output.parameter_description(&oids)?;
                 (S::columns(&prepared), &[])
             }
             Target::Portal => match self.portals.get(describe.name) {
@@ -276,6 +276,11 @@ impl<S: BackendSession> Connection<S> {
         rows_max: Option<u64>,
     ) -> Result<(), Fault> {
         let prepared = Arc::clone(&portal.prepared);
+        assert_eq!(
+            parameters.len(),
+            S::parameters(&prepared).len(),
+            "a portal has a value for each parameter of its statement"
+        );
         let executing = self.session.execute_prepared(&prepared, &parameters);
         let outcome = self.signals.engine(pin!(executing)).await?;
         self.follow_encoding();
@@ -293,6 +298,7 @@ impl<S: BackendSession> Connection<S> {
             } => {
                 check_shape(portal.columns.as_deref(), &columns)?;
                 check_formats(&portal.formats, columns.len())?;
+                count_of(columns.len())?;
                 if rows_max.is_none()
                     && let Some(rows) = batches.take_rows()
                 {
@@ -335,6 +341,10 @@ impl<S: BackendSession> Connection<S> {
     ) -> Result<(), Fault> {
         let mut sent = 0u64;
         loop {
+            assert!(
+                rows_max.is_none_or(|max| sent < max),
+                "a portal that has sent {sent} rows goes on for more than {rows_max:?}"
+            );
             if open.current.is_none() {
                 match self.next_batch(&mut open.batches).await? {
                     Some(batch) => {

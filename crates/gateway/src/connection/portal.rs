@@ -6,6 +6,7 @@ use arrow::record_batch::RecordBatch;
 
 use crate::{
     api::{BackendSession, ColumnDescription, Kept, RowStream, RowsTag, Value},
+    limits::PORTALS_MAX,
     value::{Column, RowEncoder},
     wire::{Format, Formats, format_of},
 };
@@ -80,10 +81,19 @@ impl<S: BackendSession> Portals<S> {
         self.named.len()
     }
 
+    /// One without a name takes the place of the one before.
     pub(super) fn insert(&mut self, name: &str, portal: Portal<S>) {
         match name {
             "" => self.unnamed = Some(portal),
-            name => drop(self.named.insert(name.to_owned(), portal)),
+            name => {
+                let before = self.named.insert(name.to_owned(), portal);
+                assert!(before.is_none(), "a portal with a name is not replaced");
+                assert!(
+                    self.named.len() <= PORTALS_MAX,
+                    "{} portals are more than there may be",
+                    self.named.len()
+                );
+            }
         }
     }
 

@@ -339,6 +339,7 @@ impl Decoder {
             }
             match self.step()? {
                 Step::Row(bytes) => {
+                    assert!(bytes > 0, "a row takes bytes, or COPY never ends");
                     self.start += bytes;
                     self.target.rows += 1;
                     self.target.bytes += bytes;
@@ -354,6 +355,12 @@ impl Decoder {
                     break;
                 }
             }
+            assert!(
+                self.start <= self.pending.len(),
+                "{} bytes were decoded, and {} have come",
+                self.start,
+                self.pending.len()
+            );
         }
         let ready = self.target.is_full() || self.ended && self.target.rows > 0;
         if ready {

@@ -119,6 +119,11 @@ impl Encoder {
         row: usize,
         output: &mut Output,
     ) -> Result<(), WireError> {
+        assert_eq!(
+            columns.len(),
+            self.columns.len(),
+            "a row has the columns of its COPY"
+        );
         let start = output.begin(b'd');
         let put = match self.options.format {
             CopyFormat::Binary => self.put_tuple(columns, row, &mut output.bytes),

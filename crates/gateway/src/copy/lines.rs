@@ -64,6 +64,17 @@ impl Splitter {
     ) -> Lines<'a> {
         let text = plain_text(&data[..data.len().min(RUN_BYTES_MAX)], form);
         self.mark(text.as_bytes(), form.delimiter, width, rows_max);
+        assert!(
+            self.marks.len().is_multiple_of(width) && self.marks.len() / width <= rows_max,
+            "{} marks are no lines of {width} values, or more than {rows_max}",
+            self.marks.len()
+        );
+        assert!(
+            self.marks
+                .last()
+                .is_none_or(|end| (*end as usize) < text.len()),
+            "the last line ends within the data"
+        );
         Lines {
             text,
             marks: &self.marks,

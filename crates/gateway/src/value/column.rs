@@ -198,7 +198,13 @@ impl Column {
                     )?))
                 }
                 other => match SqlType::of_arrow(other) {
-                    Some(ty) => Self::of_type(array, ty.oid(), typmod, zone)?,
+                    Some(ty) => {
+                        assert!(
+                            !matches!(self::shape(ty.oid()), Shape::Other),
+                            "{ty} has a form on the wire"
+                        );
+                        Self::of_type(array, ty.oid(), typmod, zone)?
+                    }
                     None => Self::text(array)?,
                 },
             },

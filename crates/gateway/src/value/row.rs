@@ -28,6 +28,12 @@ pub(crate) struct RowEncoder {
 impl RowEncoder {
     /// `formats` has one entry for each column.
     pub(crate) fn new(columns: Arc<[ColumnDescription]>, formats: Vec<Format>, zone: Zone) -> Self {
+        assert_eq!(columns.len(), formats.len(), "each column has its format");
+        assert!(
+            columns.len() <= usize::from(u16::MAX),
+            "a row of {} values cannot be sent",
+            columns.len()
+        );
         Self {
             columns,
             formats,
@@ -92,6 +98,11 @@ impl RowEncoder {
         row: usize,
         output: &mut Output,
     ) -> Result<(), WireError> {
+        assert_eq!(
+            columns.len(),
+            self.columns.len(),
+            "a row has the columns that were described"
+        );
         let start = output.begin(b'D');
         output
             .bytes
@@ -123,6 +134,7 @@ pub(crate) fn put_values(
     zone: Zone,
     output: &mut Output,
 ) -> Result<(), WireError> {
+    assert_eq!(row.len(), types.len(), "a row has a value of each type");
     let start = output.begin(b'D');
     output
         .bytes

@@ -131,6 +131,7 @@ impl<R: AsyncRead + Unpin> Input<R> {
 
     /// A piece of a body of which `left` bytes are to come.
     pub(crate) async fn piece(&mut self, left: &mut usize) -> Result<Bytes, Fault> {
+        assert!(*left > 0, "a piece is waited for while bytes are to come");
         if self.buffer.is_empty() {
             self.fill().await?;
         }

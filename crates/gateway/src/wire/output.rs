@@ -43,6 +43,17 @@ pub(crate) fn format_of(formats: &[Format], at: usize) -> Format {
     }
 }
 
+/// How many columns a result has, as the protocol says it.
+///
+/// # Errors
+/// It has more than the protocol can count.
+pub(crate) fn count_of(columns: usize) -> Result<u16, WireError> {
+    u16::try_from(columns).map_err(|_| {
+        let message = format!("a result has {columns} columns, which are more than 65,535");
+        WireError::new(ErrorKind::TooManyColumns, message)
+    })
+}
+
 /// Bytes on their way to the client.
 #[derive(Debug, Default)]
 pub(crate) struct Output {
@@ -89,6 +100,10 @@ impl Output {
     }
 
     pub(crate) fn end(&mut self, start: usize) {
+        assert!(
+            start > 0 && start + 4 <= self.bytes.len(),
+            "a message ends behind its type and its length"
+        );
         let length = (self.bytes.len() - start) as u32;
         self.bytes[start..start + 4].copy_from_slice(&length.to_be_bytes());
     }
@@ -141,12 +156,21 @@ impl Output {
         self.message(kind, |_| ());
     }
 
-    pub(crate) fn parameter_description(&mut self, oids: &[u32]) {
+    /// # Errors
+    /// There are more parameters than the protocol can count, as PREPARE may declare them; nothing
+    /// is sent then.
+    pub(crate) fn parameter_description(&mut self, oids: &[u32]) -> Result<(), WireError> {
+        let count = u16::try_from(oids.len()).map_err(|_| {
+            let message = format!("a statement has {} parameters", oids.len());
+            WireError::new(ErrorKind::ProgramLimitExceeded, message)
+                .with_detail("Clients are told of at most 65,535.")
+        })?;
         self.message(b't', |body| {
-            body.extend_from_slice(&(oids.len() as u16).to_be_bytes());
+            body.extend_from_slice(&count.to_be_bytes());
             oids.iter()
                 .for_each(|oid| body.extend_from_slice(&oid.to_be_bytes()));
         });
+        Ok(())
     }
 
     /// `formats` as for [`format_of`].
@@ -158,10 +182,11 @@ impl Output {
         columns: &[ColumnDescription],
         formats: &[Format],
     ) -> Result<(), WireError> {
+        let count = count_of(columns.len())?;
         let start = self.begin(b'T');
         let charset = self.charset;
         let body = &mut self.bytes;
-        body.extend_from_slice(&(columns.len() as u16).to_be_bytes());
+        body.extend_from_slice(&count.to_be_bytes());
         for (at, column) in columns.iter().enumerate() {
             let format = format_of(formats, at);
             match charset.filter(|_| !column.name.is_ascii()) {
@@ -186,12 +211,22 @@ impl Output {
     }
 
     /// `G` (in) or `H` (out).
-    pub(crate) fn copy_response(&mut self, kind: u8, columns: usize, format: Format) {
+    ///
+    /// # Errors
+    /// There are more columns than the protocol can count; nothing is sent then.
+    pub(crate) fn copy_response(
+        &mut self,
+        kind: u8,
+        columns: usize,
+        format: Format,
+    ) -> Result<(), WireError> {
+        let count = count_of(columns)?;
         self.message(kind, |body| {
             body.push(format.code() as u8);
-            body.extend_from_slice(&(columns as u16).to_be_bytes());
+            body.extend_from_slice(&count.to_be_bytes());
             (0..columns).for_each(|_| body.extend_from_slice(&format.code().to_be_bytes()));
         });
+        Ok(())
     }
 
     pub(crate) fn error(&mut self, error: &WireError, fatal: bool) {
