@@ -105,15 +105,19 @@ fn a_woken_task_is_polled() {
 /// wait): a drop that does not give back that it was called, or leaves the task in the queue.
 #[test]
 fn a_task_that_is_dropped_is_in_nobodys_way() {
-    model(|| {
+    let check = |comes_first: bool| {
         let scheduler = scheduler(1);
+        let works = || Scheduled::new(scheduler.work(TENANT), future::ready(()));
+        let before = comes_first.then(works);
         let dropped = Scheduled::new(scheduler.work(TENANT), future::pending::<()>());
-        let works = Scheduled::new(scheduler.work(TENANT), future::ready(()));
+        let works = before.unwrap_or_else(works);
         let drops = thread::spawn(move || drop(dropped));
         block_on(works);
         drops.join().expect("no panic");
         assert_idle(&scheduler);
-    });
+    };
+    model(move || check(false));
+    model(move || check(true));
 }
 
 /// Who sleeps in a poll lets another work meanwhile, which may be what is waited for. Seen to fail: a

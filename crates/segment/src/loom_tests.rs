@@ -1,6 +1,6 @@
 //! One writer and readers without a lock, in every order (`scripts/loom`).
 //!
-//! Each model says what must hold, and by which mistakes it was seen to fail. The segments are real
+//! Each model says what must hold, and which mistakes it is to catch. The segments are real
 //! ones, of a few rows; their words and cells are loom's, and plain bytes are watched
 //! (`format::modelled`).
 
@@ -93,9 +93,9 @@ fn look(segment: &Segment) {
 }
 
 /// A row is published whole: values, NULLs, texts in the heap, zones and stamps; those before it stay
-/// as they were meanwhile, also in the words that they share. Seen to fail: a watermark of rows, or
+/// as they were meanwhile, also in the words that they share. To be caught: a watermark of rows, or
 /// of the heap, that is raised or read with `Relaxed`; rows that are published before they are
-/// stamped, or before the zones are widened.
+/// stamped.
 #[test]
 fn rows_are_published_whole() {
     model(|| {
@@ -112,7 +112,7 @@ fn rows_are_published_whole() {
     });
 }
 
-/// Whoever sees a row finds it by its key, and one that is being appended hides none. Seen to fail:
+/// Whoever sees a row finds it by its key, and one that is being appended hides none. To be caught:
 /// rows that are published before they are entered into the index.
 #[test]
 fn published_rows_are_found_by_key() {
@@ -175,7 +175,7 @@ fn enter_each(published: &AtomicU32, enter: impl Fn(u32)) {
 }
 
 /// The rows of a key below the watermark are in its chain, the newest first, whoever is being entered
-/// in front of them. Seen to fail: a head that is stored before the row's link, or with
+/// in front of them. To be caught: a head that is stored before the row's link, or with
 /// `Relaxed`, or read with it.
 #[test]
 fn a_chain_has_every_published_row() {
@@ -197,7 +197,7 @@ fn a_chain_has_every_published_row() {
     });
 }
 
-/// The rows below the watermark are in the cells where a search for their key looks. Seen to fail: a
+/// The rows below the watermark are in the cells where a search for their key looks. To be caught: a
 /// cell that is stored after its row is published.
 #[test]
 fn the_key_index_has_every_published_row() {
@@ -219,8 +219,8 @@ fn the_key_index_has_every_published_row() {
     });
 }
 
-/// The rows below the watermark are in the list, in order, whoever is being entered between them. Seen
-/// to fail: a row that is led to before its own link is set, or whose link is stored with
+/// The rows below the watermark are in the list, in order, whoever is being entered between them. To
+/// be caught: a row that is led to before its own link is set, or whose link is stored with
 /// `Relaxed`, or read with it.
 #[test]
 fn a_skip_list_has_every_published_row() {
@@ -266,7 +266,7 @@ fn keyed(rows: i64, frozen: bool) -> Arc<Segment> {
 }
 
 /// A reader finds the old stamp of a row or the new one, while its block comes to have stamps of its
-/// rows' own, and while it shares one again. Seen to fail: a header that says so before the
+/// rows' own, and while it shares one again. To be caught: a header that says so before the
 /// array is filled, or with `Relaxed`, or is read with it.
 #[test]
 fn a_stamp_is_the_old_or_the_new_one() {
@@ -296,7 +296,7 @@ const TXN: u64 = TXN_BIT | 9;
 
 /// A scan whose snapshot has a commit sees no row that it has ended, of hot and frozen segments;
 /// one whose snapshot has it not sees all of them, whatever of it has been stamped. `Reread` ends.
-/// Seen to fail: a header that says `VARIES` before the array is filled; a transaction that is
+/// To be caught: a header that says `VARIES` before the array is filled; a transaction that is
 /// forgotten before its stamps are final; a frozen segment that does not note who has ended.
 #[test]
 fn a_scan_sees_a_commit_whole_or_not_at_all() {
@@ -338,8 +338,8 @@ fn a_scan_sees_a_commit_whole_or_not_at_all() {
     }
 }
 
-/// How many blocks of a frozen segment vary is counted under its latch, by whichever writer. Seen to
-/// fail: a count that is taken before the latch.
+/// How many blocks of a frozen segment vary is counted under its latch, by whichever writer. To be
+/// caught: a count that does not ask which of the blocks have varied before.
 #[test]
 fn varying_blocks_are_counted_once() {
     model(|| {

@@ -76,7 +76,7 @@ fn acquire(locks: &RelationLocks, mode: LockMode) {
 /// A relation is never held by a weak and a strong mode at once, who has it sees all that was done
 /// under locks before, and who waits for it gets it. Seen to fail: a strong lock that says so
 /// only after it has looked at the stripes; a weak one that looks for strong ones before it
-/// has locked its stripe; `renounce` without Release or `note` without Acquire.
+/// has locked its stripe; `renounce` without Release, or `note` without Acquire.
 #[test]
 fn a_relation_is_had_weakly_or_strongly() {
     model(|| {
@@ -188,8 +188,8 @@ impl CommitLog for Group {
 
 /// Whoever publishes a group shows all of it: a snapshot that has a commit has those of lower
 /// places, and a commit that has returned is in every snapshot from then on. Seen to fail: a
-/// place that is assigned, and queued, before the state says that it has committed, with the
-/// order lock given back in between.
+/// place in the order that is there before the state says that it has committed, with the order
+/// lock given back in between.
 #[test]
 fn a_group_of_commits_is_seen_in_its_order() {
     model(|| {
@@ -209,7 +209,7 @@ fn a_group_of_commits_is_seen_in_its_order() {
 }
 
 /// No stamp is left of what the newest snapshots saw, once `wait_settled` has returned. Seen to
-/// fail: one that looks for transactions before it asks which commit is the last.
+/// fail: one that does not wait for the last of these commits.
 #[test]
 fn who_waits_for_all_to_settle_finds_no_stamp() {
     model(|| {
@@ -341,8 +341,8 @@ impl Row {
 }
 
 /// Whoever waits for a row in its queue has it in the end, alone, and leaves nothing in the queue or
-/// its count. Seen to fail: a ticket that leaves without giving the turn (all threads wait); a
-/// place whose number of tickets is stored before it changes.
+/// its count. Seen to fail: a ticket that leaves without giving the turn (all threads wait), or
+/// without being taken off the count.
 #[test]
 fn everyone_in_the_queue_of_a_row_has_it() {
     model(|| {
@@ -368,9 +368,34 @@ fn everyone_in_the_queue_of_a_row_has_it() {
     });
 }
 
+/// Who gives up waiting for a row is in nobody's way. Seen to fail: a place whose number of tickets is
+/// stored before they change.
+#[test]
+fn who_gives_up_leaves_the_queue_of_a_row() {
+    model(|| {
+        let (txns, row) = (TxnManager::new(), Arc::new(Row::default()));
+        let (first, gives_up, last) = (txns.begin(), txns.begin(), txns.begin());
+        row.take(&first);
+        let awaited = Awaited {
+            holder: Some(first.id()),
+            row: Some((RowTag::new(TableId(1), 1), RowLock::Update)),
+        };
+        let other = thread::spawn(move || {
+            drop(gives_up.waiting_for(awaited));
+            gives_up.rollback();
+        });
+        first.rollback();
+        row.take(&last);
+        other.join().expect("no panic");
+        last.rollback();
+        assert!(!txns.has_row_queues());
+        assert_eq!((txns.waiting(), txns.unsettled()), (0, 0));
+    });
+}
+
 /// A circle of waits that leads through a session and the transaction that it has at hand is found
-/// by whoever closes it. Seen to fail (all threads wait): a session that says which transaction
-/// it has only after that waits.
+/// by whoever closes it. Seen to fail (all threads wait): a session that does not say which
+/// transaction it has.
 #[test]
 fn a_circle_through_a_session_is_found() {
     const LOCK: AdvisoryLock = AdvisoryLock {
