@@ -8,6 +8,11 @@
 //! of the outer query that a correlated subquery groups by beside its own: DataFusion takes its
 //! own for dependent on them, and groups by fewer columns.
 //!
+//! A key of one side of a join is no key of the join. Groups by such a column and others depend on
+//! all of them, where DataFusion takes them for dependent on that column alone: it drops the
+//! others from the GROUP BY and ORDER BY above. So such a column goes below the aggregate as the
+//! result of the identity function, too.
+//!
 //! ```text
 //!  Unnest                  Unnest
 //!   └── Scan t, key k  ─►   └── Projection named(k) AS k, …
@@ -18,9 +23,9 @@ use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{Column, Result};
+use datafusion::common::{Column, Dependency, Result};
 use datafusion::logical_expr::expr::ScalarFunction;
-use datafusion::logical_expr::{Expr, LogicalPlan, Projection, Unnest};
+use datafusion::logical_expr::{Aggregate, Expr, LogicalPlan, Projection, Unnest};
 use datafusion::optimizer::AnalyzerRule;
 
 use crate::functions::named;
@@ -37,9 +42,11 @@ impl AnalyzerRule for EndKeys {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         let mut is_kept = false;
         plan.apply_with_subqueries(|node| {
-            if let LogicalPlan::Unnest(node) = node {
-                is_kept |= has_keys(node)?;
-            }
+            is_kept |= match node {
+                LogicalPlan::Unnest(node) => has_keys(node)?,
+                LogicalPlan::Aggregate(node) => gathers_by_more(node)?,
+                _ => false,
+            };
             Ok(match is_kept {
                 true => TreeNodeRecursion::Stop,
                 false => TreeNodeRecursion::Continue,
@@ -50,6 +57,9 @@ impl AnalyzerRule for EndKeys {
         }
         let ended = plan.transform_up_with_subqueries(|node| match node {
             LogicalPlan::Unnest(node) if has_keys(&node)? => ended(node).map(Transformed::yes),
+            LogicalPlan::Aggregate(node) if gathers_by_more(&node)? => {
+                gathered(node).map(Transformed::yes)
+            }
             other => other.recompute_schema().map(Transformed::yes),
         })?;
         Ok(ended.data)
@@ -63,6 +73,39 @@ fn has_keys(node: &Unnest) -> Result<bool> {
         || node
             .input
             .exists(|below| Ok(matches!(below, LogicalPlan::Distinct(_))))?)
+}
+
+/// Whether an aggregate groups by a key of one side of a join below and by more, or will when the
+/// optimizer groups what is distinct.
+fn gathers_by_more(node: &Aggregate) -> Result<bool> {
+    if node.group_expr.len() < 2 {
+        return Ok(false);
+    }
+    let schema = node.input.schema();
+    let groups = |at: &usize| {
+        node.group_expr
+            .contains(&Expr::from(schema.qualified_field(*at)))
+    };
+    let mut repeated = schema.functional_dependencies().iter();
+    let has_key = repeated.any(|dependence| {
+        dependence.mode == Dependency::Multi && dependence.source_indices.iter().all(groups)
+    });
+    Ok(has_key || joins_distinct_rows(&node.input)?)
+}
+
+/// Whether distinct rows are joined.
+fn joins_distinct_rows(plan: &LogicalPlan) -> Result<bool> {
+    plan.exists(|node| match node {
+        LogicalPlan::Join(_) => node.exists(|below| Ok(matches!(below, LogicalPlan::Distinct(_)))),
+        _ => Ok(false),
+    })
+}
+
+fn gathered(node: Aggregate) -> Result<LogicalPlan> {
+    let below = without_keys(&node.input, |column| {
+        node.group_expr.contains(&Expr::Column(column.clone()))
+    })?;
+    Aggregate::try_new(Arc::new(below), node.group_expr, node.aggr_expr).map(LogicalPlan::Aggregate)
 }
 
 fn ended(node: Unnest) -> Result<LogicalPlan> {
