@@ -20,6 +20,7 @@ use std::{
 };
 
 use aerostat_sql::grants::PredefinedRole;
+use aerostat_storage::Ended;
 use aerostat_txn::CancelToken;
 use aerostat_types::{ErrorKind, SqlError};
 
@@ -187,6 +188,11 @@ impl Leaving<'_> {
             if !wait_for(is_ours, WORK_WAIT, cancel)? {
                 return Err(in_use());
             }
+            // A role that is renamed is renamed in it as well.
+            let _unchanged = self.node.unchanged();
+            if !is_ours() {
+                continue;
+            }
             self.sync()?;
             let named = NamedRoles::of(&self.database.catalog.load());
             // Nobody gets it meanwhile who is not counted: that takes the same lock.
@@ -202,7 +208,7 @@ impl Leaving<'_> {
         let (node, name) = (self.node, self.name.clone());
         // The last references, so its rows go here, with no lock held.
         drop((taken, self));
-        if let Some(ended) = ended {
+        if let Some(ended) = &ended {
             let is_over = || ended.is_over();
             if !wait_for(is_over, WORK_WAIT, cancel)? {
                 // It will be closed once they are gone, and is not opened before.
@@ -214,7 +220,8 @@ impl Leaving<'_> {
             }
         }
         node.with_databases_mut(|databases, _| {
-            let is_left = |stage: &Stage| matches!(stage, Stage::Ending(ended) if ended.is_over());
+            let is_it = |known: &Ended| ended.as_ref().is_some_and(|ended| known.is(ended));
+            let is_left = |stage: &Stage| matches!(stage, Stage::Ending(known) if is_it(known));
             if databases.stage(&name).is_some_and(is_left) {
                 databases.put(&name, Stage::Closed(Closed::knowing(named)));
             }

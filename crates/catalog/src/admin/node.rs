@@ -18,7 +18,7 @@ use aerostat_storage::{
     make_folder, repair,
 };
 use aerostat_types::{ErrorKind, SqlError, TenantId};
-use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
+use parking_lot::{Mutex, MutexGuard, RwLock, RwLockWriteGuard};
 use thiserror::Error;
 
 use super::{
@@ -318,6 +318,12 @@ impl Node {
             *self.record.write() = Arc::new(record);
         }
         Ok(show(databases, done))
+    }
+
+    /// Keeps the record, and with it what belongs to it in databases, as it is until this is dropped.
+    /// Nobody who has it locks databases for longer than a look.
+    pub(super) fn unchanged(&self) -> MutexGuard<'_, Version> {
+        self.changing.lock()
     }
 
     fn persist(&self, version: &mut Version, record: &NodeRecord) -> Result<(), SqlError> {

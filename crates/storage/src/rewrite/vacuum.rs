@@ -78,6 +78,9 @@ impl Table {
         let mut freed = 0;
         let mut failure = None;
         for entry in entries {
+            if self.store().is_leaving() {
+                break;
+            }
             match self.vacuum_entry(patience, &entry) {
                 Ok(bytes) => freed += bytes,
                 Err(error) => failure = Some(error),

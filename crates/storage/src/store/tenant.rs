@@ -188,7 +188,7 @@ impl TenantStore {
     }
 
     /// Says that the tenant is to be closed, or is not after all. Work that can be done another time,
-    /// which is freezing, re-laying and checkpoints, ends at the next segment meanwhile.
+    /// which is freezing, vacuums, re-laying and checkpoints, ends at the next segment meanwhile.
     pub fn set_leaving(&self, is_leaving: bool) {
         self.is_leaving.store(is_leaving, Ordering::Relaxed);
     }

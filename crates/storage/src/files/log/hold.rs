@@ -45,6 +45,11 @@ impl Ended {
         *self.0.is_over.lock()
     }
 
+    /// Whether it is the same end of the same tenant.
+    pub fn is(&self, other: &Ended) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// Waits for it, but so long at most, and says whether it has.
     pub fn wait(&self, at_most: Duration) -> bool {
         let mut is_over = self.0.is_over.lock();
