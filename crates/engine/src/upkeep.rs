@@ -144,7 +144,10 @@ impl Engine {
                         keep(&database, &entry, &machine);
                         Some(())
                     };
-                    self.wait_for_blocking(move || { work(); }).await;
+                    self.wait_for_blocking(move || {
+                        work();
+                    })
+                    .await;
                     sleep(rest(started.elapsed(), options.freezer_percent)).await;
                 }
             }
