@@ -78,8 +78,7 @@ mod secondary;
 
 pub use body::{
     append::{Appended, SegmentWriter},
-    pinned::Pinned,
-    segment::{Segment, forward::Forwarding},
+    segment::{Segment, forward::Forwarding, pinned::Pinned},
 };
 pub use error::SegmentError;
 pub use format::{

@@ -5,14 +5,13 @@
 //!     │               └──► frozen
 //!     └──► touched: which pages an append adds to those in use
 //!
-//!  pinned ──► segment: whose values are in memory, and what they are charged to
+//!  segment/pinned: whose values are in memory, and what they are charged to
 //! ```
 //!
 //! The room uses all rooms below it: `frozen`, `secondary`, `input`, `format`, `kernel`. Reading
 //! rows is left to `scan`.
 
 pub(crate) mod append;
-pub(crate) mod pinned;
 pub(crate) mod seal;
 pub(crate) mod segment;
 mod touched;

@@ -6,6 +6,7 @@
 //! zones and summaries, everything that is asked of it here.
 
 pub(crate) mod forward;
+pub(crate) mod pinned;
 
 use std::{
     fmt,
