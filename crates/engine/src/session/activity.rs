@@ -3,45 +3,46 @@
 use aerostat_api::TransactionStatus;
 use aerostat_pgcatalog::SessionDescription;
 
-use super::{Session, settings::Settings};
+use super::{ClientState, settings::Settings};
 
 /// How much of a statement it shows, as in PostgreSQL.
 const ACTIVITY_CHARS_MAX: usize = 1_024;
 
-impl Session {
-    /// Notes what the session does.
-    pub(super) fn note_activity(&self, query: Option<&str>) {
+impl ClientState {
+    /// Notes that a statement runs.
+    pub(super) fn note_active(&self, query: &str) {
         let now = chrono::Utc::now().timestamp_micros();
-        let between = self.state_between();
-        let mut description = self.told.lock();
-        description.state_at_us = Some(now);
-        match query {
-            Some(query) => {
-                description.state = "active";
-                description.query_at_us = Some(now);
-                tell_query(&mut description, query);
-            }
-            None => description.state = between,
-        }
-    }
-
-    /// Notes what the session has done meanwhile.
-    pub(super) fn note_done(&self, query: &str) {
-        let now = chrono::Utc::now().timestamp_micros();
-        let between = self.state_between();
-        let mut description = self.told.lock();
+        let mut description = self.description.lock();
         description.state_at_us = Some(now);
         description.query_at_us = Some(now);
-        description.state = between;
+        description.state = "active";
         tell_query(&mut description, query);
     }
 
-    fn state_between(&self) -> &'static str {
-        match self.status() {
-            TransactionStatus::Idle => "idle",
-            TransactionStatus::InTransaction => "idle in transaction",
-            TransactionStatus::Failed => "idle in transaction (aborted)",
-        }
+    /// Notes that none does any more, and where the session stands.
+    pub(super) fn note_idle(&self, status: TransactionStatus) {
+        let mut description = self.description.lock();
+        description.state_at_us = Some(chrono::Utc::now().timestamp_micros());
+        description.state = between(status);
+    }
+
+    /// Notes what the session has done meanwhile, and where it stands.
+    pub(super) fn note_done(&self, query: &str, status: TransactionStatus) {
+        let now = chrono::Utc::now().timestamp_micros();
+        let mut description = self.description.lock();
+        description.state_at_us = Some(now);
+        description.query_at_us = Some(now);
+        description.state = between(status);
+        tell_query(&mut description, query);
+    }
+}
+
+/// What a session does between statements.
+fn between(status: TransactionStatus) -> &'static str {
+    match status {
+        TransactionStatus::Idle => "idle",
+        TransactionStatus::InTransaction => "idle in transaction",
+        TransactionStatus::Failed => "idle in transaction (aborted)",
     }
 }
 

@@ -14,8 +14,12 @@ use super::{Session, machine::Kind};
 impl Session {
     /// Refuses what cannot run where the session stands.
     pub(super) fn admit(&self, kind: &StatementKind) -> Result<(), SqlError> {
-        self.machine.admit(kind_of(kind))?;
-        if let Some(word) = self.read_only().then(|| word_of_change(kind)).flatten()
+        self.transaction.machine.admit(kind_of(kind))?;
+        if let Some(word) = self
+            .transaction
+            .read_only(&self.client)
+            .then(|| word_of_change(kind))
+            .flatten()
             && !self.changes_temporary(kind)
         {
             return Err(read_only(word));
@@ -26,7 +30,9 @@ impl Session {
     /// Refuses INSERT, UPDATE and DELETE in a read-only transaction, but of what is temporary.
     pub(super) fn admit_dml(&self, parsed: &ast::Statement) -> Result<(), SqlError> {
         match word_of_dml(parsed) {
-            Some(word) if self.read_only() && !self.writes_temporary(parsed) => {
+            Some(word)
+                if self.transaction.read_only(&self.client) && !self.writes_temporary(parsed) =>
+            {
                 Err(read_only(word))
             }
             _ => Ok(()),
@@ -35,7 +41,7 @@ impl Session {
 
     /// Refuses locking rows in a read-only transaction.
     pub(super) fn admit_locks(&self, mode: txn::RowLock) -> Result<(), SqlError> {
-        if self.read_only() {
+        if self.transaction.read_only(&self.client) {
             return Err(read_only(&format!("SELECT {}", shown(mode))));
         }
         Ok(())

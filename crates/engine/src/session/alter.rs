@@ -54,7 +54,8 @@ impl Session {
             let (draft, actor) = (Arc::clone(&draft), actor.clone());
             let (name, actions) = (name.clone(), actions.clone());
             let lock = move || ddl::lock_alter(&draft, &actor, &name, &actions);
-            self.on_query_runtime(blocking(lock), cancellation)
+            self.executor
+                .on_query_runtime(blocking(lock), cancellation)
                 .await??;
         }
         // From here on nobody changes the table or its rows.
@@ -62,7 +63,7 @@ impl Session {
         let transaction = Arc::new(self.begin_statement(None)?);
         let mut stop_writing = run::CancelOnDrop::of(transaction.cancel_token());
         let context = self.context(&gate, self.latest_snapshot()?)?;
-        let engine = Arc::clone(&self.engine);
+        let engine = Arc::clone(&self.executor.engine);
         let source = source.clone();
         let work = async move {
             let prepared = {
@@ -106,10 +107,10 @@ impl Session {
             verify_references(&context, &pending, &source).await?;
             blocking(move || pending.publish(&draft)).await
         };
-        let result = self.on_query_runtime(work, cancellation).await??;
+        let result = self.executor.on_query_runtime(work, cancellation).await??;
         stop.disarm();
         stop_writing.disarm();
-        Ok(self.command(result))
+        Ok(self.client.command(result))
     }
 }
 

@@ -41,7 +41,7 @@ use datafusion::{
 };
 
 use super::{
-    Session,
+    ClientState, Session,
     named::NamedStatement,
     planning::Plans,
     prepared::Bound,
@@ -50,6 +50,15 @@ use super::{
     settings::shown_name,
     stream::ready,
 };
+
+impl ClientState {
+    pub(super) fn command(&mut self, result: CommandResult) -> Outcome {
+        for notice in result.notices {
+            self.notices.tell(notice);
+        }
+        Outcome::Command { tag: result.tag }
+    }
+}
 
 impl Session {
     pub(super) async fn run_utility(
@@ -70,7 +79,7 @@ impl Session {
             Utility::Copy(copy) => self.run_copy(copy, source, cancellation).await,
             Utility::Maintenance(command) => self.run_maintenance(command, cancellation).await,
             Utility::Lock(statement) => self.run_lock(statement, cancellation).await,
-            Utility::Notify(command) => self.run_notify(command),
+            Utility::Notify(command) => self.client.run_notify(command),
             Utility::Schema(command) if command.alters_table() => {
                 self.run_alter_table(command, source, cancellation).await
             }
@@ -90,7 +99,7 @@ impl Session {
         cancellation: &Cancellation,
     ) -> Result<Outcome, SqlError> {
         let actor = self.actor()?;
-        let in_block = self.machine.is_one_of_several();
+        let in_block = self.transaction.machine.is_one_of_several();
         let definitions = self.definitions()?;
         // Nothing is written under it; an index being built waits for others in its name.
         let transaction = self.begin_statement(None)?;
@@ -99,7 +108,7 @@ impl Session {
         let cancel = transaction.cancel_token();
         let mut stop = run::CancelOnDrop::of(cancel.clone());
         let draft = self.draft(&definitions, cancel);
-        let (engine, utility) = (Arc::clone(&self.engine), Arc::clone(utility));
+        let (engine, utility) = (Arc::clone(&self.executor.engine), Arc::clone(utility));
         let work = move || {
             let planner = Planner {
                 context: &context,
@@ -121,10 +130,11 @@ impl Session {
             }
         };
         let result = self
+            .executor
             .on_query_runtime(blocking(work), cancellation)
             .await??;
         stop.disarm();
-        Ok(self.command(result))
+        Ok(self.client.command(result))
     }
 
     /// Statements about what all databases share, each a transaction of its own.
@@ -134,10 +144,10 @@ impl Session {
         cancellation: &Cancellation,
     ) -> Result<Outcome, SqlError> {
         let actor = self.actor()?;
-        let zone = self.time_zone();
+        let zone = self.client.time_zone();
         let (engine, database, utility) = (
-            Arc::clone(&self.engine),
-            Arc::clone(self.connection.database()),
+            Arc::clone(&self.executor.engine),
+            Arc::clone(self.executor.connection.database()),
             Arc::clone(utility),
         );
         let cancel = CancelToken::new();
@@ -174,30 +184,24 @@ impl Session {
             }
         };
         let result = self
+            .executor
             .on_query_runtime(blocking(work), cancellation)
             .await??;
         stop.disarm();
-        Ok(self.command(result))
-    }
-
-    pub(super) fn command(&mut self, result: CommandResult) -> Outcome {
-        for notice in result.notices {
-            self.notices.tell(notice);
-        }
-        Outcome::Command { tag: result.tag }
+        Ok(self.client.command(result))
     }
 
     async fn run_setting(&mut self, command: &SettingCommand) -> Result<Outcome, SqlError> {
         match command {
             SettingCommand::Set { scope, name, value } => {
                 let local = *scope == SettingScope::Local;
-                if local && !self.machine.is_in_block() {
-                    self.warn_with(
+                if local && !self.transaction.machine.is_in_block() {
+                    self.client.warn_with(
                         ErrorKind::NoActiveTransaction,
                         "SET LOCAL can only be used in transaction blocks",
                     );
                     // Those of a pipeline that follow it are of its transaction.
-                    if self.machine.is_idle() {
+                    if self.transaction.machine.is_idle() {
                         return done("SET");
                     }
                 }
@@ -209,7 +213,7 @@ impl Session {
                     self.set_role(name, value, local)?;
                     return done("SET");
                 }
-                let mut settings = self.settings.lock();
+                let mut settings = self.client.settings.lock();
                 match value {
                     SettingValue::Default if local => settings.reset_local(name)?,
                     SettingValue::Default => settings.reset(name)?,
@@ -223,19 +227,19 @@ impl Session {
                 done("RESET")
             }
             SettingCommand::Reset(name) => {
-                self.settings.lock().reset(name)?;
+                self.client.settings.lock().reset(name)?;
                 done("RESET")
             }
             SettingCommand::ResetAll => {
-                self.settings.lock().reset_all();
+                self.client.settings.lock().reset_all();
                 done("RESET")
             }
             SettingCommand::Show(name) => {
-                let shown = self.settings.lock().get(name)?.to_owned();
+                let shown = self.client.settings.lock().get(name)?.to_owned();
                 Ok(rows(&[shown_name(name)], vec![vec![shown]], "SHOW"))
             }
             SettingCommand::ShowAll => {
-                let all = self.settings.lock().all();
+                let all = self.client.settings.lock().all();
                 let all = all
                     .into_iter()
                     .map(|(name, value, known)| vec![name, value, known.description.to_owned()])
@@ -245,14 +249,14 @@ impl Session {
             SettingCommand::Discard(target) => {
                 if *target == DiscardTarget::All {
                     self.set_role("session_authorization", &SettingValue::Default, false)?;
-                    self.settings.lock().reset_all();
-                    self.prepared.forget_all();
-                    self.cursors.close_all();
-                    self.unlisten();
-                    self.advisory.release_all();
+                    self.client.settings.lock().reset_all();
+                    self.client.prepared.forget_all();
+                    self.client.cursors.close_all();
+                    self.client.unlisten();
+                    self.client.advisory.release_all();
                 }
                 if matches!(target, DiscardTarget::All | DiscardTarget::Sequences) {
-                    self.taken.lock().forget();
+                    self.client.taken.lock().forget();
                 }
                 if matches!(target, DiscardTarget::All | DiscardTarget::Temporary) {
                     self.discard_temporaries().await?;
@@ -282,11 +286,11 @@ impl Session {
             },
         };
         let asking = Asking {
-            node: &self.engine.node().record(),
-            authenticated: &self.role,
+            node: &self.executor.engine.node().record(),
+            authenticated: &self.client.role,
             is_local: local,
         };
-        asking.set(&mut self.settings.lock(), name, role)
+        asking.set(&mut self.client.settings.lock(), name, role)
     }
 
     async fn run_prepared(
@@ -301,7 +305,7 @@ impl Session {
                 types,
                 statement,
             } => {
-                self.prepared.admit(name)?;
+                self.client.prepared.admit(name)?;
                 let parsed = nested_statement(statement, source)?;
                 // The text is that of all that came in one message.
                 let text = source.text.len() + prepared_bytes(parsed.text());
@@ -310,13 +314,13 @@ impl Session {
                 let types = types.collect::<Result<Vec<_>, _>>()?;
                 let prepared = self.prepare_typed(parsed, types).await?;
                 let named = NamedStatement::of_command(prepared, &source.text, held);
-                self.prepared.keep(name, named);
+                self.client.prepared.keep(name, named);
                 Ok(Outcome::Command {
                     tag: "PREPARE".to_owned(),
                 })
             }
             PreparedCommand::Execute { name, arguments } => {
-                let prepared = self.prepared.find(name)?;
+                let prepared = self.client.prepared.find(name)?;
                 let prepared = match self.as_planned(&prepared).await? {
                     Some(planned) => Arc::new(planned),
                     None => prepared,
@@ -360,17 +364,17 @@ impl Session {
                 let told = Bound::filled(&prepared);
                 let run = self.run_sql(&filled, source, Some(&told), plans, cancellation);
                 let outcome = run.await?;
-                self.prepared.count(name);
+                self.client.prepared.count(name);
                 Ok(outcome)
             }
             PreparedCommand::Deallocate(name) => {
-                self.prepared.forget(name)?;
+                self.client.prepared.forget(name)?;
                 Ok(Outcome::Command {
                     tag: "DEALLOCATE".to_owned(),
                 })
             }
             PreparedCommand::DeallocateAll => {
-                self.prepared.forget_all();
+                self.client.prepared.forget_all();
                 Ok(Outcome::Command {
                     tag: "DEALLOCATE ALL".to_owned(),
                 })
@@ -384,8 +388,9 @@ impl Session {
         source: &Source,
         cancellation: &Cancellation,
     ) -> Result<Outcome, SqlError> {
-        let layout =
-            DefaultLayout::from_setting(self.settings.lock().get("aerostat.default_layout")?);
+        let layout = DefaultLayout::from_setting(
+            self.client.settings.lock().get("aerostat.default_layout")?,
+        );
         let mut locks = None;
         loop {
             let gate = self.gate(locks.take())?;
@@ -400,7 +405,7 @@ impl Session {
                 }
             };
             match created {
-                Ok(result) => return Ok(self.command(result)),
+                Ok(result) => return Ok(self.client.command(result)),
                 Err(error) => locks = Some(self.past(&gate, error, cancellation).await?),
             }
         }
@@ -425,7 +430,7 @@ impl Session {
             };
             ddl::create_table(&draft, &actor, &create, layout, &checker)
         });
-        let result = self.on_query_runtime(work, cancellation).await??;
+        let result = self.executor.on_query_runtime(work, cancellation).await??;
         stop.disarm();
         Ok(result)
     }
@@ -487,7 +492,7 @@ impl Session {
             };
             Ok(result)
         };
-        let result: CommandResult = self.on_query_runtime(work, cancellation).await??;
+        let result: CommandResult = self.executor.on_query_runtime(work, cancellation).await??;
         stop.disarm();
         Ok(result)
     }
@@ -510,7 +515,7 @@ impl Session {
         loop {
             let gate = self.gate(locks.take())?;
             match self.create_view(&gate, create, source, cancellation).await {
-                Ok(result) => return Ok(self.command(result)),
+                Ok(result) => return Ok(self.client.command(result)),
                 Err(error) => locks = Some(self.past(&gate, error, cancellation).await?),
             }
         }
@@ -534,7 +539,7 @@ impl Session {
             };
             ddl::create_view(&draft, &actor, &create, &planner)
         });
-        let result = self.on_query_runtime(work, cancellation).await??;
+        let result = self.executor.on_query_runtime(work, cancellation).await??;
         stop.disarm();
         Ok(result)
     }

@@ -16,26 +16,28 @@ use aerostat_storage::StorageError;
 use aerostat_types::{ErrorKind, SqlError};
 
 use super::{
-    Session,
+    Session, TransactionState,
     run::{ATTEMPTS_MAX, CancelOnDrop, finish},
 };
 
-impl Session {
+impl TransactionState {
     /// Where checks wait for the end of the block; `None` outside one.
     pub(super) fn deferred(&self) -> Option<Arc<Deferred>> {
         let block = self.block.as_ref()?;
         Some(Arc::clone(&block.deferred))
     }
+}
 
+impl Session {
     /// SET CONSTRAINTS of these names, or of all. What is not to wait any more is checked.
     pub(super) async fn set_constraints(
         &mut self,
         names: Option<&[QualifiedName]>,
         is_deferred: bool,
     ) -> Result<(), SqlError> {
-        let deferred = self.deferred();
+        let deferred = self.transaction.deferred();
         if deferred.is_none() {
-            self.warn_with(
+            self.client.warn_with(
                 ErrorKind::NoActiveTransaction,
                 "SET CONSTRAINTS can only be used in transaction blocks",
             );
@@ -52,7 +54,7 @@ impl Session {
         if is_deferred {
             return Ok(());
         }
-        let cancellation = self.cancel.begin(self.statement_timeout());
+        let cancellation = self.client.cancel.begin(self.client.statement_timeout());
         self.check_put_off(&deferred, false, &cancellation).await
     }
 
@@ -69,7 +71,10 @@ impl Session {
     /// Refuses to alter, empty or drop a table with rows that checks wait for. What else is
     /// wrong with the statement is told where it runs.
     pub(super) fn refuse_waiting(&self, command: &SchemaCommand) -> Result<(), SqlError> {
-        let deferred = self.deferred().filter(|deferred| !deferred.is_empty());
+        let deferred = self
+            .transaction
+            .deferred()
+            .filter(|deferred| !deferred.is_empty());
         let Some(deferred) = deferred else {
             return Ok(());
         };
@@ -113,10 +118,10 @@ impl Session {
 
     /// Checks all that the block has put off, which is about to commit.
     pub(super) async fn check_at_commit(&mut self) -> Result<(), SqlError> {
-        let Some(deferred) = self.deferred() else {
+        let Some(deferred) = self.transaction.deferred() else {
             return Ok(());
         };
-        let cancellation = self.cancel.begin(self.statement_timeout());
+        let cancellation = self.client.cancel.begin(self.client.statement_timeout());
         self.check_put_off(&deferred, true, &cancellation).await
     }
 
@@ -131,7 +136,7 @@ impl Session {
         if due.checks.is_empty() {
             return Ok(());
         }
-        let (mut attempts, mut locks, place) = (0, None, self.row_place());
+        let (mut attempts, mut locks, place) = (0, None, self.executor.row_place());
         while attempts < ATTEMPTS_MAX {
             let gate = self.gate(locks.take())?;
             let transaction = self.begin_statement(gate.locks())?.with_place(&place);
@@ -147,12 +152,12 @@ impl Session {
                 let source = Source::of("".into());
                 finish(checked, transaction, &source).await
             };
-            match self.on_query_runtime(work, cancellation).await? {
+            match self.executor.on_query_runtime(work, cancellation).await? {
                 Ok(Some(())) => {
                     deferred.settle(due);
                     return Ok(());
                 }
-                Ok(None) if self.may_run_again() => attempts += 1,
+                Ok(None) if self.transaction.may_run_again(&self.client) => attempts += 1,
                 Ok(None) => break,
                 Err(error) => {
                     place.leave();

@@ -180,9 +180,10 @@ impl Session {
         let bound = dml::bind_copy(&context, target, &listed, stream).map_err(fail)?;
         let (complete, completed) = oneshot::channel();
         let (source, stopping) = (source.clone(), cancellation.clone());
-        let task = self
+        let executor = &self.executor;
+        let task = executor
             .tenant
-            .spawn(self.engine.queries(), cancellation, async move {
+            .spawn(executor.engine.queries(), cancellation, async move {
                 let work = async {
                     let plan = dml::plan_source(&context.state, &bound)
                         .await

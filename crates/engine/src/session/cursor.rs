@@ -163,7 +163,7 @@ impl Session {
                 hold,
                 query,
             } => {
-                if !hold && !self.machine.is_in_block() {
+                if !hold && !self.transaction.machine.is_in_block() {
                     return Err(SqlError::new(
                         ErrorKind::NoActiveTransaction,
                         "DECLARE CURSOR can only be used in transaction blocks",
@@ -173,20 +173,20 @@ impl Session {
                     .declare(name, query, source, bound, cancellation)
                     .await?;
                 (cursor.scroll, cursor.hold) = (*scroll, *hold);
-                if self.machine.is_idle() {
+                if self.transaction.machine.is_idle() {
                     cursor.read_to(u64::MAX, cancellation).await?;
                 } else {
-                    cursor.made = Some(self.cursors.made);
+                    cursor.made = Some(self.client.cursors.made);
                 }
-                self.cursors.made += 1;
-                self.cursors.by_name.insert(name.clone(), cursor);
+                self.client.cursors.made += 1;
+                self.client.cursors.by_name.insert(name.clone(), cursor);
             }
             CursorCommand::Fetch {
                 name,
                 direction,
                 is_move,
             } => {
-                let cursor = self.cursors.get(name)?;
+                let cursor = self.client.cursors.get(name)?;
                 if cursor.failed {
                     return Err(SqlError::new(
                         ErrorKind::ObjectNotInPrerequisiteState,
@@ -210,10 +210,10 @@ impl Session {
                 });
             }
             CursorCommand::Close(name) => {
-                self.cursors.get(name)?;
-                self.cursors.by_name.remove(name);
+                self.client.cursors.get(name)?;
+                self.client.cursors.by_name.remove(name);
             }
-            CursorCommand::CloseAll => self.cursors.close_all(),
+            CursorCommand::CloseAll => self.client.cursors.close_all(),
         }
         Ok(Outcome::Command {
             tag: command.tag().to_owned(),
@@ -229,11 +229,11 @@ impl Session {
         bound: Option<&Bound<'_>>,
         cancellation: &Cancellation,
     ) -> Result<Cursor, SqlError> {
-        if self.cursors.by_name.len() >= CURSORS_MAX {
+        if self.client.cursors.by_name.len() >= CURSORS_MAX {
             return Err(too_many("cursors", CURSORS_MAX)
                 .with_hint("Close those that are not needed any more."));
         }
-        if self.cursors.by_name.contains_key(name) {
+        if self.client.cursors.by_name.contains_key(name) {
             return Err(SqlError::new(
                 ErrorKind::DuplicateCursor,
                 format!("cursor \"{name}\" already exists"),
@@ -256,7 +256,7 @@ impl Session {
         else {
             return Err(SqlError::new(ErrorKind::Internal, "a query gave no rows"));
         };
-        let pool = &self.state.runtime_env().memory_pool;
+        let pool = &self.executor.state.runtime_env().memory_pool;
         let reservation = MemoryConsumer::new("cursor").register(pool);
         Ok(Cursor {
             statement: Arc::clone(&source.text),

@@ -108,7 +108,7 @@ impl Session {
             );
             Ok(text)
         };
-        self.on_query_runtime(work, cancellation).await?
+        self.executor.on_query_runtime(work, cancellation).await?
     }
 }
 

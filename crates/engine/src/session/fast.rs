@@ -13,6 +13,7 @@
 //! that has; then it is undone and runs again, on a newer snapshot. Where there may be none
 //! newer, or it has much to do, it is undone and runs again on a thread that may wait.
 
+mod by_key;
 mod plain;
 mod sequences;
 
@@ -44,12 +45,13 @@ use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 
 use super::{
-    Session,
+    Executor, Session,
     reading::is_long,
     run::{ATTEMPTS_MAX, CancelOnDrop},
     stream::{QueryTask, ready},
 };
 
+pub(super) use by_key::ByKey;
 use plain::is_plain;
 use sequences::{Drawing, Sequences};
 
@@ -140,55 +142,6 @@ impl FastStatement {
         };
         let arrays: usize = self.shape.arrays().iter().map(bytes).sum();
         is_long(&self.text) || arrays > TEXT_BYTES_MAX
-    }
-}
-
-/// A statement by key that is to run.
-#[derive(Clone, Copy)]
-pub(super) struct ByKey<'a> {
-    fast: &'a FastStatement,
-    /// Nothing for a statement that was not prepared.
-    parameters: Option<&'a Arc<[Value]>>,
-    /// What has told its client of the columns it returns.
-    told: Option<&'a super::Prepared>,
-}
-
-impl<'a> ByKey<'a> {
-    /// One of the simple protocol.
-    pub(super) fn sent(fast: &'a FastStatement) -> Self {
-        Self {
-            fast,
-            parameters: None,
-            told: None,
-        }
-    }
-
-    /// One that was prepared, with its parameters.
-    pub(super) fn prepared(
-        fast: &'a FastStatement,
-        parameters: &'a Arc<[Value]>,
-        prepared: &'a super::Prepared,
-    ) -> Self {
-        Self {
-            fast,
-            parameters: Some(parameters),
-            told: Some(prepared),
-        }
-    }
-
-    /// Its text as others see it.
-    pub(super) fn text(&self) -> &'a str {
-        self.fast.text.trim_start()
-    }
-
-    /// The kind that metrics tell apart.
-    pub(super) fn kind(&self) -> &'static str {
-        match self.fast.shape.kind() {
-            Kind::Select => "select",
-            Kind::Insert => "insert",
-            Kind::Update => "update",
-            Kind::Delete => "delete",
-        }
     }
 }
 
@@ -289,173 +242,7 @@ pub(super) struct FastPath {
     prepared_bytes: usize,
 }
 
-impl Session {
-    /// How many statements of the session took the fast path.
-    pub fn fast_statements(&self) -> u64 {
-        self.fast.statements
-    }
-
-    /// Runs a statement by its key, as the guard's shortcut ([`guard`](super::guard)); `None` if it is
-    /// to be planned, and then nothing has happened. It gives how many rows it concerned, too.
-    pub(super) async fn run_fast(
-        &mut self,
-        asked: &ByKey<'_>,
-    ) -> Result<Option<(Outcome, u64)>, SqlError> {
-        let ByKey {
-            fast,
-            parameters,
-            told,
-        } = *asked;
-        let writes = fast.shape.kind() != Kind::Select;
-        let is_admitted = self.machine.admits_by_key() && !(writes && self.read_only());
-        if !is_admitted || !self.followed().is_fast_path_on {
-            return Ok(None);
-        }
-        let Ok(gate) = self.gate(None) else {
-            return Ok(None);
-        };
-        let bound = self.bound_program(fast, gate.catalog());
-        let Some(runs) = &bound.runs else {
-            return Ok(None);
-        };
-        // Who is in the way is waited for on the planner's way.
-        let mode = match writes {
-            true => LockMode::RowExclusive,
-            false => LockMode::AccessShare,
-        };
-        if runs.lock(&gate, mode).is_err() {
-            return Ok(None);
-        }
-        if told.is_some_and(|prepared| !is_as_told(prepared, runs)) {
-            return Ok(None);
-        }
-        let drawing = runs.sequences.as_ref().map(|sequences| {
-            let sequences = Arc::clone(sequences);
-            let drawn = Mutex::default();
-            Arc::new(Drawing { sequences, drawn })
-        });
-        let inputs = Inputs {
-            parameters: parameters.cloned().unwrap_or_default(),
-            types: Arc::clone(&fast.types),
-            literals: Arc::clone(&fast.literals),
-            now_micros: self.transaction_time.timestamp_micros(),
-            zone: self.client_settings().zone,
-            rows: fast.rows.clone(),
-            numbers: drawing.clone().map(|drawing| drawing as Arc<dyn Numbers>),
-        };
-        let (rows, outcome) = if writes {
-            let Some(written) = self.write_fast(&gate, runs, inputs, fast).await? else {
-                if let Some(drawing) = drawing {
-                    drawing.give_back();
-                }
-                return Ok(None);
-            };
-            (written.rows, self.outcome_of(runs, written))
-        } else {
-            let snapshot = self.read_snapshot()?;
-            if gate.confirm().is_err() {
-                return Ok(None);
-            }
-            let Ok(rows) = runs.program.read(snapshot, &inputs) else {
-                return Ok(None);
-            };
-            let (count, rows) = (rows.len() as u64, RowStream::of_rows(rows));
-            (count, outcome_with(runs, rows, RowsTag::Select))
-        };
-        self.fast.statements += 1;
-        runs.count_usage(rows);
-        Ok(Some((outcome, rows)))
-    }
-
-    /// Runs a write until it is committed, or kept for its block.
-    async fn write_fast(
-        &mut self,
-        gate: &Gate,
-        runs: &Runs,
-        inputs: Inputs,
-        fast: &FastStatement,
-    ) -> Result<Option<Written>, SqlError> {
-        let mut waiting: Option<Cancellation> = None;
-        let is_long = fast.is_long(&inputs.parameters);
-        let mut waits = is_long;
-        if is_long {
-            self.note_activity(Some(&fast.text));
-            waiting = Some(self.cancel.begin(self.statement_timeout()));
-        }
-        let (mut conflicts, mut place) = (0, None);
-        while conflicts < ATTEMPTS_MAX {
-            // An attempt before this one has given the lock back.
-            if runs.lock(gate, LockMode::RowExclusive).is_err() {
-                return Ok(None);
-            }
-            let mut transaction = self.begin_statement(gate.locks())?;
-            if let Some(place) = &place {
-                transaction = transaction.with_place(place);
-            }
-            if gate.confirm().is_err() {
-                return Ok(None);
-            }
-            let (written, transaction) = match &waiting {
-                Some(cancellation) if waits => {
-                    // Apart, or every statement's future has room for it.
-                    let waiting = self.write_waiting(runs, &inputs, transaction, cancellation);
-                    Box::pin(waiting).await?
-                }
-                _ => {
-                    let transaction = transaction.without_waiting();
-                    (runs.program.write(&transaction, &inputs), transaction)
-                }
-            };
-            let written = match written {
-                Ok(written) => written,
-                Err(Stop::Conflict) if self.may_run_again() => {
-                    place = kept_place(&transaction);
-                    conflicts += 1;
-                    waits = is_long;
-                    continue;
-                }
-                Err(Stop::WouldWait(awaited)) if !waits => {
-                    if waiting.is_none() {
-                        self.note_activity(Some(&fast.text));
-                    }
-                    let cancellation =
-                        waiting.get_or_insert_with(|| self.cancel.begin(self.statement_timeout()));
-                    // A snapshot that is kept must be older than what is waited for.
-                    match awaited.filter(|_| self.may_run_again()) {
-                        Some(awaited) => {
-                            Box::pin(wait_for(&transaction, awaited, cancellation)).await?;
-                            place = kept_place(&transaction);
-                        }
-                        None => waits = true,
-                    }
-                    continue;
-                }
-                Err(Stop::Cancelled) => {
-                    return Err(
-                        waiting.map_or_else(aerostat_catalog::failure::canceled, |c| c.error())
-                    );
-                }
-                // The other way would begin anew, on a snapshot that sees what was waited for.
-                Err(Stop::Conflict) if waits => return Err(from_storage(StorageError::Conflict)),
-                // The other way would wait once more before it said so.
-                Err(Stop::Deadlock) => return Err(from_storage(StorageError::Deadlock)),
-                Err(Stop::TimedOut) => return Err(from_storage(StorageError::LockTimeout)),
-                Err(Stop::Unfit | Stop::Conflict | Stop::WouldWait(_)) => return Ok(None),
-            };
-            let committing = transaction
-                .enqueue()
-                .map_err(|error| from_storage(error.into()))?;
-            self.tenant
-                .commits()
-                .commit(committing, self.engine.queries())
-                .await
-                .map_err(|error| from_storage(error.into()))?;
-            self.tidy(runs);
-            return Ok(Some(written));
-        }
-        Ok(None)
-    }
-
+impl Executor {
     /// Runs an attempt on a thread that may wait, until it ends or the statement is stopped.
     async fn write_waiting(
         &self,
@@ -491,6 +278,179 @@ impl Session {
             });
         }
     }
+}
+
+impl Session {
+    /// How many statements of the session took the fast path.
+    pub fn fast_statements(&self) -> u64 {
+        self.executor.fast.statements
+    }
+
+    /// Runs a statement by its key, as the guard's shortcut ([`guard`](super::guard)); `None` if it is
+    /// to be planned, and then nothing has happened. It gives how many rows it concerned, too.
+    pub(super) async fn run_fast(
+        &mut self,
+        asked: &ByKey<'_>,
+    ) -> Result<Option<(Outcome, u64)>, SqlError> {
+        let ByKey {
+            fast,
+            parameters,
+            told,
+        } = *asked;
+        let writes = fast.shape.kind() != Kind::Select;
+        let is_admitted = self.transaction.machine.admits_by_key()
+            && !(writes && self.transaction.read_only(&self.client));
+        if !is_admitted || !self.client.followed().is_fast_path_on {
+            return Ok(None);
+        }
+        let Ok(gate) = self.gate(None) else {
+            return Ok(None);
+        };
+        let bound = self.bound_program(fast, gate.catalog());
+        let Some(runs) = &bound.runs else {
+            return Ok(None);
+        };
+        // Who is in the way is waited for on the planner's way.
+        let mode = match writes {
+            true => LockMode::RowExclusive,
+            false => LockMode::AccessShare,
+        };
+        if runs.lock(&gate, mode).is_err() {
+            return Ok(None);
+        }
+        if told.is_some_and(|prepared| !is_as_told(prepared, runs)) {
+            return Ok(None);
+        }
+        let drawing = runs.sequences.as_ref().map(|sequences| {
+            let sequences = Arc::clone(sequences);
+            let drawn = Mutex::default();
+            Arc::new(Drawing { sequences, drawn })
+        });
+        let inputs = Inputs {
+            parameters: parameters.cloned().unwrap_or_default(),
+            types: Arc::clone(&fast.types),
+            literals: Arc::clone(&fast.literals),
+            now_micros: self.transaction.began_at.timestamp_micros(),
+            zone: self.client_settings().zone,
+            rows: fast.rows.clone(),
+            numbers: drawing.clone().map(|drawing| drawing as Arc<dyn Numbers>),
+        };
+        let (rows, outcome) = if writes {
+            let Some(written) = self.write_fast(&gate, runs, inputs, fast).await? else {
+                if let Some(drawing) = drawing {
+                    drawing.give_back();
+                }
+                return Ok(None);
+            };
+            (written.rows, self.outcome_of(runs, written))
+        } else {
+            let snapshot = self.read_snapshot()?;
+            if gate.confirm().is_err() {
+                return Ok(None);
+            }
+            let Ok(rows) = runs.program.read(snapshot, &inputs) else {
+                return Ok(None);
+            };
+            let (count, rows) = (rows.len() as u64, RowStream::of_rows(rows));
+            (count, outcome_with(runs, rows, RowsTag::Select))
+        };
+        self.executor.fast.statements += 1;
+        runs.count_usage(rows);
+        Ok(Some((outcome, rows)))
+    }
+
+    /// Runs a write until it is committed, or kept for its block.
+    async fn write_fast(
+        &mut self,
+        gate: &Gate,
+        runs: &Runs,
+        inputs: Inputs,
+        fast: &FastStatement,
+    ) -> Result<Option<Written>, SqlError> {
+        let mut waiting: Option<Cancellation> = None;
+        let is_long = fast.is_long(&inputs.parameters);
+        let mut waits = is_long;
+        if is_long {
+            self.client.note_active(&fast.text);
+            waiting = Some(self.client.cancel.begin(self.client.statement_timeout()));
+        }
+        let (mut conflicts, mut place) = (0, None);
+        while conflicts < ATTEMPTS_MAX {
+            // An attempt before this one has given the lock back.
+            if runs.lock(gate, LockMode::RowExclusive).is_err() {
+                return Ok(None);
+            }
+            let mut transaction = self.begin_statement(gate.locks())?;
+            if let Some(place) = &place {
+                transaction = transaction.with_place(place);
+            }
+            if gate.confirm().is_err() {
+                return Ok(None);
+            }
+            let (written, transaction) = match &waiting {
+                Some(cancellation) if waits => {
+                    // Apart, or every statement's future has room for it.
+                    let waiting =
+                        self.executor
+                            .write_waiting(runs, &inputs, transaction, cancellation);
+                    Box::pin(waiting).await?
+                }
+                _ => {
+                    let transaction = transaction.without_waiting();
+                    (runs.program.write(&transaction, &inputs), transaction)
+                }
+            };
+            let written = match written {
+                Ok(written) => written,
+                Err(Stop::Conflict) if self.transaction.may_run_again(&self.client) => {
+                    place = kept_place(&transaction);
+                    conflicts += 1;
+                    waits = is_long;
+                    continue;
+                }
+                Err(Stop::WouldWait(awaited)) if !waits => {
+                    if waiting.is_none() {
+                        self.client.note_active(&fast.text);
+                    }
+                    let cancellation = waiting.get_or_insert_with(|| {
+                        self.client.cancel.begin(self.client.statement_timeout())
+                    });
+                    // A snapshot that is kept must be older than what is waited for.
+                    match awaited.filter(|_| self.transaction.may_run_again(&self.client)) {
+                        Some(awaited) => {
+                            Box::pin(wait_for(&transaction, awaited, cancellation)).await?;
+                            place = kept_place(&transaction);
+                        }
+                        None => waits = true,
+                    }
+                    continue;
+                }
+                Err(Stop::Cancelled) => {
+                    return Err(
+                        waiting.map_or_else(aerostat_catalog::failure::canceled, |c| c.error())
+                    );
+                }
+                // The other way would begin anew, on a snapshot that sees what was waited for.
+                Err(Stop::Conflict) if waits => return Err(from_storage(StorageError::Conflict)),
+                // The other way would wait once more before it said so.
+                Err(Stop::Deadlock) => return Err(from_storage(StorageError::Deadlock)),
+                Err(Stop::TimedOut) => return Err(from_storage(StorageError::LockTimeout)),
+                Err(Stop::Unfit | Stop::Conflict | Stop::WouldWait(_)) => return Ok(None),
+            };
+            let committing = transaction
+                .enqueue()
+                .map_err(|error| from_storage(error.into()))?;
+            self.executor
+                .tenant
+                .commits()
+                .commit(committing, self.executor.engine.queries())
+                .await
+                .map_err(|error| from_storage(error.into()))?;
+            self.executor.tidy(runs);
+            return Ok(Some(written));
+        }
+        Ok(None)
+    }
 
     fn outcome_of(&self, runs: &Runs, written: Written) -> Outcome {
         let tag = match runs.program.kind() {
@@ -523,18 +483,21 @@ impl Session {
         }
         // Types of parameters go with a prepared statement, which keeps its own.
         let is_shared = fast.types.is_empty();
-        let known = self.fast.programs.get(&fast.shape);
+        let known = self.executor.fast.programs.get(&fast.shape);
         let bound = match known.filter(|bound| is_shared && bound.place.is(&place)) {
             Some(bound) => Arc::clone(bound),
             None => {
                 let runs = self.bind_fast(fast, catalog);
                 let bound = Arc::new(BoundProgram { runs, place });
                 if is_shared {
-                    if self.fast.programs.len() >= PROGRAMS_MAX {
-                        self.fast.programs.clear();
+                    if self.executor.fast.programs.len() >= PROGRAMS_MAX {
+                        self.executor.fast.programs.clear();
                     }
                     let shape = Arc::clone(&fast.shape);
-                    self.fast.programs.insert(shape, Arc::clone(&bound));
+                    self.executor
+                        .fast
+                        .programs
+                        .insert(shape, Arc::clone(&bound));
                 }
                 bound
             }
@@ -573,7 +536,7 @@ impl Session {
             return None;
         }
         let entries = Self::sequences_of(&program, entry, catalog, &actor)?;
-        let taken = Arc::clone(&self.taken);
+        let taken = Arc::clone(&self.client.taken);
         let sequences = (!entries.is_empty()).then(|| Arc::new(Sequences { entries, taken }));
         let returns = program.kind() == Kind::Select || !program.outputs().is_empty();
         let origin = |at: usize| i16::try_from(at + 1).ok();
@@ -632,8 +595,8 @@ impl Session {
 
     fn place(&mut self, catalog: &CatalogState) -> NameScope {
         let epoch = catalog.epoch;
-        let node = self.engine.node().record();
-        let settings = self.followed();
+        let node = self.executor.engine.node().record();
+        let settings = self.client.followed();
         let (path, role) = (Arc::clone(&settings.path), Arc::clone(&settings.role));
         NameScope {
             epoch,
@@ -653,7 +616,7 @@ impl Session {
     ) -> Option<Vec<ParameterType>> {
         let has_others = fast.shape.returns() || fast.shape.has_parameters_on_conflict();
         let has_failed = self.status() == TransactionStatus::Failed;
-        if has_others || has_failed || !self.followed().is_fast_path_on {
+        if has_others || has_failed || !self.client.followed().is_fast_path_on {
             return None;
         }
         let catalog = self.catalog().ok()?;
@@ -687,14 +650,14 @@ impl Session {
 
     /// A statement that was prepared before under the same conditions.
     pub(super) fn prepared_before(&mut self, text: &str, oids: &[u32]) -> Option<super::Prepared> {
-        if self.fast.prepared.is_empty() || self.status() == TransactionStatus::Failed {
+        if self.executor.fast.prepared.is_empty() || self.status() == TransactionStatus::Failed {
             return None;
         }
         let catalog = self.catalog().ok()?;
         let place = self.place(&catalog);
         let key = (text.to_owned(), oids.to_vec());
-        let keeps_plans = self.keeps_plans();
-        let (prepared, known) = self.fast.prepared.get(&key)?;
+        let keeps_plans = self.client.keeps_plans();
+        let (prepared, known) = self.executor.fast.prepared.get(&key)?;
         let is_kept = known.is(&place) && (keeps_plans || prepared.fast.is_some());
         is_kept.then(|| prepared.clone())
     }
@@ -702,7 +665,7 @@ impl Session {
     /// Keeps a query or DML, or a statement of the fast path's grammar, for whoever prepares the
     /// same again.
     pub(super) fn keep_prepared(&mut self, text: &str, oids: &[u32], prepared: &super::Prepared) {
-        let is_planned = prepared.is_planned() && self.keeps_plans();
+        let is_planned = prepared.is_planned() && self.client.keeps_plans();
         if prepared.fast.is_none() && !is_planned || text.len() > PREPARED_BYTES_MAX {
             return;
         }
@@ -710,15 +673,19 @@ impl Session {
             return;
         };
         let place = self.place(&catalog);
-        let bytes = self.fast.prepared_bytes + text.len();
-        if self.fast.prepared.len() >= PROGRAMS_MAX || bytes > PREPARED_BYTES_MAX {
-            self.fast.prepared.clear();
-            self.fast.prepared_bytes = 0;
+        let bytes = self.executor.fast.prepared_bytes + text.len();
+        if self.executor.fast.prepared.len() >= PROGRAMS_MAX || bytes > PREPARED_BYTES_MAX {
+            self.executor.fast.prepared.clear();
+            self.executor.fast.prepared_bytes = 0;
         }
         let key = (text.to_owned(), oids.to_vec());
-        let before = self.fast.prepared.insert(key, (prepared.clone(), place));
+        let before = self
+            .executor
+            .fast
+            .prepared
+            .insert(key, (prepared.clone(), place));
         if before.is_none() {
-            self.fast.prepared_bytes += text.len();
+            self.executor.fast.prepared_bytes += text.len();
         }
     }
 }

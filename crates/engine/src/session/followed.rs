@@ -13,7 +13,7 @@ use aerostat_api::{ClientSettings, IdleLimit, TransactionStatus};
 use aerostat_query::StarJoins;
 use aerostat_semantics::functions::Times;
 
-use super::{Session, settings::Settings};
+use super::{ClientState, Executor, Session, TransactionState, settings::Settings};
 
 /// Settings as they were at a version of the session's.
 pub(super) struct Followed {
@@ -66,7 +66,7 @@ impl Followed {
     }
 }
 
-impl Session {
+impl ClientState {
     /// The settings of now.
     pub(super) fn followed(&mut self) -> &Followed {
         if self.following.version() != self.following.followed.version {
@@ -74,16 +74,72 @@ impl Session {
         }
         &self.following.followed
     }
+}
 
+impl Executor {
+    /// A statement begins.
+    pub(super) fn tell_times(&mut self, transaction: &TransactionState) {
+        let times = Times {
+            transaction: transaction.began_at,
+            statement: match transaction.machine.is_idle() {
+                true => transaction.began_at,
+                false => chrono::Utc::now(),
+            },
+        };
+        let state = Arc::make_mut(&mut self.state);
+        times.put(state.config_mut().options_mut());
+        state.mark_start_execution();
+    }
+
+    /// What planning asks the configuration for is as the session's settings say.
+    pub(super) fn follow_settings(&mut self, client: &ClientState) {
+        self.follow_time_zone(client);
+        self.follow_star_joins(client);
+        self.follow_dynamic_filters(client);
+    }
+
+    /// Functions over times take the session's zone from the configuration they are planned with.
+    pub(super) fn follow_time_zone(&mut self, client: &ClientState) {
+        let zone = client.time_zone();
+        let zone = zone.name();
+        if self.state.config_options().execution.time_zone.as_deref() != Some(zone) {
+            let state = Arc::make_mut(&mut self.state);
+            state.config_mut().options_mut().execution.time_zone = Some(zone.to_owned());
+        }
+    }
+
+    /// Planning asks the configuration whether to look for star joins.
+    fn follow_star_joins(&mut self, client: &ClientState) {
+        let wanted = StarJoins(client.settings.lock().joins_stars());
+        let current = self.state.config().get_extension::<StarJoins>();
+        if current.is_none_or(|current| *current != wanted) {
+            let state = Arc::make_mut(&mut self.state);
+            state.config_mut().set_extension(Arc::new(wanted));
+        }
+    }
+
+    /// As [`Self::follow_star_joins`], for run-time filters.
+    fn follow_dynamic_filters(&mut self, client: &ClientState) {
+        let wanted = client.settings.lock().filters_at_run_time();
+        let options = self.state.config_options();
+        if options.optimizer.enable_dynamic_filter_pushdown != wanted {
+            let state = Arc::make_mut(&mut self.state);
+            let options = state.config_mut().options_mut();
+            options.optimizer.enable_dynamic_filter_pushdown = wanted;
+        }
+    }
+}
+
+impl Session {
     /// How the client is written to from now on.
     pub fn client_settings(&mut self) -> ClientSettings {
-        self.followed().client
+        self.client.followed().client
     }
 
     /// How long the client may be idle from now on; `None` for no limit.
     pub fn idle_limit(&mut self) -> Option<IdleLimit> {
         let in_transaction = self.status() != TransactionStatus::Idle;
-        let followed = self.followed();
+        let followed = self.client.followed();
         let timeout = match in_transaction {
             true => followed.idle_in_transaction_timeout,
             false => followed.idle_session_timeout,
@@ -96,66 +152,14 @@ impl Session {
 
     /// Settings the client is told of that have changed since the last call.
     pub fn parameter_changes(&mut self) -> Vec<(String, String)> {
-        let version = self.following.version();
-        if self.following.told.replace(version) == Some(version) {
+        let version = self.client.following.version();
+        if self.client.following.told.replace(version) == Some(version) {
             return Vec::new();
         }
-        let changes = self.settings.lock().take_reported();
+        let changes = self.client.settings.lock().take_reported();
         if let Some((_, name)) = changes.iter().find(|(name, _)| name == "application_name") {
-            self.told.lock().application.clone_from(name);
+            self.client.description.lock().application.clone_from(name);
         }
         changes
-    }
-
-    /// A statement begins.
-    pub(super) fn tell_times(&mut self) {
-        let times = Times {
-            transaction: self.transaction_time,
-            statement: match self.machine.is_idle() {
-                true => self.transaction_time,
-                false => chrono::Utc::now(),
-            },
-        };
-        let state = Arc::make_mut(&mut self.state);
-        times.put(state.config_mut().options_mut());
-        state.mark_start_execution();
-    }
-
-    /// What planning asks the configuration for is as the session's settings say.
-    pub(super) fn follow_settings(&mut self) {
-        self.follow_time_zone();
-        self.follow_star_joins();
-        self.follow_dynamic_filters();
-    }
-
-    /// Functions over times take the session's zone from the configuration they are planned with.
-    pub(super) fn follow_time_zone(&mut self) {
-        let zone = self.time_zone();
-        let zone = zone.name();
-        if self.state.config_options().execution.time_zone.as_deref() != Some(zone) {
-            let state = Arc::make_mut(&mut self.state);
-            state.config_mut().options_mut().execution.time_zone = Some(zone.to_owned());
-        }
-    }
-
-    /// Planning asks the configuration whether to look for star joins.
-    fn follow_star_joins(&mut self) {
-        let wanted = StarJoins(self.settings.lock().joins_stars());
-        let current = self.state.config().get_extension::<StarJoins>();
-        if current.is_none_or(|current| *current != wanted) {
-            let state = Arc::make_mut(&mut self.state);
-            state.config_mut().set_extension(Arc::new(wanted));
-        }
-    }
-
-    /// As [`Self::follow_star_joins`], for run-time filters.
-    fn follow_dynamic_filters(&mut self) {
-        let wanted = self.settings.lock().filters_at_run_time();
-        let options = self.state.config_options();
-        if options.optimizer.enable_dynamic_filter_pushdown != wanted {
-            let state = Arc::make_mut(&mut self.state);
-            let options = state.config_mut().options_mut();
-            options.optimizer.enable_dynamic_filter_pushdown = wanted;
-        }
     }
 }

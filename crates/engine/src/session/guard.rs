@@ -5,16 +5,17 @@
 //!  execute           a message of the simple protocol ──┐
 //!  execute_prepared  Execute, and in process ───────────┤
 //!                                                       ▼
-//!   1  the transaction's time, if no block is open        by key  control  planned
-//!   2  what may stop it: a request, its timeout           ┆waits           ●
-//!   3  a failed block takes only its exits     (25P02)    ┆plans  ●        ●
-//!   4  a read-only one no changes              (25006)    ┆plans           ●
-//!   5  blocks: entered, committed, refused     (25001)    ┆plans  ●        ●
-//!   6  it runs                                            ●       ●        ●
-//!   7  an error undoes it; else a block of its own commits ●      ●        ●
-//!   8  outside of a block: what was SET LOCAL ends        ┆       ●        ●
-//!   9  pg_stat_activity                                   ●       ●        ●
-//!  10  the observer                                       ●       ●        ● (rows: with the last)
+//!                                                          by key  control  planned
+//!   1  the transaction's time, if no block is open            ●       ●        ●
+//!   2  what may stop it: a request, its timeout             waits              ●
+//!   3  a failed block takes only its exits      (25P02)     plans     ●        ●
+//!   4  a read-only one takes no changes         (25006)     plans              ●
+//!   5  blocks: entered, committed, or no place  (25001)     plans     ●        ●
+//!   6  it runs                                                ●       ●        ●
+//!   7  an error undoes it; a block of its own commits         ●       ●        ●
+//!   8  outside of blocks what was SET LOCAL ends                      ●        ●
+//!   9  pg_stat_activity                                       ●       ●        ●
+//!  10  the observer, of rows that come yet with the last      ●       ●        ●
 //! ```
 //!
 //! The three ways differ in what a statement can do. One *by key* ([`Session::run_fast`]) is declined where
@@ -66,7 +67,7 @@ impl Session {
     /// Anything that can be wrong with a statement. Nothing of it has happened then.
     async fn pass(&mut self, asked: Asked<'_>) -> Result<Option<Outcome>, SqlError> {
         let started = Instant::now();
-        if self.machine.is_idle() {
+        if self.transaction.machine.is_idle() {
             self.mark_time();
         }
         let ran = match &asked {
@@ -85,15 +86,15 @@ impl Session {
             self.fail();
         }
         let sets = ran.is_err() || !matches!(asked, Asked::ByKey(_));
-        if sets && self.machine.is_idle() {
-            self.settings.lock().end_local();
+        if sets && self.transaction.machine.is_idle() {
+            self.client.settings.lock().end_local();
         }
-        self.is_busy = matches!(&ran, Ok(Ran { rows: None, .. }));
+        self.client.is_busy = matches!(&ran, Ok(Ran { rows: None, .. }));
         match &asked {
-            Asked::Planned(..) if self.is_busy => {}
-            Asked::Planned(..) => self.note_activity(None),
-            Asked::Control(_, statement) => self.note_done(statement.text()),
-            Asked::ByKey(by_key) => self.note_done(by_key.text()),
+            Asked::Planned(..) if self.client.is_busy => {}
+            Asked::Planned(..) => self.client.note_idle(self.status()),
+            Asked::Control(_, statement) => self.client.note_done(statement.text(), self.status()),
+            Asked::ByKey(by_key) => self.client.note_done(by_key.text(), self.status()),
         }
         self.observe(asked.observed_kind(), started, ran).map(Some)
     }
@@ -139,13 +140,13 @@ impl Session {
                 command.tag()
             }
             TransactionCommand::Commit { chain } => {
-                self.note_activity(Some(statement.text()));
+                self.client.note_active(statement.text());
                 self.commit(chain).await?
             }
             _ => {
-                self.note_activity(Some(statement.text()));
+                self.client.note_active(statement.text());
                 // A request to stop this stops no portal that is open.
-                self.cancel.begin(None);
+                self.client.cancel.begin(None);
                 // Apart, or every COMMIT's future has room for it.
                 Box::pin(self.run_transaction(command)).await?
             }
@@ -163,10 +164,10 @@ impl Session {
         statement: &Statement,
         bound: Option<&Bound<'_>>,
     ) -> Result<Ran, SqlError> {
-        let cancellation = self.cancel.begin(self.statement_timeout());
-        self.follow_settings();
-        self.tell_times();
-        self.note_activity(Some(statement.text()));
+        let cancellation = self.client.cancel.begin(self.client.statement_timeout());
+        self.executor.follow_settings(&self.client);
+        self.executor.tell_times(&self.transaction);
+        self.client.note_active(statement.text());
         self.admit(&statement.kind)?;
         self.start_in_block(kind_of(&statement.kind)).await?;
         let source = &statement.source;
@@ -205,7 +206,7 @@ impl Session {
         started: Instant,
         ran: Result<Ran, SqlError>,
     ) -> Result<Outcome, SqlError> {
-        let observer = self.engine.observer();
+        let observer = self.executor.engine.observer();
         match ran {
             Ok(Ran {
                 outcome:
@@ -225,7 +226,7 @@ impl Session {
                 })
             }
             ran => {
-                let database = self.connection.database().name.read();
+                let database = self.executor.connection.database().name.read();
                 observer.statement(&StatementRecord {
                     database: &database,
                     kind,

@@ -41,7 +41,7 @@ impl Session {
         bound: Option<&Bound<'_>>,
         cancellation: &Cancellation,
     ) -> Result<Outcome, SqlError> {
-        let (mut attempts, mut locks, place) = (0, None, self.row_place());
+        let (mut attempts, mut locks, place) = (0, None, self.executor.row_place());
         while attempts < ATTEMPTS_MAX {
             let gate = self.gate(locks.take())?;
             let transaction = self.begin_statement(gate.locks())?.with_place(&place);
@@ -61,7 +61,7 @@ impl Session {
                 drop(cancel);
                 finish(rows, transaction, &source).await
             };
-            match self.on_query_runtime(work, cancellation).await? {
+            match self.executor.on_query_runtime(work, cancellation).await? {
                 Ok(Some((columns, rows, charge))) => {
                     return Ok(Outcome::Rows {
                         columns,
@@ -69,7 +69,7 @@ impl Session {
                         tag: RowsTag::Select,
                     });
                 }
-                Ok(None) if self.may_run_again() => attempts += 1,
+                Ok(None) if self.transaction.may_run_again(&self.client) => attempts += 1,
                 Ok(None) => break,
                 Err(error) => {
                     place.leave();

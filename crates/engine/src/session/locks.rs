@@ -12,21 +12,23 @@ use aerostat_sql::utility::LockStatement;
 use aerostat_txn::{CancelToken, LockMode, LockTag, RelationLocks};
 use aerostat_types::{ErrorKind, SqlError};
 
-use super::{Session, command::blocking, run::CancelOnDrop};
+use super::{ClientState, Session, command::blocking, run::CancelOnDrop};
 
-impl Session {
+impl ClientState {
     /// The longest wait for another transaction; `None` for any.
     pub(super) fn lock_timeout(&self) -> Option<Duration> {
         self.settings.lock().lock_timeout()
     }
+}
 
+impl Session {
     /// What there is, as the session's transaction sees it.
     pub(super) fn catalog(&self) -> Result<Arc<CatalogState>, SqlError> {
-        match self.defined() {
+        match self.transaction.defined() {
             Some(definitions) => definitions.load(),
             None => {
-                let committed = self.connection.database().catalog.load();
-                Ok(self.temporaries.over(&committed))
+                let committed = self.executor.connection.database().catalog.load();
+                Ok(self.client.temporaries.over(&committed))
             }
         }
     }
@@ -38,14 +40,24 @@ impl Session {
             Some(locks) => locks,
             None => self.relation_locks()?,
         };
-        let database = self.connection.database();
-        Gate::new(database, self.defined(), &self.temporaries, Some(locks))
+        let database = self.executor.connection.database();
+        Gate::new(
+            database,
+            self.transaction.defined(),
+            &self.client.temporaries,
+            Some(locks),
+        )
     }
 
     /// That of a statement that is only planned.
     pub(super) fn open_gate(&self) -> Result<Arc<Gate>, SqlError> {
-        let database = self.connection.database();
-        Gate::new(database, self.defined(), &self.temporaries, None)
+        let database = self.executor.connection.database();
+        Gate::new(
+            database,
+            self.transaction.defined(),
+            &self.client.temporaries,
+            None,
+        )
     }
 
     /// After a plan was given up: waits until nobody is in its way, and returns the locks to
@@ -79,12 +91,13 @@ impl Session {
     ) -> Result<(), SqlError> {
         let cancel = CancelToken::new();
         let mut stop = CancelOnDrop::of(cancel.clone());
-        let (locks, timeout) = (Arc::clone(locks), self.lock_timeout());
+        let (locks, timeout) = (Arc::clone(locks), self.client.lock_timeout());
         let wait = move || {
             let waited = locks.acquire(tag, mode, &cancel, timeout);
             waited.map_err(|error| from_storage(error.into()))
         };
-        self.on_query_runtime(blocking(wait), cancellation)
+        self.executor
+            .on_query_runtime(blocking(wait), cancellation)
             .await??;
         stop.disarm();
         Ok(())
@@ -92,7 +105,7 @@ impl Session {
 
     /// A statement's way to what its block defines.
     pub(super) fn draft(&self, definitions: &Arc<Definitions>, cancel: CancelToken) -> Draft {
-        Draft::new(definitions, cancel, self.lock_timeout())
+        Draft::new(definitions, cancel, self.client.lock_timeout())
     }
 
     /// LOCK TABLE.
@@ -101,7 +114,7 @@ impl Session {
         statement: &LockStatement,
         cancellation: &Cancellation,
     ) -> Result<Outcome, SqlError> {
-        if !self.machine.is_in_block() {
+        if !self.transaction.machine.is_in_block() {
             return Err(SqlError::new(
                 ErrorKind::NoActiveTransaction,
                 "LOCK TABLE can only be used in transaction blocks",
@@ -112,12 +125,13 @@ impl Session {
         let cancel = CancelToken::new();
         let mut stop = CancelOnDrop::of(cancel.clone());
         let draft = self.draft(&definitions, cancel);
-        let (engine, statement) = (Arc::clone(&self.engine), statement.clone());
+        let (engine, statement) = (Arc::clone(&self.executor.engine), statement.clone());
         let work = move || {
             let is_superuser = |role: &str| engine.node().is_superuser(role);
             ddl::lock(&draft, &actor, &statement, &is_superuser)
         };
         let result = self
+            .executor
             .on_query_runtime(blocking(work), cancellation)
             .await??;
         stop.disarm();

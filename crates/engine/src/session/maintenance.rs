@@ -22,7 +22,7 @@ impl Session {
         cancellation: &Cancellation,
     ) -> Result<Outcome, SqlError> {
         let actor = self.actor()?;
-        let database = Arc::clone(self.connection.database());
+        let database = Arc::clone(self.executor.connection.database());
         let state = self.catalog()?;
         match command {
             MaintenanceCommand::Vacuum { tables, freeze } => {
@@ -30,7 +30,7 @@ impl Session {
                 let freeze = *freeze;
                 let work =
                     blocking(move || tables.iter().try_for_each(|table| vacuum(table, freeze)));
-                self.on_query_runtime(work, cancellation).await??;
+                self.executor.on_query_runtime(work, cancellation).await??;
             }
             MaintenanceCommand::Analyze { tables } => {
                 self.tables_to(&state, &actor, tables, "analyze")?;
@@ -41,7 +41,7 @@ impl Session {
                 self.has_nothing_to_do("REINDEX", "indexes");
             }
             MaintenanceCommand::Checkpoint => {
-                let node = self.engine.node();
+                let node = self.executor.engine.node();
                 if !node.is_member(&actor.role, PredefinedRole::PgCheckpoint) {
                     return Err(SqlError::new(
                         ErrorKind::InsufficientPrivilege,
@@ -50,7 +50,7 @@ impl Session {
                 }
                 let work =
                     blocking(move || database.store.checkpoint().map(drop).map_err(from_storage));
-                self.on_query_runtime(work, cancellation).await??;
+                self.executor.on_query_runtime(work, cancellation).await??;
             }
         }
         Ok(Outcome::Command {
@@ -91,7 +91,8 @@ impl Session {
                         "skipping \"{}\" --- cannot {verb} non-tables or special system tables",
                         name.name
                     );
-                    self.notices
+                    self.client
+                        .notices
                         .tell(Notice::new(NoticeSeverity::Warning, message));
                 }
             }
@@ -106,7 +107,8 @@ impl Session {
             let table = &entry.name;
             let message =
                 format!("skipping \"{table}\" --- only table or database owner can {verb} it");
-            self.notices
+            self.client
+                .notices
                 .tell(Notice::new(NoticeSeverity::Warning, message));
         }
         may
@@ -114,7 +116,8 @@ impl Session {
 
     fn has_nothing_to_do(&self, command: &str, what: &str) {
         let message = format!("{command} has nothing to do: {what} are kept with every write");
-        self.notices
+        self.client
+            .notices
             .tell(Notice::new(NoticeSeverity::Notice, message));
     }
 }

@@ -76,47 +76,61 @@ use parking_lot::Mutex;
 use settings::Settings;
 use transaction::OpenBlock;
 
-/// One client's session.
+/// One client's session: the face that the protocols know.
 pub struct Session {
-    engine: Arc<Engine>,
-    connection: Connection,
+    client: ClientState,
+    transaction: TransactionState,
+    executor: Executor,
+}
+
+/// What a session keeps for its client, whatever runs.
+struct ClientState {
     /// The role that connected.
     role: String,
+    number: i32,
     /// Shared with the functions of a running statement, since `set_config` is one.
     settings: Arc<Mutex<Settings>>,
-    number: i32,
+    following: Following,
     /// What others see of it in `pg_stat_activity`.
-    told: Arc<Mutex<SessionDescription>>,
+    description: Arc<Mutex<SessionDescription>>,
     prepared: NamedStatements,
+    cursors: Cursors,
     notices: waiting::Notices,
+    /// The way to stop what runs.
+    cancel: CancelHandle,
     /// Its advisory locks, and which transaction it has at hand.
     advisory: Arc<AdvisoryLocks>,
-    cancel: CancelHandle,
-    state: Arc<SessionState>,
-    /// Where it stands with its transactions.
-    machine: Machine,
-    /// What an open block has.
-    block: Option<OpenBlock>,
-    cursors: Cursors,
-    /// When the transaction at hand began.
-    transaction_time: chrono::DateTime<chrono::Utc>,
-    /// Whether a statement goes on after [`Self::pass`]: its rows come or go.
-    is_busy: bool,
-    /// How long the text at hand was read, which its statement's time includes.
-    read_for: Duration,
-    fast: fast::FastPath,
-    following: Following,
     /// The numbers of sequences that it has taken.
     taken: Arc<Mutex<Taken>>,
-    tenant: Arc<Tenant>,
     temporaries: Temporaries,
     /// What its transaction has said to others.
     sayings: Sayings,
     /// What others have said to it, and on which channels it listens.
     inbox: Arc<Inbox>,
-    /// Whether somebody tells its client what comes.
-    is_told: bool,
     listening: Arc<Mutex<BTreeSet<String>>>,
+    /// Whether somebody tells its client what comes.
+    hears: bool,
+    /// Whether a statement goes on after the guard: its rows come or go.
+    is_busy: bool,
+    /// How long the text at hand was read, which its statement's time includes.
+    read_for: Duration,
+}
+
+/// Where a session stands with its transactions, and what an open block has.
+struct TransactionState {
+    machine: Machine,
+    block: Option<OpenBlock>,
+    /// When the transaction at hand began.
+    began_at: chrono::DateTime<chrono::Utc>,
+}
+
+/// What statements of a session run by.
+struct Executor {
+    engine: Arc<Engine>,
+    connection: Connection,
+    state: Arc<SessionState>,
+    fast: fast::FastPath,
+    tenant: Arc<Tenant>,
 }
 
 impl Engine {
@@ -136,22 +150,26 @@ impl Engine {
     }
 }
 
-impl Session {
-    pub(crate) fn new(
-        engine: Arc<Engine>,
-        connection: Connection,
+impl ClientState {
+    /// That of a session which is known to others from now on.
+    fn new(
+        executor: &Executor,
         role: &str,
         options: &[(String, String)],
     ) -> Result<Self, SqlError> {
+        let Executor {
+            engine,
+            connection,
+            tenant,
+            ..
+        } = executor;
         let superuser = engine.node().is_superuser(role);
         let told = [
             ("is_superuser", if superuser { "on" } else { "off" }),
             ("session_authorization", role),
         ];
         let settings = Arc::new(Mutex::new(Settings::new(&told, options)?));
-        let tenant = engine.tenant_of(connection.database()).map_err(plain)?;
-        let state = engine.state_for(&tenant);
-        let (number, told) = engine.register_session(SessionDescription {
+        let (number, description) = engine.register_session(SessionDescription {
             database: connection.database().name.read().clone(),
             role: role.to_owned(),
             application: application_name(&settings.lock()),
@@ -175,48 +193,79 @@ impl Session {
             number,
         };
         Ok(Self {
-            advisory,
-            tenant,
-            fast: fast::FastPath::default(),
-            following,
-            taken: Arc::default(),
-            engine,
-            connection,
             role: role.to_owned(),
+            number,
             notices: waiting::Notices::new(&settings),
             settings,
-            number,
-            told,
+            following,
+            description,
             prepared: NamedStatements::default(),
-            cancel,
-            state: Arc::new(state),
-            machine: Machine::default(),
-            block: None,
             cursors: Cursors::default(),
-            transaction_time: chrono::Utc::now(),
-            is_busy: false,
-            read_for: Duration::ZERO,
+            cancel,
+            advisory,
+            taken: Arc::default(),
             temporaries: Temporaries::default(),
             sayings,
             inbox: Arc::default(),
-            is_told: false,
             listening: Arc::default(),
+            hears: false,
+            is_busy: false,
+            read_for: Duration::ZERO,
+        })
+    }
+
+    /// The time zone that `timestamptz` values are shown in.
+    fn time_zone(&self) -> aerostat_types::Zone {
+        self.settings.lock().time_zone()
+    }
+
+    /// What is left of it after the reading of a long text.
+    fn statement_timeout(&self) -> Option<Duration> {
+        let timeout = self.settings.lock().statement_timeout();
+        timeout.map(|timeout| timeout.saturating_sub(self.read_for))
+    }
+}
+
+impl Session {
+    pub(crate) fn new(
+        engine: Arc<Engine>,
+        connection: Connection,
+        role: &str,
+        options: &[(String, String)],
+    ) -> Result<Self, SqlError> {
+        let tenant = engine.tenant_of(connection.database()).map_err(plain)?;
+        let state = engine.state_for(&tenant);
+        let executor = Executor {
+            state: Arc::new(state),
+            fast: fast::FastPath::default(),
+            tenant,
+            engine,
+            connection,
+        };
+        Ok(Self {
+            client: ClientState::new(&executor, role, options)?,
+            transaction: TransactionState {
+                machine: Machine::default(),
+                block: None,
+                began_at: chrono::Utc::now(),
+            },
+            executor,
         })
     }
 
     /// The way to stop this session's running statement from elsewhere.
     pub fn cancel_handle(&self) -> CancelHandle {
-        self.cancel.clone()
+        self.client.cancel.clone()
     }
 
     /// Messages beside the results, since the last call.
     pub fn take_notices(&mut self) -> Vec<Notice> {
-        self.notices.take()
+        self.client.notices.take()
     }
 
     /// All settings the client is told of when it connects.
     pub fn reported_parameters(&self) -> Vec<(String, String)> {
-        let settings = self.settings.lock();
+        let settings = self.client.settings.lock();
         settings::REPORTED
             .iter()
             .filter_map(|(name, shown)| {
@@ -227,41 +276,35 @@ impl Session {
 
     /// The time zone that `timestamptz` values are shown in.
     pub fn time_zone(&self) -> aerostat_types::Zone {
-        self.settings.lock().time_zone()
+        self.client.settings.lock().time_zone()
     }
 
     /// The number of the session: what the protocol's BackendKeyData, `pg_backend_pid()` and the
     /// views call the process that serves it. No two sessions of an engine have the same.
     pub fn number(&self) -> i32 {
-        self.number
+        self.client.number
     }
 
     /// Notes from where and how the client has come, for `pg_stat_activity` and `pg_stat_ssl`.
     pub fn set_client(&mut self, client: Client) {
-        self.told.lock().client = Some(client);
-    }
-
-    /// What is left of it after the reading of a long text.
-    fn statement_timeout(&self) -> Option<Duration> {
-        let timeout = self.settings.lock().statement_timeout();
-        timeout.map(|timeout| timeout.saturating_sub(self.read_for))
+        self.client.description.lock().client = Some(client);
     }
 
     /// The columns of an open cursor.
     pub fn cursor_columns(&self, name: &str) -> Option<Arc<[ColumnDescription]>> {
-        self.cursors.columns(name)
+        self.client.cursors.columns(name)
     }
 
     /// The database's name.
     pub fn database(&self) -> String {
-        self.connection.database().name.read().clone()
+        self.executor.connection.database().name.read().clone()
     }
 
     /// A transaction begins: now() and its like tell this time until it ends. What the last
     /// one left in tables with ON COMMIT DELETE ROWS goes.
     fn mark_time(&mut self) {
-        self.temporaries.delete_rows();
-        self.transaction_time = chrono::Utc::now();
+        self.client.temporaries.delete_rows();
+        self.transaction.began_at = chrono::Utc::now();
     }
 
     /// What names of catalogue entries mean now.
@@ -269,7 +312,7 @@ impl Session {
     /// # Errors
     /// The database is gone.
     pub fn entry_numbers(&self) -> Result<EntryNumbers, SqlError> {
-        let snapshot = self.connection.database().store.txns().snapshot();
+        let snapshot = self.executor.connection.database().store.txns().snapshot();
         let context = self.context(&self.open_gate()?, snapshot)?;
         let view = Arc::clone(&context.system);
         Ok(Arc::new(move |type_oid, name| {
@@ -283,7 +326,7 @@ impl Session {
         gate: &Arc<Gate>,
         snapshot: Snapshot,
     ) -> Result<Arc<StatementContext>, SqlError> {
-        self.context_until(gate, snapshot, self.cancel.waits())
+        self.context_until(gate, snapshot, self.client.cancel.waits())
     }
 
     /// As [`Self::context`], for a statement whose functions wait until this is cancelled.
@@ -295,74 +338,74 @@ impl Session {
     ) -> Result<Arc<StatementContext>, SqlError> {
         let actor = self.actor()?;
         // Not below, where other parts of the same value ask the settings, too.
-        let session_role = self.settings.lock().session_role().to_owned();
-        let database = Arc::clone(self.connection.database());
+        let session_role = self.client.settings.lock().session_role().to_owned();
+        let database = Arc::clone(self.executor.connection.database());
         let system = Arc::new(CatalogView {
-            node: self.engine.node().record(),
+            node: self.executor.engine.node().record(),
             database: database.name.read().clone(),
             state: Arc::clone(gate.catalog()),
             role: actor.role.clone(),
             session_role,
             superuser: actor.superuser,
             search_path: actor.written_path().map(str::to_owned).collect(),
-            backend_pid: self.number,
+            backend_pid: self.client.number,
             facts: Arc::new(SessionFacts {
-                engine: Arc::clone(&self.engine),
-                settings: Arc::clone(&self.settings),
-                prepared: self.prepared.clone(),
-                cursors: self.cursors.describe(),
-                told: Arc::clone(&self.told),
+                engine: Arc::clone(&self.executor.engine),
+                settings: Arc::clone(&self.client.settings),
+                prepared: self.client.prepared.clone(),
+                cursors: self.client.cursors.describe(),
+                told: Arc::clone(&self.client.description),
                 gate: Arc::clone(gate),
                 sequences: Mutex::default(),
-                taken: Arc::clone(&self.taken),
-                read_only: self.read_only(),
+                taken: Arc::clone(&self.client.taken),
+                read_only: self.transaction.read_only(&self.client),
                 waiting: self.waiting(gate.locks(), waits),
                 role: actor.role.clone(),
-                authenticated: self.role.clone(),
-                sayings: self.sayings.clone(),
-                listening: Arc::clone(&self.listening),
+                authenticated: self.client.role.clone(),
+                sayings: self.client.sayings.clone(),
+                listening: Arc::clone(&self.client.listening),
             }),
-            functions: self.engine.function_descriptions(),
+            functions: self.executor.engine.function_descriptions(),
             index: Arc::default(),
         });
         let context = StatementContext::new(
-            Arc::clone(&self.state),
+            Arc::clone(&self.executor.state),
             database,
             snapshot,
             actor,
             system,
             Arc::clone(gate),
         );
-        Ok(Arc::new(context.in_block(self.deferred())))
+        Ok(Arc::new(context.in_block(self.transaction.deferred())))
     }
 
     fn actor(&self) -> Result<aerostat_catalog::Actor, SqlError> {
         let (path, role) = {
-            let settings = self.settings.lock();
+            let settings = self.client.settings.lock();
             (settings.search_path(), settings.acting_role().to_owned())
         };
-        let database = self.connection.database();
-        let mut actor = self.engine.node().actor(&role, database, path)?;
-        actor.temporary = Some(temporary_schema(self.number));
-        actor.zone = self.time_zone();
+        let database = self.executor.connection.database();
+        let mut actor = self.executor.engine.node().actor(&role, database, path)?;
+        actor.temporary = Some(temporary_schema(self.client.number));
+        actor.zone = self.client.time_zone();
         Ok(actor)
     }
 
     /// Says that the client may send its next statements: the rows of those before have come
     /// and gone. Gives where the session stands.
     pub fn rest(&mut self) -> TransactionStatus {
-        self.read_for = Duration::ZERO;
-        if std::mem::take(&mut self.is_busy) {
-            if self.machine.is_idle() {
+        self.client.read_for = Duration::ZERO;
+        if std::mem::take(&mut self.client.is_busy) {
+            if self.transaction.machine.is_idle() {
                 // What functions have set while the rows went out.
-                self.settings.lock().end_local();
+                self.client.settings.lock().end_local();
             }
-            self.note_activity(None);
+            self.client.note_idle(self.status());
         }
-        if self.machine.is_idle() {
-            self.temporaries.delete_rows();
+        if self.transaction.machine.is_idle() {
+            self.client.temporaries.delete_rows();
             // What a query has said by itself, now that all its rows have come.
-            self.publish();
+            self.client.publish();
         }
         self.status()
     }
@@ -371,13 +414,13 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         // The client is gone: so is what it did not commit, and what it waits for.
-        self.cancel.cancel();
+        self.client.cancel.cancel();
         self.abandon();
-        self.say_nothing();
-        self.unlisten();
+        self.client.say_nothing();
+        self.client.unlisten();
         self.keep_temporaries(None);
-        self.advisory.end();
-        self.engine.forget_session(self.number);
+        self.client.advisory.end();
+        self.executor.engine.forget_session(self.client.number);
     }
 }
 

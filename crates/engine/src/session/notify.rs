@@ -6,7 +6,7 @@ use aerostat_api::{Notification, Outcome, TransactionStatus};
 use aerostat_sql::utility::NotifyCommand;
 use aerostat_types::{ErrorKind, SqlError};
 
-use super::Session;
+use super::{ClientState, Session};
 use crate::{
     notify::{Action, Channels, Outbox},
     seldom::Seldom,
@@ -51,11 +51,11 @@ impl Sayings {
     }
 }
 
-impl Session {
+impl ClientState {
     pub(super) fn run_notify(&mut self, command: &NotifyCommand) -> Result<Outcome, SqlError> {
         let act = |action| self.sayings.outbox.lock().act(action);
         match command {
-            NotifyCommand::Listen(_) if !self.is_told => {
+            NotifyCommand::Listen(_) if !self.hears => {
                 return Err(SqlError::new(
                     ErrorKind::FeatureNotSupported,
                     "LISTEN needs a connection: nobody would take what is said",
@@ -90,13 +90,15 @@ impl Session {
         self.sayings.outbox.lock().act(Action::UnlistenAll);
         self.publish();
     }
+}
 
+impl Session {
     /// Comes back when others have said something that the client is to be told.
     pub async fn notified(&self) {
         // It is its own statements alone that change this.
-        let listens = !self.listening.lock().is_empty();
+        let listens = !self.client.listening.lock().is_empty();
         match listens {
-            true => self.inbox.arrived().await,
+            true => self.client.inbox.arrived().await,
             false => std::future::pending().await,
         }
     }
@@ -104,7 +106,7 @@ impl Session {
     /// What others have said since the last call. The client is told between transactions.
     pub fn take_notifications(&mut self) -> Vec<Arc<Notification>> {
         match self.status() {
-            TransactionStatus::Idle => self.inbox.take(),
+            TransactionStatus::Idle => self.client.inbox.take(),
             TransactionStatus::InTransaction | TransactionStatus::Failed => Vec::new(),
         }
     }

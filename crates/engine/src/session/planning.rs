@@ -20,7 +20,7 @@ use datafusion::{
 };
 
 use super::{
-    Session, generic,
+    ClientState, Session, generic,
     prepared::Bound,
     run::{Parameters, bind_work},
 };
@@ -46,6 +46,13 @@ pub(super) struct Identity {
     node: Arc<NodeRecord>,
 }
 
+impl ClientState {
+    /// Whether plans of the session's statements are kept and found again.
+    pub(super) fn keeps_plans(&self) -> bool {
+        self.settings.lock().keeps_plans()
+    }
+}
+
 impl Session {
     /// By what the plan of a statement is kept; `None` if it is to be planned anew.
     pub(super) fn identity(
@@ -56,22 +63,17 @@ impl Session {
         plans: Plans,
     ) -> Option<Identity> {
         let is_kept = plans == Plans::Kept
-            && self.keeps_plans()
+            && self.client.keeps_plans()
             && PlanCache::takes(&source.text)
             && bound.is_none_or(Bound::is_as_written);
         is_kept.then(|| Identity {
-            cache: Arc::clone(self.tenant.plans()),
+            cache: Arc::clone(self.executor.tenant.plans()),
             text: Arc::clone(&source.text),
             parsed: Arc::clone(parsed),
             is_first: source.offset == 0,
             parameters: bound.map(Bound::types).unwrap_or_default().to_vec(),
-            node: self.engine.node().record(),
+            node: self.executor.engine.node().record(),
         })
-    }
-
-    /// Whether plans of the session's statements are kept and found again.
-    pub(super) fn keeps_plans(&self) -> bool {
-        self.settings.lock().keeps_plans()
     }
 }
 

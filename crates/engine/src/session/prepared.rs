@@ -18,7 +18,7 @@ use datafusion::{
 };
 
 use super::{
-    Session,
+    ClientState, Session,
     admission::kind_of,
     cursor::cursor_query,
     described::Described,
@@ -145,6 +145,27 @@ impl<'a> Bound<'a> {
     }
 }
 
+impl ClientState {
+    pub(super) fn utility_columns(&self, utility: &Utility) -> Option<Arc<[ColumnDescription]>> {
+        match utility {
+            Utility::Cursor(CursorCommand::Fetch {
+                name,
+                is_move: false,
+                ..
+            }) => self.cursors.columns(name),
+            Utility::Prepared(PreparedCommand::Execute { name, .. }) => {
+                let (prepared, _) = self.prepared.get(name)?;
+                prepared.columns.clone()
+            }
+            Utility::Setting(SettingCommand::Show(name)) => {
+                Some([ColumnDescription::new(shown_name(name), SqlType::Text)].into())
+            }
+            Utility::Setting(SettingCommand::ShowAll) => Some(super::command::show_all_columns()),
+            _ => None,
+        }
+    }
+}
+
 impl Session {
     /// Prepares a statement: finds out the types of its parameters and columns.
     /// A parameter whose OID is 0 or missing gets its type from its place.
@@ -182,10 +203,10 @@ impl Session {
         };
         let fast = match is_long(&text) {
             true => {
-                let cancellation = self.cancel.begin(self.statement_timeout());
+                let cancellation = self.client.cancel.begin(self.client.statement_timeout());
                 let started = Instant::now();
-                let fast = Box::pin(self.apart(read, &cancellation)).await?;
-                self.read_for += started.elapsed();
+                let fast = Box::pin(self.executor.apart(read, &cancellation)).await?;
+                self.client.read_for += started.elapsed();
                 fast
             }
             false => read(),
@@ -234,13 +255,13 @@ impl Session {
     ) -> Result<Prepared, SqlError> {
         let started = Instant::now();
         let statement = self.read_single(text).await?;
-        self.read_for += started.elapsed();
+        self.client.read_for += started.elapsed();
         // Also where it is refused.
         let _tree = Tree {
             statement: statement.clone(),
         };
-        self.machine.admit(kind_of(&statement.kind))?;
-        self.follow_time_zone();
+        self.transaction.machine.admit(kind_of(&statement.kind))?;
+        self.executor.follow_time_zone(&self.client);
         self.prepare_typed(statement, types).await
     }
 
@@ -262,14 +283,14 @@ impl Session {
                     types = parameters.into_iter().map(Some).collect();
                     None
                 }
-                other => self.utility_columns(other),
+                other => self.client.utility_columns(other),
             },
             StatementKind::Sql(parsed) => {
-                let cancellation = self.cancel.begin(self.statement_timeout());
+                let cancellation = self.client.cancel.begin(self.client.statement_timeout());
                 let walked = Arc::clone(parsed);
                 let walk = move || (has_function_parameters(&walked), parameter_count(&walked));
                 let (written, count) = match is_long(statement.text()) {
-                    true => Box::pin(self.apart(walk, &cancellation)).await?,
+                    true => Box::pin(self.executor.apart(walk, &cancellation)).await?,
                     false => walk(),
                 };
                 let count = count?;
@@ -277,16 +298,19 @@ impl Session {
                 if types.len() < count {
                     types.resize(count, None);
                 }
-                let snapshot = self.connection.database().store.txns().snapshot();
+                let snapshot = self.executor.connection.database().store.txns().snapshot();
                 let context = self.context(&self.open_gate()?, snapshot)?;
                 let (parsed, source) = (Arc::clone(parsed), statement.source.clone());
-                let readers = Arc::clone(self.engine.readers());
+                let readers = Arc::clone(self.executor.engine.readers());
                 let work = async move {
                     let inferred = async { infer(&context, &parsed, &mut types) };
                     let columns = worked_out(&readers, &source.text, inferred).await;
                     columns.map_err(at(&source)).map(|columns| (columns, types))
                 };
-                let (columns, inferred) = self.on_query_runtime(work, &cancellation).await??;
+                let (columns, inferred) = self
+                    .executor
+                    .on_query_runtime(work, &cancellation)
+                    .await??;
                 types = inferred;
                 columns
             }
@@ -351,27 +375,8 @@ impl Session {
     /// EXECUTE its statement's, whatever they were when it was prepared.
     pub fn columns_now(&self, prepared: &Prepared) -> Option<Arc<[ColumnDescription]>> {
         match &prepared.statement.kind {
-            StatementKind::Utility(utility) => self.utility_columns(utility),
+            StatementKind::Utility(utility) => self.client.utility_columns(utility),
             _ => prepared.columns.clone(),
-        }
-    }
-
-    fn utility_columns(&self, utility: &Utility) -> Option<Arc<[ColumnDescription]>> {
-        match utility {
-            Utility::Cursor(CursorCommand::Fetch {
-                name,
-                is_move: false,
-                ..
-            }) => self.cursors.columns(name),
-            Utility::Prepared(PreparedCommand::Execute { name, .. }) => {
-                let (prepared, _) = self.prepared.get(name)?;
-                prepared.columns.clone()
-            }
-            Utility::Setting(SettingCommand::Show(name)) => {
-                Some([ColumnDescription::new(shown_name(name), SqlType::Text)].into())
-            }
-            Utility::Setting(SettingCommand::ShowAll) => Some(super::command::show_all_columns()),
-            _ => None,
         }
     }
 
@@ -393,7 +398,9 @@ impl Session {
     /// # Errors
     /// `InFailedTransaction`.
     pub fn admit_again(&self, prepared: &Prepared) -> Result<(), SqlError> {
-        self.machine.admit(kind_of(&prepared.statement.kind))
+        self.transaction
+            .machine
+            .admit(kind_of(&prepared.statement.kind))
     }
 
     /// Whether another prepared statement may have this name.
@@ -401,30 +408,30 @@ impl Session {
     /// # Errors
     /// `DuplicatePreparedStatement`, `ProgramLimitExceeded`.
     pub fn admit_name(&self, name: &str) -> Result<(), SqlError> {
-        self.prepared.admit(name)
+        self.client.prepared.admit(name)
     }
 
     /// Keeps a prepared statement under a name, beside those of PREPARE. `oids` are the numbers of
     /// its parameters' types that the client is told.
     pub fn keep(&mut self, name: &str, prepared: Arc<Prepared>, oids: Arc<[u32]>, held: Held) {
         let named = NamedStatement::of_protocol(prepared, oids, held);
-        self.prepared.keep(name, named);
+        self.client.prepared.keep(name, named);
     }
 
     /// The prepared statement of a name, of whoever, and the numbers of its parameters' types.
     pub fn named(&self, name: &str) -> Option<(Arc<Prepared>, Arc<[u32]>)> {
-        self.prepared.get(name)
+        self.client.prepared.get(name)
     }
 
     /// The same for an execution, which counts, without the numbers.
     pub fn named_to_run(&self, name: &str) -> Option<Arc<Prepared>> {
-        self.prepared.count(name)
+        self.client.prepared.count(name)
     }
 
     /// Forgets the prepared statement of a name, if there is one.
     pub fn forget(&mut self, name: &str) {
         // One that is not there is none to be forgotten.
-        let _ = self.prepared.forget(name);
+        let _ = self.client.prepared.forget(name);
     }
 
     /// Runs a prepared statement the planner's way.

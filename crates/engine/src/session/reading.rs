@@ -26,7 +26,7 @@ use tokio::{
 };
 
 use super::{
-    Session,
+    Executor, Session,
     fast::{ByKey, FastStatement},
     stream::QueryTask,
 };
@@ -137,6 +137,33 @@ impl Sent {
     }
 }
 
+impl Executor {
+    /// Does what cannot be stopped on a thread of its own, until it ends or the statement is
+    /// stopped.
+    pub(super) async fn apart<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+        cancellation: &Cancellation,
+    ) -> Result<T, SqlError> {
+        let places = Arc::clone(self.engine.readers());
+        let work = async {
+            let place = places.acquire_owned().await;
+            let place = place.map_err(|_| SqlError::new(ErrorKind::Internal, "the node stops"))?;
+            let task = self.engine.queries().spawn_blocking(move || {
+                let done = work();
+                drop(place);
+                done
+            });
+            QueryTask::new(task).result().await
+        };
+        tokio::select! {
+            biased;
+            error = cancellation.stopped() => Err(error),
+            done = work => done,
+        }
+    }
+}
+
 impl Session {
     /// Cuts a message of the simple protocol into statements.
     ///
@@ -147,9 +174,9 @@ impl Session {
             if let Some(kept) = self.kept(message) {
                 return Ok(kept);
             }
-            let cancellation = self.cancel.begin(self.statement_timeout());
+            let cancellation = self.client.cancel.begin(self.client.statement_timeout());
             let text: Arc<str> = message.into();
-            let mut room = self.memory();
+            let mut room = self.executor.memory();
             let read = move || match FastStatement::read(&text, &[]) {
                 Some(fast) => Ok(vec![Sent(Form::Fast(fast))]),
                 None => {
@@ -163,8 +190,8 @@ impl Session {
                 }
             };
             let started = Instant::now();
-            let read = Box::pin(self.apart(read, &cancellation)).await;
-            self.read_for = started.elapsed();
+            let read = Box::pin(self.executor.apart(read, &cancellation)).await;
+            self.client.read_for = started.elapsed();
             return read?;
         }
         if let Some(fast) = FastStatement::read(message, &[]) {
@@ -178,8 +205,8 @@ impl Session {
 
     /// The statement of a message that was read before, and has its plan kept.
     fn kept(&self, message: &str) -> Option<Vec<Sent>> {
-        let may_be_kept = PlanCache::takes(message) && self.keeps_plans();
-        let statement = may_be_kept.then(|| self.tenant.plans().statement(message))??;
+        let may_be_kept = PlanCache::takes(message) && self.client.keeps_plans();
+        let statement = may_be_kept.then(|| self.executor.tenant.plans().statement(message))??;
         Some(vec![Sent(Form::Parsed(Tree { statement }))])
     }
 
@@ -209,41 +236,16 @@ impl Session {
         if !is_long(text) {
             return Statement::single(text);
         }
-        let cancellation = self.cancel.begin(self.statement_timeout());
+        let cancellation = self.client.cancel.begin(self.client.statement_timeout());
         let text = Arc::clone(text);
-        let mut room = self.memory();
+        let mut room = self.executor.memory();
         let read = move || {
             room.grow(tree_bytes(&text))?;
             let mut statement = Statement::single(&text)?;
             statement.source.room = Some(Arc::new(room));
             Ok(statement)
         };
-        self.apart(read, &cancellation).await?
-    }
-
-    /// Does what cannot be stopped on a thread of its own, until it ends or the statement is
-    /// stopped.
-    pub(super) async fn apart<T: Send + 'static>(
-        &self,
-        work: impl FnOnce() -> T + Send + 'static,
-        cancellation: &Cancellation,
-    ) -> Result<T, SqlError> {
-        let places = Arc::clone(self.engine.readers());
-        let work = async {
-            let place = places.acquire_owned().await;
-            let place = place.map_err(|_| SqlError::new(ErrorKind::Internal, "the node stops"))?;
-            let task = self.engine.queries().spawn_blocking(move || {
-                let done = work();
-                drop(place);
-                done
-            });
-            QueryTask::new(task).result().await
-        };
-        tokio::select! {
-            biased;
-            error = cancellation.stopped() => Err(error),
-            done = work => done,
-        }
+        self.executor.apart(read, &cancellation).await?
     }
 }
 

@@ -32,7 +32,7 @@ use futures::{FutureExt, StreamExt};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use super::{
-    Session,
+    Executor, Session,
     described::Described,
     flow::Flow,
     planning::{self, Identity, Plans},
@@ -59,6 +59,35 @@ pub(super) enum Told {
     /// With its first rows: a short result wakes who waits for it once, not for its columns, its
     /// rows and its end.
     WithRows,
+}
+
+impl Executor {
+    /// Runs work on the query runtime until it ends or the statement is stopped.
+    pub(super) async fn on_query_runtime<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+        cancellation: &Cancellation,
+    ) -> Result<T, SqlError> {
+        let task = QueryTask::new(self.tenant.spawn(self.engine.queries(), cancellation, work));
+        tokio::select! {
+            biased;
+            error = cancellation.stopped() => Err(error),
+            result = task.result() => result,
+        }
+    }
+
+    /// Looks after a table that so many rows have been changed in.
+    pub(super) fn vacuum_after(&self, bound: &BoundDml, rows: u64) {
+        if bound.kind == DmlKind::Insert || rows < VACUUM_ROWS_MIN {
+            return;
+        }
+        let table = Arc::clone(&bound.target.entry.table);
+        self.engine.queries().spawn_blocking(move || {
+            if let Err(error) = table.vacuum() {
+                tracing::warn!(%error, "vacuum gave up; a later one tries again");
+            }
+        });
+    }
 }
 
 impl Session {
@@ -145,13 +174,13 @@ impl Session {
             let gate = self.gate(locks.take())?;
             let snapshot = self.read_snapshot()?;
             let query = Query {
-                memory: self.memory(),
+                memory: self.executor.memory(),
                 context: self.context_until(&gate, snapshot, cancellation.waits.clone())?,
                 parsed: Arc::clone(parsed),
                 parameters: Parameters::of(bound),
                 identity,
                 told,
-                readers: Arc::clone(self.engine.readers()),
+                readers: Arc::clone(self.executor.engine.readers()),
             };
             match self.start_query(query, source, cancellation).await {
                 Err(error) => locks = Some(self.past(&gate, error, cancellation).await?),
@@ -172,9 +201,10 @@ impl Session {
         let stopping = cancellation.clone();
         let came_to_end = Arc::new(AtomicBool::new(false));
         let comes_to_end = Arc::clone(&came_to_end);
-        let task = self
+        let executor = &self.executor;
+        let task = executor
             .tenant
-            .spawn(self.engine.queries(), cancellation, async move {
+            .spawn(executor.engine.queries(), cancellation, async move {
                 let last = tokio::select! {
                     biased;
                     _ = stopping.stopped() => None,
@@ -216,7 +246,7 @@ impl Session {
         plans: Plans,
         cancellation: &Cancellation,
     ) -> Result<Outcome, SqlError> {
-        let (mut attempts, mut locks, place) = (0, None, self.row_place());
+        let (mut attempts, mut locks, place) = (0, None, self.executor.row_place());
         while attempts < ATTEMPTS_MAX {
             let identity = self.identity(parsed, source, bound, plans);
             let gate = self.gate(locks.take())?;
@@ -228,7 +258,7 @@ impl Session {
                 .locking
                 .begin(&transaction, parameters.values.clone());
             let (parsed, source) = (Arc::clone(parsed), source.clone());
-            let readers = Arc::clone(self.engine.readers());
+            let readers = Arc::clone(self.executor.engine.readers());
             let work = async move {
                 let planned = planning::plan_dml(&context, &parsed, &parameters, identity.as_ref());
                 let planned = worked_out(&readers, &source.text, planned).await;
@@ -241,7 +271,7 @@ impl Session {
                     .await
                     .map(|written| written.map(|written| (bound, written)))
             };
-            let done = match self.on_query_runtime(work, cancellation).await? {
+            let done = match self.executor.on_query_runtime(work, cancellation).await? {
                 Ok(done) => done,
                 Err(error) => {
                     place.leave();
@@ -250,43 +280,16 @@ impl Session {
                 }
             };
             let Some((bound, written)) = done else {
-                if self.may_run_again() {
+                if self.transaction.may_run_again(&self.client) {
                     attempts += 1;
                     continue;
                 }
                 break;
             };
-            self.vacuum_after(&bound, written.rows);
+            self.executor.vacuum_after(&bound, written.rows);
             return Ok(dml_outcome(&bound, written));
         }
         Err(from_storage(aerostat_storage::StorageError::Conflict))
-    }
-
-    /// Looks after a table that so many rows have been changed in.
-    pub(super) fn vacuum_after(&self, bound: &BoundDml, rows: u64) {
-        if bound.kind == DmlKind::Insert || rows < VACUUM_ROWS_MIN {
-            return;
-        }
-        let table = Arc::clone(&bound.target.entry.table);
-        self.engine.queries().spawn_blocking(move || {
-            if let Err(error) = table.vacuum() {
-                tracing::warn!(%error, "vacuum gave up; a later one tries again");
-            }
-        });
-    }
-
-    /// Runs work on the query runtime until it ends or the statement is stopped.
-    pub(super) async fn on_query_runtime<T: Send + 'static>(
-        &self,
-        work: impl Future<Output = T> + Send + 'static,
-        cancellation: &Cancellation,
-    ) -> Result<T, SqlError> {
-        let task = QueryTask::new(self.tenant.spawn(self.engine.queries(), cancellation, work));
-        tokio::select! {
-            biased;
-            error = cancellation.stopped() => Err(error),
-            result = task.result() => result,
-        }
     }
 }
 

@@ -11,8 +11,10 @@ impl Session {
     /// Says how the session is stopped by others, for whoever serves its client and tells it what
     /// others say.
     pub fn set_controls(&mut self, controls: Controls) {
-        self.is_told = true;
-        self.engine.register_controls(self.number, controls);
+        self.client.hears = true;
+        self.executor
+            .engine
+            .register_controls(self.client.number, controls);
     }
 }
 

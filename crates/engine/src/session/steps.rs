@@ -121,7 +121,7 @@ impl Session {
         bound: Option<&Bound<'_>>,
         cancellation: &Cancellation,
     ) -> Result<Outcome, SqlError> {
-        let (mut attempts, mut locks, place) = (0, None, self.row_place());
+        let (mut attempts, mut locks, place) = (0, None, self.executor.row_place());
         while attempts < ATTEMPTS_MAX {
             let gate = self.gate(locks.take())?;
             let transaction = self.begin_statement(gate.locks())?.with_place(&place);
@@ -142,7 +142,7 @@ impl Session {
                 let done = finish(done, transaction, &source).await?;
                 Ok(done.map(|done| (steps, done)))
             };
-            let done = match self.on_query_runtime(work, cancellation).await? {
+            let done = match self.executor.on_query_runtime(work, cancellation).await? {
                 Ok(done) => done,
                 Err(error) => {
                     place.leave();
@@ -152,7 +152,7 @@ impl Session {
             };
             match done {
                 Some((steps, done)) => return self.outcome_of_steps(&steps, done),
-                None if self.may_run_again() => attempts += 1,
+                None if self.transaction.may_run_again(&self.client) => attempts += 1,
                 None => break,
             }
         }
@@ -165,7 +165,7 @@ impl Session {
         for (step, done) in steps.iter().zip(done) {
             outcome = match (&step.work, done) {
                 (Work::Dml(bound), Done::Changed(written)) => {
-                    self.vacuum_after(bound, written.rows);
+                    self.executor.vacuum_after(bound, written.rows);
                     Some(dml_outcome(bound, written))
                 }
                 (_, Done::Gave(columns, rows, charge)) => Some(Outcome::Rows {

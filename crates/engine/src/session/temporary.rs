@@ -23,15 +23,18 @@ use super::{Session, command::blocking};
 impl Session {
     /// Takes what a transaction that is committed has made of them.
     pub(super) fn keep_temporaries(&mut self, schema: Option<Arc<SchemaEntry>>) {
-        if let Some(before) = self.temporaries.replace(schema) {
+        if let Some(before) = self.client.temporaries.replace(schema) {
             // Giving many rows back takes its time.
-            self.engine.queries().spawn_blocking(move || drop(before));
+            self.executor
+                .engine
+                .queries()
+                .spawn_blocking(move || drop(before));
         }
     }
 
     /// DISCARD TEMP. In a block it is undone with it.
     pub(super) async fn discard_temporaries(&mut self) -> Result<(), SqlError> {
-        if self.machine.is_idle() {
+        if self.transaction.machine.is_idle() {
             self.keep_temporaries(None);
             return Ok(());
         }

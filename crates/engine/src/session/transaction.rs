@@ -28,7 +28,7 @@ use parking_lot::Mutex;
 use tokio::task::{JoinError, JoinHandle, spawn_blocking};
 
 use super::{
-    Session,
+    ClientState, Executor, Session, TransactionState,
     machine::{Effect, Event, Facts, Kind, Modes, supported},
     settings::Settings,
 };
@@ -47,8 +47,8 @@ pub(super) struct OpenBlock {
 
 enum Stored {
     Here(Parts),
-    /// Going back to the savepoint of this number.
-    Returning(JoinHandle<Parts>, usize),
+    /// Going back to a savepoint.
+    Returning(JoinHandle<Parts>),
     /// The thread that had it died.
     Lost,
 }
@@ -118,22 +118,90 @@ fn level(isolation: Isolation) -> txn::Isolation {
     }
 }
 
+impl ClientState {
+    pub(super) fn warn_with(&self, kind: ErrorKind, message: &str) {
+        let mut notice = Notice::new(NoticeSeverity::Warning, message);
+        notice.kind = Some(kind);
+        self.notices.tell(notice);
+    }
+
+    /// `transaction_isolation` and `transaction_read_only` tell the block's modes.
+    pub(super) fn show_modes(&self, modes: Modes) {
+        let mut settings = self.settings.lock();
+        settings.tell_modes(modes.isolation.name(), modes.read_only);
+    }
+}
+
+impl TransactionState {
+    /// Something happens to the transaction: warns of it as the machine says, and gives what is to be
+    /// done.
+    pub(super) fn tell(
+        &mut self,
+        event: Event<'_>,
+        client: &ClientState,
+    ) -> Result<Effect, SqlError> {
+        let surroundings = Surroundings {
+            settings: &client.settings,
+            block: self.block.as_ref(),
+        };
+        let answer = self.machine.on(event, &surroundings);
+        if let Some(warning) = answer.warning {
+            client.warn_with(warning.kind(), warning.message());
+        }
+        answer.effect
+    }
+
+    /// Whether a statement that met another transaction's change may be run again on a
+    /// newer snapshot.
+    pub(super) fn may_run_again(&self, client: &ClientState) -> bool {
+        match self.machine.modes() {
+            Some(modes) => level(modes.isolation) == txn::Isolation::ReadCommitted,
+            None => !client.settings.lock().default_is_repeatable(),
+        }
+    }
+
+    /// Whether the transaction at hand only reads.
+    pub(super) fn read_only(&self, client: &ClientState) -> bool {
+        match self.machine.modes() {
+            Some(modes) => modes.read_only,
+            None => client.settings.lock().default_is_read_only(),
+        }
+    }
+
+    /// What the block has defined, if it has defined something.
+    pub(super) fn defined(&self) -> Option<&Definitions> {
+        let parts = self.block.as_ref()?.parts().ok()?;
+        parts.defined.0.as_deref()
+    }
+}
+
+impl Executor {
+    /// Where a statement stands among those that wait for rows, over all its runs. Before it
+    /// waits for a lock on a relation it gives its places up: others must not wait for it then.
+    pub(super) fn row_place(&self) -> RowPlace {
+        RowPlace::new(self.connection.database().store.txns())
+    }
+}
+
 impl Session {
     /// Where the session stands.
     pub fn status(&self) -> TransactionStatus {
-        self.machine.status()
+        self.transaction.machine.status()
     }
 
     /// Says that the statement at hand has failed after it had been taken on: reading its
     /// rows, or sending them. Whoever reads the rows calls this.
     pub fn fail(&mut self) {
-        let failed = self.tell_machine(Event::Failed).and_then(|effect| {
-            self.carry_out(effect)?;
-            Ok(matches!(effect, Effect::Abandon | Effect::PutBack(_)))
-        });
+        let failed = self
+            .transaction
+            .tell(Event::Failed, &self.client)
+            .and_then(|effect| {
+                self.carry_out(effect)?;
+                Ok(matches!(effect, Effect::Abandon | Effect::PutBack(_)))
+            });
         match failed {
             Ok(false) => {}
-            Ok(true) => self.note_activity(None),
+            Ok(true) => self.client.note_idle(self.status()),
             Err(error) => tracing::error!(%error, "a failed statement was not undone"),
         }
     }
@@ -143,7 +211,9 @@ impl Session {
     /// before it. The caller calls [`Self::end_group`] after the last, or [`Self::fail`].
     pub fn begin_group(&mut self, group: Group) {
         // No state refuses it, and none asks for more.
-        let _ = self.tell_machine(Event::GroupBegins(group));
+        let _ = self
+            .transaction
+            .tell(Event::GroupBegins(group), &self.client);
     }
 
     /// Commits the statements of a group, if they are a transaction of their own.
@@ -151,22 +221,8 @@ impl Session {
     /// # Errors
     /// Those of COMMIT: nothing of them has happened then, or it is in doubt.
     pub async fn end_group(&mut self) -> Result<(), SqlError> {
-        let effect = self.tell_machine(Event::GroupEnds)?;
+        let effect = self.transaction.tell(Event::GroupEnds, &self.client)?;
         self.end_implicit(effect).await
-    }
-
-    /// Something happens to the transaction: warns of it as the machine says, and gives what is to be
-    /// done.
-    fn tell_machine(&mut self, event: Event<'_>) -> Result<Effect, SqlError> {
-        let surroundings = Surroundings {
-            settings: &self.settings,
-            block: self.block.as_ref(),
-        };
-        let answer = self.machine.on(event, &surroundings);
-        if let Some(warning) = answer.warning {
-            self.warn_with(warning.kind(), warning.message());
-        }
-        answer.effect
     }
 
     /// A statement begins: what it needs of a block is there then.
@@ -174,7 +230,7 @@ impl Session {
     /// # Errors
     /// It may not run where the session stands, or what it follows cannot be committed.
     pub(super) async fn start_in_block(&mut self, kind: Kind) -> Result<(), SqlError> {
-        let effect = self.tell_machine(Event::Starts(kind))?;
+        let effect = self.transaction.tell(Event::Starts(kind), &self.client)?;
         match effect {
             Effect::Commit => self.end_implicit(effect).await,
             _ => self.carry_out(effect),
@@ -183,14 +239,14 @@ impl Session {
 
     /// The statement is done: a block that was for it alone commits.
     pub(super) async fn end_in_block(&mut self) -> Result<(), SqlError> {
-        let effect = self.tell_machine(Event::Done)?;
+        let effect = self.transaction.tell(Event::Done, &self.client)?;
         self.end_implicit(effect).await
     }
 
     async fn end_implicit(&mut self, effect: Effect) -> Result<(), SqlError> {
         if effect == Effect::Commit {
             self.end_block(effect).await?;
-            self.note_activity(None);
+            self.client.note_idle(self.status());
         }
         Ok(())
     }
@@ -205,16 +261,21 @@ impl Session {
             TransactionCommand::Commit { chain } => return self.commit(*chain).await,
             TransactionCommand::Rollback { chain } => {
                 let chain = *chain;
-                let effect = self.tell_machine(Event::RollBack { chain })?;
+                let effect = self
+                    .transaction
+                    .tell(Event::RollBack { chain }, &self.client)?;
                 self.end_block(effect).await?;
             }
             TransactionCommand::Savepoint(name) => self.mark(name)?,
             TransactionCommand::Release(name) => {
-                let effect = self.tell_machine(Event::Release(name))?;
+                let effect = self.transaction.tell(Event::Release(name), &self.client)?;
                 self.carry_out(effect)?;
             }
             TransactionCommand::RollbackTo(name) => {
-                if let Effect::UndoTo(at) = self.tell_machine(Event::RollBackTo(name))? {
+                if let Effect::UndoTo(at) = self
+                    .transaction
+                    .tell(Event::RollBackTo(name), &self.client)?
+                {
                     self.undo_to(at).await?;
                 }
             }
@@ -222,7 +283,9 @@ impl Session {
                 self.set_constraints(names.as_deref(), *is_deferred).await?;
             }
             TransactionCommand::SetModes(modes) => {
-                let effect = self.tell_machine(Event::SetModes(*modes))?;
+                let effect = self
+                    .transaction
+                    .tell(Event::SetModes(*modes), &self.client)?;
                 self.carry_out(effect)?;
             }
             TransactionCommand::SetDefaults(modes) => self.set_defaults(*modes)?,
@@ -231,26 +294,30 @@ impl Session {
     }
 
     pub(super) fn begin(&mut self, modes: TransactionModes) -> Result<(), SqlError> {
-        let effect = self.tell_machine(Event::Begin(modes))?;
+        let effect = self.transaction.tell(Event::Begin(modes), &self.client)?;
         self.carry_out(effect)
     }
 
     /// COMMIT, and its tag.
     pub(super) async fn commit(&mut self, chain: bool) -> Result<&'static str, SqlError> {
-        let tag = self.machine.tag_of_commit();
-        let effect = self.tell_machine(Event::Commit { chain })?;
+        let tag = self.transaction.machine.tag_of_commit();
+        let effect = self
+            .transaction
+            .tell(Event::Commit { chain }, &self.client)?;
         self.end_block(effect).await?;
         Ok(tag)
     }
 
     fn mark(&mut self, name: &str) -> Result<(), SqlError> {
-        let settings = self.settings.lock().clone();
+        let settings = self.client.settings.lock().clone();
         let held = size_of::<Savepoint>() + 2 * name.len() + settings.bytes();
         let held = self.hold(held)?;
-        let effect = self.tell_machine(Event::Savepoint(name))?;
-        let said = self.sayings.outbox.lock().mark();
-        let cursors = self.cursors.mark();
-        if let (Effect::Mark, Some(open)) = (effect, &mut self.block) {
+        let effect = self
+            .transaction
+            .tell(Event::Savepoint(name), &self.client)?;
+        let said = self.client.sayings.outbox.lock().mark();
+        let cursors = self.client.cursors.mark();
+        if let (Effect::Mark, Some(open)) = (effect, &mut self.transaction.block) {
             let parts = open.parts()?;
             let savepoint = Savepoint {
                 point: parts.block.savepoint(),
@@ -268,15 +335,17 @@ impl Session {
 
     /// SET of a setting that is a mode of the transaction, which says nothing of the next one.
     pub(super) fn set_mode(&mut self, modes: TransactionModes) -> Result<(), SqlError> {
-        if self.machine.is_idle() {
+        if self.transaction.machine.is_idle() {
             return Ok(());
         }
-        let effect = self.tell_machine(Event::SetModes(modes))?;
+        let effect = self
+            .transaction
+            .tell(Event::SetModes(modes), &self.client)?;
         self.carry_out(effect)
     }
 
     fn set_defaults(&mut self, modes: TransactionModes) -> Result<(), SqlError> {
-        let mut settings = self.settings.lock();
+        let mut settings = self.client.settings.lock();
         if let Some(isolation) = modes.isolation {
             supported(isolation)?;
             settings.set(
@@ -295,26 +364,26 @@ impl Session {
     fn carry_out(&mut self, effect: Effect) -> Result<(), SqlError> {
         match effect {
             Effect::Nothing => {}
-            Effect::Hush => self.say_nothing(),
+            Effect::Hush => self.client.say_nothing(),
             Effect::Open(modes) => self.open_block(modes),
             Effect::Tell(modes) => {
-                if let Some(open) = &self.block {
+                if let Some(open) = &self.transaction.block {
                     // The machine lets nobody change it once that refuses it.
                     open.parts()?.block.set_isolation(level(modes.isolation));
                 }
-                self.show_modes(modes);
+                self.client.show_modes(modes);
             }
             Effect::Release(at, modes) => {
-                if let Some(open) = &mut self.block {
+                if let Some(open) = &mut self.transaction.block {
                     open.savepoints.truncate(at);
                 }
-                self.show_modes(modes);
+                self.client.show_modes(modes);
             }
             Effect::Abandon => self.abandon(),
             Effect::PutBack(at) => {
                 self.put_back(at);
-                if let Some(open) = &mut self.block {
-                    open.return_to(at, self.engine.queries());
+                if let Some(open) = &mut self.transaction.block {
+                    open.return_to(at, self.executor.engine.queries());
                 }
             }
             Effect::Mark | Effect::Commit | Effect::Undo | Effect::UndoTo(_) => {
@@ -328,18 +397,18 @@ impl Session {
     }
 
     fn open_block(&mut self, modes: Modes) {
-        let settings = self.settings.lock().clone();
-        let txns = self.connection.database().store.txns();
+        let settings = self.client.settings.lock().clone();
+        let txns = self.executor.connection.database().store.txns();
         let block = txns.begin_block(level(modes.isolation));
-        self.advisory.enter(block.relation_locks().owner());
+        self.client.advisory.enter(block.relation_locks().owner());
         let defined = Defined(None);
-        self.block = Some(OpenBlock {
+        self.transaction.block = Some(OpenBlock {
             stored: Stored::Here(Parts { defined, block }),
             deferred: Arc::default(),
             savepoints: Vec::new(),
             settings,
         });
-        self.show_modes(modes);
+        self.client.show_modes(modes);
     }
 
     /// Commits or undoes the block, and begins the next if there is to be one.
@@ -351,10 +420,10 @@ impl Session {
             next => return self.begin_next(next),
         };
         if let Err(error) = ended {
-            self.tell_machine(Event::EndFailed)?;
+            self.transaction.tell(Event::EndFailed, &self.client)?;
             return Err(error);
         }
-        let next = self.tell_machine(Event::Ended)?;
+        let next = self.transaction.tell(Event::Ended, &self.client)?;
         self.begin_next(next)
     }
 
@@ -369,37 +438,38 @@ impl Session {
 
     async fn commit_block(&mut self) -> Result<(), SqlError> {
         // What few commits have to do is apart, or every one's future has room for it.
-        let is_checked = (self.block.as_ref()).is_none_or(|open| open.deferred.is_empty());
+        let is_checked =
+            (self.transaction.block.as_ref()).is_none_or(|open| open.deferred.is_empty());
         if !is_checked && let Err(error) = Box::pin(self.check_at_commit()).await {
             Box::pin(self.undo()).await?;
             return Err(error);
         }
-        if self.cursors.must_read() {
-            let cancellation = self.cancel.begin(None);
-            if let Err(error) = Box::pin(self.cursors.hold(&cancellation)).await {
+        if self.client.cursors.must_read() {
+            let cancellation = self.client.cancel.begin(None);
+            if let Err(error) = Box::pin(self.client.cursors.hold(&cancellation)).await {
                 Box::pin(self.undo()).await?;
                 return Err(error);
             }
         }
         let Some(OpenBlock {
             stored, settings, ..
-        }) = self.block.take()
+        }) = self.transaction.block.take()
         else {
             return Err(undone());
         };
         let committed = match stored {
             Stored::Here(parts) => self.commit_parts(parts).await,
-            Stored::Returning(..) | Stored::Lost => Err(undone()),
+            Stored::Returning(_) | Stored::Lost => Err(undone()),
         };
         if let Err(error) = committed {
-            self.settings.lock().go_back_to(settings);
-            self.cursors.rolled_back();
-            self.say_nothing();
+            self.client.settings.lock().go_back_to(settings);
+            self.client.cursors.rolled_back();
+            self.client.say_nothing();
             return Err(error);
         }
-        self.cursors.committed();
-        self.settings.lock().end_local();
-        self.publish();
+        self.client.cursors.committed();
+        self.client.settings.lock().end_local();
+        self.client.publish();
         Ok(())
     }
 
@@ -410,8 +480,12 @@ impl Session {
         }
         let committed = match block.enqueue() {
             Ok(committing) => {
-                let threads = self.engine.queries();
-                self.tenant.commits().commit(committing, threads).await
+                let threads = self.executor.engine.queries();
+                self.executor
+                    .tenant
+                    .commits()
+                    .commit(committing, threads)
+                    .await
             }
             Err(error) => Err(error),
         };
@@ -460,42 +534,52 @@ impl Session {
     /// Undoes the block, somewhere where that may take its time.
     pub(super) fn abandon(&mut self) {
         if let Some(stored) = self.leave_block() {
-            self.engine.queries().spawn_blocking(move || drop(stored));
+            self.executor
+                .engine
+                .queries()
+                .spawn_blocking(move || drop(stored));
         }
     }
 
     /// Goes back to where the session was before its block. What that has in storage is yet to be undone.
     fn leave_block(&mut self) -> Option<Stored> {
-        let open = self.block.take()?;
-        self.settings.lock().go_back_to(open.settings);
-        self.cursors.rolled_back();
-        self.say_nothing();
+        let open = self.transaction.block.take()?;
+        self.client.settings.lock().go_back_to(open.settings);
+        self.client.cursors.rolled_back();
+        self.client.say_nothing();
         Some(open.stored)
     }
 
     /// ROLLBACK TO.
     async fn undo_to(&mut self, at: usize) -> Result<(), SqlError> {
         self.put_back(at);
-        let Some(open) = &mut self.block else {
+        let Some(open) = &mut self.transaction.block else {
             return Err(undone());
         };
         open.savepoints.truncate(at + 1);
-        // A block that has failed is on its way already, if to a later one.
-        if !matches!(open.stored, Stored::Returning(_, to) if to == at) {
-            open.settle().await?;
-            open.return_to(at, self.engine.queries());
-        }
+        // A block that has failed is on its way already, to this one or a later one. What a thread of the
+        // failed statement has locked meanwhile is given back as well.
+        open.settle().await?;
+        open.return_to(at, self.executor.engine.queries());
         open.settle().await
     }
 
     /// What is beside the storage goes back to a savepoint.
     fn put_back(&mut self, at: usize) {
-        let Some(savepoint) = self.block.as_ref().and_then(|open| open.savepoints.get(at)) else {
+        let Some(savepoint) = self
+            .transaction
+            .block
+            .as_ref()
+            .and_then(|open| open.savepoints.get(at))
+        else {
             return;
         };
-        self.settings.lock().go_back_to(savepoint.settings.clone());
-        self.cursors.undo_since(savepoint.cursors);
-        self.sayings.outbox.lock().go_back_to(savepoint.said);
+        self.client
+            .settings
+            .lock()
+            .go_back_to(savepoint.settings.clone());
+        self.client.cursors.undo_since(savepoint.cursors);
+        self.client.sayings.outbox.lock().go_back_to(savepoint.said);
     }
 
     /// A transaction for a statement that may write: the block's next part, or one of its own
@@ -504,46 +588,40 @@ impl Session {
         &self,
         locks: Option<&Arc<RelationLocks>>,
     ) -> Result<Transaction, SqlError> {
-        let transaction = match &self.block {
+        let transaction = match &self.transaction.block {
             None => {
-                let txns = self.connection.database().store.txns();
+                let txns = self.executor.connection.database().store.txns();
                 let locks = locks.cloned().unwrap_or_else(|| txns.relation_locks());
-                self.advisory.enter(locks.owner());
+                self.client.advisory.enter(locks.owner());
                 txns.begin_with(locks)
             }
             Some(open) => open.parts()?.block.statement(),
         };
-        transaction.set_lock_timeout(self.settings.lock().lock_timeout());
+        transaction.set_lock_timeout(self.client.settings.lock().lock_timeout());
         Ok(transaction)
-    }
-
-    /// Where a statement stands among those that wait for rows, over all its runs. Before it
-    /// waits for a lock on a relation it gives its places up: others must not wait for it then.
-    pub(super) fn row_place(&self) -> RowPlace {
-        RowPlace::new(self.connection.database().store.txns())
     }
 
     /// The locks of the block, or none yet for a statement of its own.
     pub(super) fn relation_locks(&self) -> Result<Arc<RelationLocks>, SqlError> {
-        match &self.block {
+        match &self.transaction.block {
             None => {
-                let locks = self.connection.database().store.txns().relation_locks();
-                self.advisory.enter(locks.owner());
+                let locks = self
+                    .executor
+                    .connection
+                    .database()
+                    .store
+                    .txns()
+                    .relation_locks();
+                self.client.advisory.enter(locks.owner());
                 Ok(locks)
             }
             Some(open) => Ok(Arc::clone(open.parts()?.block.relation_locks())),
         }
     }
 
-    /// What the block has defined, if it has defined something.
-    pub(super) fn defined(&self) -> Option<&Definitions> {
-        let parts = self.block.as_ref()?.parts().ok()?;
-        parts.defined.0.as_deref()
-    }
-
     /// What the block defines. The caller has opened one.
     pub(super) fn definitions(&mut self) -> Result<Arc<Definitions>, SqlError> {
-        let open = self.block.as_mut().ok_or_else(|| {
+        let open = self.transaction.block.as_mut().ok_or_else(|| {
             SqlError::new(
                 ErrorKind::Internal,
                 "a definition came to be without a block",
@@ -552,53 +630,25 @@ impl Session {
         let Stored::Here(parts) = &mut open.stored else {
             return Err(undone());
         };
-        let database = self.connection.database();
-        let over = || Definitions::over(database, &parts.block, &self.temporaries);
+        let database = self.executor.connection.database();
+        let over = || Definitions::over(database, &parts.block, &self.client.temporaries);
         Ok(Arc::clone(parts.defined.0.get_or_insert_with(over)))
     }
 
     /// What a statement that only reads sees.
     pub(super) fn read_snapshot(&self) -> Result<Snapshot, SqlError> {
-        match &self.block {
-            None => Ok(self.connection.database().store.txns().snapshot()),
+        match &self.transaction.block {
+            None => Ok(self.executor.connection.database().store.txns().snapshot()),
             Some(open) => Ok(open.parts()?.block.snapshot()),
         }
     }
 
     /// What a statement sees that must not miss a row that is there, whatever the isolation.
     pub(super) fn latest_snapshot(&self) -> Result<Snapshot, SqlError> {
-        match &self.block {
-            None => Ok(self.connection.database().store.txns().snapshot()),
+        match &self.transaction.block {
+            None => Ok(self.executor.connection.database().store.txns().snapshot()),
             Some(open) => Ok(open.parts()?.block.latest_snapshot()),
         }
-    }
-
-    /// Whether a statement that met another transaction's change may be run again on a
-    /// newer snapshot.
-    pub(super) fn may_run_again(&self) -> bool {
-        match self.machine.modes() {
-            Some(modes) => level(modes.isolation) == txn::Isolation::ReadCommitted,
-            None => !self.settings.lock().default_is_repeatable(),
-        }
-    }
-
-    pub(super) fn read_only(&self) -> bool {
-        match self.machine.modes() {
-            Some(modes) => modes.read_only,
-            None => self.settings.lock().default_is_read_only(),
-        }
-    }
-
-    /// `transaction_isolation` and `transaction_read_only` tell the block's modes.
-    fn show_modes(&self, modes: Modes) {
-        let mut settings = self.settings.lock();
-        settings.tell_modes(modes.isolation.name(), modes.read_only);
-    }
-
-    pub(super) fn warn_with(&mut self, kind: ErrorKind, message: &str) {
-        let mut notice = Notice::new(NoticeSeverity::Warning, message);
-        notice.kind = Some(kind);
-        self.notices.tell(notice);
     }
 }
 
@@ -607,7 +657,7 @@ impl OpenBlock {
     fn parts(&self) -> Result<&Parts, SqlError> {
         match &self.stored {
             Stored::Here(parts) => Ok(parts),
-            Stored::Returning(..) | Stored::Lost => Err(undone()),
+            Stored::Returning(_) | Stored::Lost => Err(undone()),
         }
     }
 
@@ -633,7 +683,7 @@ impl OpenBlock {
                     parts.return_to(point, mark.as_ref());
                     parts
                 });
-                Stored::Returning(returning, at)
+                Stored::Returning(returning)
             }
             other => other,
         };
@@ -644,7 +694,7 @@ impl Stored {
     async fn settled(self) -> Result<Parts, SqlError> {
         match self {
             Stored::Here(parts) => Ok(parts),
-            Stored::Returning(parts, _) => parts.await.map_err(ended_early),
+            Stored::Returning(parts) => parts.await.map_err(ended_early),
             Stored::Lost => Err(undone()),
         }
     }

@@ -90,13 +90,13 @@ impl Session {
         cancel: CancelToken,
     ) -> Waiting {
         Waiting {
-            engine: Arc::clone(&self.engine),
-            txns: Arc::clone(self.connection.database().store.txns()),
-            advisory: Arc::clone(&self.advisory),
+            engine: Arc::clone(&self.executor.engine),
+            txns: Arc::clone(self.executor.connection.database().store.txns()),
+            advisory: Arc::clone(&self.client.advisory),
             transaction: transaction.cloned(),
             cancel,
-            settings: Arc::clone(&self.settings),
-            notices: self.notices.clone(),
+            settings: Arc::clone(&self.client.settings),
+            notices: self.client.notices.clone(),
         }
     }
 }
