@@ -406,7 +406,8 @@ fn all_ways_are_guarded_alike() {
         .block_on(session.prepare(ways[0], &[]))
         .unwrap();
     let by_protocol = |session: &mut Session| {
-        let run = session.execute_prepared(&prepared, &Arc::default());
+        let values = Arc::default();
+        let run = session.execute_prepared(&prepared, &values);
         let ran = fixture.runtime.block_on(run).map(drop);
         if ran.is_err() {
             session.fail();

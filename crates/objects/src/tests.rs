@@ -71,7 +71,7 @@ fn rows(tenant: TenantId, folder: &FilePath) -> usize {
             ..ScanSpec::default()
         });
         let mut found = 0;
-        let mut reader = scan.reader();
+        let mut reader = scan.unwrap().reader();
         while let Some(batch) = reader.next_batch().unwrap() {
             found += batch.num_rows();
         }
