@@ -98,7 +98,7 @@ impl Counter {
     /// Over a table of [`Self::schema`].
     ///
     /// # Panics
-    /// When the table is another: see [`Self::is_table`].
+    /// When the table has another schema.
     pub fn new(table: Arc<Table>, start: Position) -> Arc<Self> {
         assert!(
             Self::is_table(&table),

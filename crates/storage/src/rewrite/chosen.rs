@@ -26,7 +26,7 @@ pub(crate) struct Source {
 impl Source {
     /// The segment it is in.
     pub(crate) fn segment(self, unit: &Unit) -> &Segment {
-        &unit.entries[self.entry as usize].segment()
+        unit.entries[self.entry as usize].segment()
     }
 }
 

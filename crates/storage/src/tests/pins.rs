@@ -66,8 +66,10 @@ fn delete(table: &Arc<Table>, keys: std::ops::Range<i32>) {
     txn.commit().unwrap();
 }
 
-/// What takes the segments of a table out of its directory.
-const RETIRES: [(&str, fn(&Arc<Table>)); 6] = [
+/// A way to take the segments of a table out of its directory, and its name.
+type Retire = (&'static str, fn(&Arc<Table>));
+
+const RETIRES: [Retire; 6] = [
     ("truncate", |table| table.truncate()),
     ("drop", |table| {
         table.store().drop_table(table.id()).unwrap();
