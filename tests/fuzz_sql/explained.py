@@ -143,7 +143,7 @@ def constants_of_grouping_sets(text, difference):
     """PostgreSQL 15 gives a constant its value in rows of sets that do not have it."""
     sets = re.search(r"(CUBE|ROLLUP|GROUPING SETS) (\(.*)", text, re.S)
     column = r"\b[a-z]+\d+\.\w"
-    folded = r"CASE WHEN (true|false|NULL)|CASE \W*(\d|true|false|NULL)|coalesce\(\W*\d"
+    folded = r"CASE WHEN (true|false|NULL)|CASE \W*(\d|true|false|NULL)|coalesce\([ (]*('|-?\d|true|false)"
     is_column = lambda key: re.search(column, key) and not re.search(folded, key)
     return difference.kind in ("rows", "order", "contents") and bool(sets) and not all(is_column(key) for key in keys(sets.group(2)))
 
