@@ -11,7 +11,7 @@
 //!   ├────────────────────────────── advice ◄──────────────┴───────────────────────┴───────┴────────┴──────────┤
 //!   └────────────────────────────── workload ◄──────────┬─────────────────────────────────────────────────────┤
 //!                 segment, advice, calibrate, micro-vm ◄┴─ lab ◄──────────────────────────────────────────────┤
-//!                                   plan ◄─────────────────┴──────────────────────────────────────────────────┘
+//!                               capacity ◄─────────────────┴──────────────────────────────────────────────────┘
 //! ```
 //!
 //! `sync` is below `segment`, `txn` and `schedule`, and knows none of ours.
@@ -61,7 +61,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("schedule", &["types", "sync"]),
     ("calibrate", &[]),
     ("micro-vm", &[]),
-    ("plan", &[]),
+    ("capacity", &[]),
     (
         "lab",
         &[
@@ -70,7 +70,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "advice",
             "calibrate",
             "micro-vm",
-            "plan",
+            "capacity",
             "workload",
         ],
     ),
@@ -138,7 +138,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "calibrate",
             "lab",
             "schedule",
-            "plan",
+            "capacity",
             "embedded",
             "gateway",
             "workload",

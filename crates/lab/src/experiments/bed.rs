@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant};
 
 use aerostat_calibrate::{Identity, cores};
-use aerostat_plan::{FORMAT, Measured, Model, Observation};
+use aerostat_capacity::{FORMAT, Measured, Model, Observation};
 use aerostat_workload::Scale;
 use aerostat_workload::ssb::{SEED_DEFAULT, Ssb, Table};
 use anyhow::{Context, Result, bail};

@@ -1,7 +1,7 @@
 //! Source 001's workload: response times of tenants of several sizes that share a node.
 
 use aerostat_calibrate::{Axis, Chart, Line, Scale};
-use aerostat_plan::Model;
+use aerostat_capacity::Model;
 use anyhow::Result;
 
 use super::bed::{Bed, Effort, GOAL_MS, NO_MODEL, OTHERS, disturbance, known, model, undisturbed};

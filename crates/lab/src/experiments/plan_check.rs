@@ -1,7 +1,7 @@
 //! Whether the workload model predicts the highest rate of tenants it has not seen.
 
 use aerostat_calibrate::{Axis, Chart, ChartPoint, Line, Scale};
-use aerostat_plan::{Interval, Model};
+use aerostat_capacity::{Interval, Model};
 use anyhow::Result;
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;

@@ -1,7 +1,7 @@
 //! Source 001's workload model: highest request rate by tenant size.
 
 use aerostat_calibrate::{Axis, Chart, ChartPoint, Line, Scale};
-use aerostat_plan::{FILE, Fits, Interval, Law, fit};
+use aerostat_capacity::{FILE, Fits, Interval, Law, fit};
 use anyhow::Result;
 
 use super::bed::{

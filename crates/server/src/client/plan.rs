@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use aerostat_plan::{
+use aerostat_capacity::{
     FILE, Interval, Model, NodeLimits, Plan, PlannedNode, parse_bytes, place, read_tenants,
 };
 use anyhow::{Context, Result};
