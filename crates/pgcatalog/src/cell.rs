@@ -3,7 +3,7 @@
 use std::{borrow::Cow, sync::Arc};
 
 use aerostat_semantics::external;
-use aerostat_types::SqlError;
+use aerostat_types::{ConstraintId, IndexId, RelationId, RoleId, SchemaId, SqlError, TenantId};
 use datafusion::{
     arrow::{
         array::{
@@ -119,6 +119,25 @@ impl From<u32> for Cell {
         Cell::Int(value.into())
     }
 }
+
+macro_rules! from_oids {
+    ($($id:ident),*) => {
+        $(impl From<$id> for Cell {
+            fn from(id: $id) -> Self {
+                Cell::Int(id.into())
+            }
+        })*
+    };
+}
+
+from_oids!(
+    ConstraintId,
+    IndexId,
+    RelationId,
+    RoleId,
+    SchemaId,
+    TenantId
+);
 
 impl From<u64> for Cell {
     fn from(value: u64) -> Self {

@@ -1,5 +1,6 @@
 //! What can be granted: privileges, and the predefined roles of every node.
 
+use aerostat_types::RoleId;
 use serde::{Deserialize, Serialize};
 
 /// What one may do with a relation.
@@ -59,12 +60,12 @@ impl PredefinedRole {
     }
 
     /// Its OID: PostgreSQL's, or one that PostgreSQL has for nothing.
-    pub fn oid(self) -> u32 {
-        match self {
+    pub fn oid(self) -> RoleId {
+        RoleId(match self {
             Self::AerostatOperator => 9_100,
             Self::PgCheckpoint => 4_544,
             Self::PgReadAllStats => 3_375,
-        }
+        })
     }
 
     /// The one of this name.

@@ -1,4 +1,5 @@
-//! Newtypes for identifiers, so that a table's number is never taken for a tenant's.
+//! Newtypes for identifiers, so that a table's number is never taken for a tenant's, nor the
+//! number of its rows for that of the relation.
 
 use std::fmt;
 
@@ -18,13 +19,58 @@ macro_rules! id {
     };
 }
 
-id! {
+/// An [`id!`] that is an OID: PostgreSQL's number of an object in one of its catalogues. What
+/// is in one database has its number from one counter, of whatever kind it is, and so have roles
+/// and databases of one node.
+macro_rules! oid {
+    ($(#[$doc:meta])* $name:ident) => {
+        id! {
+            $(#[$doc])*
+            $name(u32)
+        }
+
+        impl $name {
+            /// The number of no object, as in PostgreSQL's catalogues.
+            pub const NONE: Self = Self(0);
+        }
+
+        /// The number as SQL has it.
+        impl From<$name> for i64 {
+            fn from(id: $name) -> Self {
+                Self::from(id.0)
+            }
+        }
+    };
+}
+
+oid! {
     /// A tenant, which is a database to its users. Unique within a cluster, never reused.
-    TenantId(u32)
+    TenantId
 }
 id! {
-    /// A table, or any other relation, within a tenant; also its PostgreSQL OID. Never reused.
+    /// A table in storage, within a tenant; PostgreSQL's relfilenode. A relation has another
+    /// after TRUNCATE, while its [`RelationId`] stays. Never reused.
     TableId(u32)
+}
+oid! {
+    /// A role, within a node.
+    RoleId
+}
+oid! {
+    /// A schema, within a tenant.
+    SchemaId
+}
+oid! {
+    /// A table, view or sequence, within a tenant, whatever rows it has in storage.
+    RelationId
+}
+oid! {
+    /// An index of a table, within a tenant.
+    IndexId
+}
+oid! {
+    /// A constraint of a table, within a tenant. One that an index keeps has the index's number.
+    ConstraintId
 }
 id! {
     /// A segment within a table, in order of creation. Never reused.

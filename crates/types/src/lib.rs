@@ -29,7 +29,10 @@ pub use copy::{CopyFormat, CopyHeader, CopyOptions, ForceQuote};
 pub use durability::Durability;
 pub use encoding::{Charset, Encoding, Named, encoding_names};
 pub use error::{ErrorKind, SqlError};
-pub use id::{CommitTs, SegmentNo, TableId, TenantId, TxnId};
+pub use id::{
+    CommitTs, ConstraintId, IndexId, RelationId, RoleId, SchemaId, SegmentNo, TableId, TenantId,
+    TxnId,
+};
 pub use keyword::{
     Keyword, KeywordCategory, keyword_category, keywords, may_name_column, quote_ident,
 };

@@ -114,13 +114,13 @@ impl Node {
         let logs: Vec<&dyn BackupSource> = logs.iter().map(|log| log as _).collect();
 
         // Its number, so that its files are in nobody's way.
-        let oid = self.change(|record| {
+        let number = self.change(|record| {
             if record.databases.contains_key(request.database) {
                 return Err(duplicate(request.database));
             }
             allocate_oid(record)
         })?;
-        let id = TenantId(oid);
+        let id = TenantId(number);
         let what = Restore {
             backup: &backup,
             logs: &logs,
@@ -129,7 +129,7 @@ impl Node {
         let restored = restore(&what, id, &self.folder_of(id))
             .map_err(|error| from_stoppable(error, cancel))?;
         let entry = DatabaseRecord {
-            oid,
+            oid: id,
             owner: actor.role.clone(),
             memory_max: None,
             connection_limit: -1,
@@ -198,7 +198,7 @@ impl Node {
         let origin = record
             .databases
             .iter()
-            .find(|(_, entry)| entry.oid == info.tenant.0);
+            .find(|(_, entry)| entry.oid == info.tenant);
         let Some((name, entry)) = origin else {
             return Ok(Vec::new());
         };

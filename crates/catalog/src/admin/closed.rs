@@ -163,7 +163,7 @@ fn unknown(databases: &Databases, record: &NodeRecord) -> Vec<(String, Unknown)>
                     continue;
                 };
                 Unknown::Closed {
-                    id: TenantId(entry.oid),
+                    id: entry.oid,
                     named: Arc::clone(&closed.named),
                 }
             }

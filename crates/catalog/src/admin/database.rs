@@ -162,7 +162,7 @@ impl Node {
                     false => Limits::of(record_of(record, current)?),
                 };
                 let mut entry = DatabaseRecord {
-                    oid: allocate_oid(record)?,
+                    oid: TenantId(allocate_oid(record)?),
                     owner,
                     memory_max: given.memory_max,
                     connection_limit: given.connection_limit,
@@ -202,7 +202,7 @@ impl Node {
                     .get(name)
                     .ok_or_else(|| undefined_database(name))?;
                 require_owner(actor, name, entry)?;
-                let oid = entry.oid;
+                let id = entry.oid;
                 let stage = databases.stage(name);
                 if stage.is_some_and(Stage::is_passing) {
                     return Err(passing(name));
@@ -221,11 +221,9 @@ impl Node {
                     })?;
                 }
                 record.databases.remove(name);
-                record
-                    .dropped
-                    .retain(|oid| self.folder_of(TenantId(*oid)).exists());
-                record.dropped.insert(oid);
-                Ok(TenantId(oid))
+                record.dropped.retain(|id| self.folder_of(*id).exists());
+                record.dropped.insert(id);
+                Ok(id)
             },
             |mut databases, id| (id, databases.remove(name)),
         )?;

@@ -17,7 +17,7 @@ use aerostat_storage::{
     backup::{BackupError, Places},
     make_folder, repair,
 };
-use aerostat_types::{ErrorKind, SqlError, TenantId};
+use aerostat_types::{ErrorKind, RoleId, SqlError, TenantId};
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockWriteGuard};
 use thiserror::Error;
 
@@ -43,10 +43,10 @@ pub const BOOTSTRAP: &str = "aerostat";
 const MAINTENANCE: &str = "postgres";
 
 /// The OID of that database, as in PostgreSQL.
-const MAINTENANCE_OID: u32 = 5;
+const MAINTENANCE_OID: TenantId = TenantId(5);
 
 /// The OID of the superuser that a new node begins with, as in PostgreSQL.
-pub(super) const BOOTSTRAP_OID: u32 = 10;
+pub(super) const BOOTSTRAP_OID: RoleId = RoleId(10);
 
 /// Why a node cannot be opened.
 #[derive(Debug, Error)]
@@ -352,7 +352,7 @@ impl Node {
         name: &str,
         entry: &DatabaseRecord,
     ) -> Result<Arc<Database>, SqlError> {
-        let folder = self.folder_of(TenantId(entry.oid));
+        let folder = self.folder_of(entry.oid);
         let options = OpenOptions::default();
         open_database(&folder, &self.governor, &*self.places, name, entry, options).map_err(
             |error| {
@@ -389,7 +389,7 @@ fn open_at_start(
     name: &str,
     entry: &DatabaseRecord,
 ) -> Stage {
-    let (folder, started) = (folder_of(data, TenantId(entry.oid)), Instant::now());
+    let (folder, started) = (folder_of(data, entry.oid), Instant::now());
     match open_existing(&folder, governor, places, name, entry) {
         Ok(database) => Stage::Open(database),
         Err(error) => {
@@ -434,7 +434,7 @@ pub(super) fn open_database(
     entry: &DatabaseRecord,
     mut options: OpenOptions,
 ) -> Result<Arc<Database>, OpenError> {
-    let id = TenantId(entry.oid);
+    let id = entry.oid;
     let budget = governor.budget(name, entry.memory_ceiling());
     options.durability = entry.commit_durability();
     let (store, recovered) = TenantStore::open(id, budget, folder, &options)?;
@@ -476,14 +476,14 @@ fn settle_folders(data: &Path, record: &NodeRecord) -> Result<(), NodeError> {
             }
             continue;
         }
-        let Some(oid) = number_of(&folder) else {
+        let Some(id) = tenant_of(&folder) else {
             continue;
         };
-        let known = record.databases.values().any(|entry| entry.oid == oid);
+        let known = record.databases.values().any(|entry| entry.oid == id);
         if known {
             continue;
         }
-        if record.dropped.contains(&oid) || repair::is_vacant(&folder).map_err(at(&folder))? {
+        if record.dropped.contains(&id) || repair::is_vacant(&folder).map_err(at(&folder))? {
             remove_folder(&folder)?;
         } else {
             set_aside(data, &folder, &name)?;
@@ -504,8 +504,9 @@ fn folders_in(data: &Path) -> Result<Vec<PathBuf>, NodeError> {
 }
 
 /// The database whose folder it is.
-fn number_of(folder: &Path) -> Option<u32> {
-    folder.file_name()?.to_str()?.parse().ok()
+fn tenant_of(folder: &Path) -> Option<TenantId> {
+    let number = folder.file_name()?.to_str()?.parse().ok()?;
+    Some(TenantId(number))
 }
 
 fn set_aside(data: &Path, folder: &Path, name: &str) -> Result<(), NodeError> {
@@ -539,14 +540,14 @@ fn remove_folder(path: &Path) -> Result<(), NodeError> {
 /// says that it is there.
 fn first_start(data: &Path, meta: &dyn MetaStore) -> Result<(Version, NodeRecord), NodeError> {
     for folder in folders_in(data)? {
-        if number_of(&folder).is_some() && !repair::is_vacant(&folder).map_err(at(&folder))? {
+        if tenant_of(&folder).is_some() && !repair::is_vacant(&folder).map_err(at(&folder))? {
             let path = data.to_owned();
             return Err(NodeError::NoCatalog { path });
         }
     }
     let record = first_record();
     for entry in record.databases.values() {
-        let log = folder_of(data, TenantId(entry.oid)).join("log");
+        let log = folder_of(data, entry.oid).join("log");
         make_folder(&log).map_err(at(&log))?;
     }
     match write_record(meta, None, &record)? {
@@ -615,7 +616,10 @@ fn first_record() -> NodeRecord {
     NodeRecord {
         roles: [(BOOTSTRAP.to_owned(), role)].into(),
         databases: [
-            (BOOTSTRAP.to_owned(), database(FIRST_USER_OID, None)),
+            (
+                BOOTSTRAP.to_owned(),
+                database(TenantId(FIRST_USER_OID), None),
+            ),
             (
                 MAINTENANCE.to_owned(),
                 database(MAINTENANCE_OID, maintenance),

@@ -13,7 +13,7 @@
 use std::{sync::Arc, time::Instant};
 
 use aerostat_storage::backup::Places;
-use aerostat_types::{SqlError, TenantId};
+use aerostat_types::SqlError;
 
 use super::{
     attempt::Attempt,
@@ -93,7 +93,7 @@ impl Node {
             attempt,
         } = &ticket;
         let started = Instant::now();
-        let folder = self.folder_of(TenantId(entry.oid));
+        let folder = self.folder_of(entry.oid);
         let opened = open_existing(&folder, self.governor(), &*self.places, name, entry);
         let took = started.elapsed();
         let (stage, result) = match opened {

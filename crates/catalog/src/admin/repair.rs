@@ -19,7 +19,6 @@ use aerostat_storage::{
     make_folder,
     repair::{Loss, copy_folder, cut_damage, exchange_folders, unused_name},
 };
-use aerostat_types::TenantId;
 
 use super::{
     databases::Unopened,
@@ -105,7 +104,7 @@ pub fn repair(
                 log_archive: None,
                 ..entry.clone()
             },
-            folder: folder_of(data, TenantId(entry.oid)),
+            folder: folder_of(data, entry.oid),
         };
         found.push(Examined {
             database: name.clone(),
@@ -211,7 +210,7 @@ impl Patient<'_> {
     }
 
     fn cut(&self, copy: &Path, error: &RecoverError) -> Option<Loss> {
-        match cut_damage(copy, TenantId(self.entry.oid), error) {
+        match cut_damage(copy, self.entry.oid, error) {
             Ok(loss) => loss,
             Err(error) => {
                 tracing::debug!(error = chain(&error), "the damage cannot be cut out");

@@ -7,7 +7,7 @@ use aerostat_sql::{
     grants::PredefinedRole,
     utility::{Password, RoleCommand, RoleName, RoleOptions},
 };
-use aerostat_types::{ErrorKind, SqlError};
+use aerostat_types::{ErrorKind, RoleId, SqlError};
 
 use super::{
     closed::Look,
@@ -85,7 +85,7 @@ impl Node {
                 return Err(duplicate(name));
             }
             let mut role = RoleRecord {
-                oid: allocate_oid(record)?,
+                oid: RoleId(allocate_oid(record)?),
                 superuser: false,
                 login: false,
                 create_database: false,

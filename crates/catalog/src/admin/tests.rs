@@ -9,7 +9,7 @@ use aerostat_memory::Governor;
 use aerostat_sql::utility::{self, Utility};
 use aerostat_storage::backup::Folders;
 use aerostat_txn::CancelToken;
-use aerostat_types::{ByteSize, ErrorKind, SqlError};
+use aerostat_types::{ByteSize, ErrorKind, SqlError, TenantId};
 
 use super::*;
 use crate::{actor::Actor, ddl::CommandResult, state::NodeRecord};

@@ -13,7 +13,7 @@ use std::{
 
 use aerostat_sql::grants::PredefinedRole;
 use aerostat_storage::{Durability, FreezeBacklog, Recovered, TenantStore};
-use aerostat_types::{ByteSize, ErrorKind, SqlError, TenantId};
+use aerostat_types::{ByteSize, ErrorKind, RoleId, SqlError, TenantId};
 use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 
@@ -31,14 +31,14 @@ pub struct NodeRecord {
     /// OIDs of databases that were dropped, whose files may be there still: no others are
     /// removed.
     #[serde(default)]
-    pub dropped: BTreeSet<u32>,
+    pub dropped: BTreeSet<TenantId>,
 }
 
 /// A role.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RoleRecord {
     /// Its OID.
-    pub oid: u32,
+    pub oid: RoleId,
     /// May do everything.
     pub superuser: bool,
     /// May connect.
@@ -85,7 +85,7 @@ impl RoleRecord {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DatabaseRecord {
     /// Its OID, also its tenant number.
-    pub oid: u32,
+    pub oid: TenantId,
     /// The role that owns it.
     pub owner: String,
     /// The memory ceiling that the operator gave it; `None` for the node's.

@@ -69,17 +69,17 @@ pub(super) fn definitions() -> Vec<Definition> {
         function("obj_description", &["oid", "name?"], "text", describe),
         function("shobj_description", &["oid", "name"], "text", |call| {
             let node = &call.view.node;
-            let is = |oid: u32| Some(i64::from(oid)) == call.int(0);
+            let is = |oid: i64| Some(oid) == call.int(0);
             let comment = match call.text(1) {
                 "pg_database" => node
                     .databases
                     .values()
-                    .find(|database| is(database.oid))
+                    .find(|database| is(database.oid.into()))
                     .map(|found| &found.comment),
                 "pg_authid" => node
                     .roles
                     .values()
-                    .find(|role| is(role.oid))
+                    .find(|role| is(role.oid.into()))
                     .map(|found| &found.comment),
                 _ => None,
             };

@@ -2,7 +2,7 @@
 
 use aerostat_catalog::{undefined_relation, undefined_schema};
 use aerostat_sql::names::{PG_CATALOG, split_name};
-use aerostat_types::{ErrorKind, SqlError, quote_ident};
+use aerostat_types::{ErrorKind, RoleId, SqlError, quote_ident};
 
 use super::{Call, Definition, function};
 use crate::{CatalogView, cell::Cell, types};
@@ -252,7 +252,7 @@ pub(crate) fn resolve(view: &CatalogView, kind: Reg, text: &str) -> Result<i64, 
         Reg::Role => {
             let parts = name_parts()?;
             match view.role_oid(&parts[0]) {
-                0 => Err(missing("role")),
+                RoleId::NONE => Err(missing("role")),
                 oid => Ok(oid.into()),
             }
         }

@@ -171,12 +171,12 @@ fn descriptions(view: &CatalogView, rows: &mut Rows) {
         .node
         .databases
         .values()
-        .map(|database| (database.oid, PG_DATABASE, &database.comment));
+        .map(|database| (database.oid.0, PG_DATABASE, &database.comment));
     let roles = view
         .node
         .roles
         .values()
-        .map(|role| (role.oid, PG_AUTHID, &role.comment));
+        .map(|role| (role.oid.0, PG_AUTHID, &role.comment));
     for (oid, class, comment) in databases.chain(roles) {
         if let Some(comment) = comment {
             rows.push([

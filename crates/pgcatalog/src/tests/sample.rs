@@ -19,8 +19,8 @@ use aerostat_memory::Governor;
 use aerostat_sql::{deferral::Deferral, grants::Privilege};
 use aerostat_storage::{Durability, Table, TenantStore};
 use aerostat_types::{
-    ByteSize, CheckConstraint, Column, ErrorKind, IndexKind, Layout, SqlError, SqlType, TableId,
-    TableIndex, TableSchema, TenantId,
+    ByteSize, CheckConstraint, Column, ErrorKind, IndexKind, Layout, RoleId, SqlError, SqlType,
+    TableId, TableIndex, TableSchema, TenantId,
 };
 use parking_lot::Mutex;
 
@@ -86,7 +86,7 @@ pub(super) fn view(role: &str) -> CatalogView {
 
 fn node() -> NodeRecord {
     let role = |oid: u32, superuser: bool, login: bool| RoleRecord {
-        oid,
+        oid: RoleId(oid),
         superuser,
         login,
         create_database: false,
@@ -98,7 +98,7 @@ fn node() -> NodeRecord {
     };
     let database = |oid: u32, owner: &str, comment: Option<&str>| DatabaseRecord {
         log_archive: None,
-        oid,
+        oid: TenantId(oid),
         owner: owner.to_owned(),
         memory_max: None,
         connection_limit: -1,

@@ -20,7 +20,7 @@ use aerostat_sql::{
     names::{AEROSTAT, INFORMATION_SCHEMA, PG_CATALOG},
     sequence_text as text,
 };
-use aerostat_types::quote_ident;
+use aerostat_types::{RoleId, quote_ident};
 
 use classes::ClassIndex;
 use facts::{Facts, FunctionDescription};
@@ -90,11 +90,11 @@ impl CatalogView {
         })
     }
 
-    /// The number of a role, 0 if there is none.
-    pub(crate) fn role_oid(&self, name: &str) -> u32 {
+    /// The number of a role, none if there is none.
+    pub(crate) fn role_oid(&self, name: &str) -> RoleId {
         let predefined = || PredefinedRole::named(name).map(PredefinedRole::oid);
         let role = self.node.roles.get(name).map(|role| role.oid);
-        role.or_else(predefined).unwrap_or(0)
+        role.or_else(predefined).unwrap_or(RoleId::NONE)
     }
 
     /// The role with this number.

@@ -248,7 +248,7 @@ fn a_thousand_closed_databases_are_not_read_when_the_node_starts() {
     // What no one could read without an error: the log begins in its middle.
     let entry = record.databases[BOOTSTRAP].clone();
     for number in 0..COUNT {
-        let oid = 20_000 + number;
+        let oid = TenantId(20_000 + number);
         let entry = crate::state::DatabaseRecord {
             oid,
             ..entry.clone()
