@@ -27,7 +27,7 @@ use std::{
     time::Duration,
 };
 
-use aerostat_types::{Charset, ErrorKind, NUMERIC_DEFAULT, SqlError, SqlType, text};
+use aerostat_types::{Charset, ErrorKind, NUMERIC_DEFAULT, RelationId, SqlError, SqlType, text};
 use arrow::record_batch::RecordBatch;
 use async_trait::async_trait;
 use futures::Stream;
@@ -216,8 +216,8 @@ pub struct ColumnDescription {
     pub typmod: i32,
     /// PostgreSQL's `typlen`: bytes of a fixed-width value, −1 otherwise.
     pub typlen: i16,
-    /// The OID of the table the column comes from, 0 for an expression.
-    pub table_oid: u32,
+    /// The OID of the table the column comes from; none for an expression.
+    pub table_oid: RelationId,
     /// The column's number in that table from 1, 0 for an expression.
     pub attnum: i16,
 }
@@ -256,7 +256,7 @@ impl ColumnDescription {
             oid: ty.oid(),
             typmod: ty.typmod(),
             typlen: ty.typlen(),
-            table_oid: 0,
+            table_oid: RelationId::NONE,
             attnum: 0,
         }
     }
@@ -269,7 +269,7 @@ impl ColumnDescription {
             oid,
             typmod: -1,
             typlen,
-            table_oid: 0,
+            table_oid: RelationId::NONE,
             attnum: 0,
         }
     }

@@ -6,7 +6,9 @@
 use std::sync::Arc;
 
 use aerostat_storage::Table;
-use aerostat_types::{CheckConstraint, Column, IndexKind, SqlType, TableIndex, TableSchema};
+use aerostat_types::{
+    CheckConstraint, Column, IndexKind, RelationId, SqlType, TableIndex, TableSchema,
+};
 use arrow_schema::{Field, Schema};
 
 use crate::{
@@ -615,16 +617,16 @@ impl Binder<'_> {
 }
 
 /// The sequence whose next number a text is, and nothing else.
-fn next_of(text: &str) -> Option<u32> {
+fn next_of(text: &str) -> Option<RelationId> {
     let mut called = NEXT.iter();
     let rest = called.find_map(|name| text.strip_prefix(name))?;
     let number = rest.strip_prefix('(')?.strip_suffix(')')?;
-    number.parse().ok()
+    number.parse().ok().map(RelationId)
 }
 
 /// The sequences that a program takes numbers of.
-fn sequences_of(action: &Action) -> Vec<u32> {
-    fn add(expr: &Expr, sequences: &mut Vec<u32>) {
+fn sequences_of(action: &Action) -> Vec<RelationId> {
+    fn add(expr: &Expr, sequences: &mut Vec<RelationId>) {
         match expr {
             Expr::Next(sequence) if sequences.contains(sequence) => {}
             Expr::Next(sequence) => sequences.push(*sequence),

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use aerostat_storage::{RowView, ValueRef};
 use aerostat_types::{
-    SqlType,
+    RelationId, SqlType,
     text::{fit_char, fit_varchar},
 };
 
@@ -56,7 +56,7 @@ pub(crate) enum Expr {
     /// The same in the session's zone, as a time without zone.
     LocalNow,
     /// The next number of a sequence, another each time.
-    Next(u32),
+    Next(RelationId),
     /// Of integers, in the width of the result.
     Arithmetic(Arithmetic, Box<Expr>, Box<Expr>, Width),
     /// Brought to a type.

@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc};
 
 use aerostat_storage::ValueRef;
-use aerostat_types::{SqlType, Zone};
+use aerostat_types::{RelationId, SqlType, Zone};
 
 use crate::{ListedRows, Value};
 
@@ -32,7 +32,7 @@ impl Literal {
 /// Gives the numbers of sequences.
 pub trait Numbers: fmt::Debug + Send + Sync {
     /// Takes a number of a sequence, if one is at hand: whoever has to wait for one is unfit.
-    fn next(&self, sequence: u32) -> Option<i64>;
+    fn next(&self, sequence: RelationId) -> Option<i64>;
 
     /// The program runs again: the numbers that it has taken come once more.
     fn again(&self);

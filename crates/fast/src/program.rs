@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use aerostat_storage::Table;
 use aerostat_txn::{Snapshot, Transaction};
+use aerostat_types::RelationId;
 
 use crate::{
     Inputs, Kind, Output, Rows, Stop, Written, input::Values, select::Selection, target::Target,
@@ -18,7 +19,7 @@ pub struct Program {
     /// The columns that it reads of rows it finds.
     pub(crate) read: Vec<usize>,
     /// The sequences that it takes numbers of.
-    pub(crate) sequences: Vec<u32>,
+    pub(crate) sequences: Vec<RelationId>,
 }
 
 #[derive(Debug)]
@@ -59,7 +60,7 @@ impl Program {
     }
 
     /// The sequences that it takes numbers of, by number.
-    pub fn sequences(&self) -> &[u32] {
+    pub fn sequences(&self) -> &[RelationId] {
         &self.sequences
     }
 

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use aerostat_memory::Governor;
 use aerostat_storage::{Table, TenantStore};
 use aerostat_types::{
-    ByteSize, CheckConstraint, Column, Layout, SqlType, TableId, TableSchema, TenantId,
+    ByteSize, CheckConstraint, Column, Layout, RelationId, SqlType, TableId, TableSchema, TenantId,
 };
 use arrow_array::{Array, RecordBatch, cast::AsArray, types::*};
 
@@ -363,8 +363,8 @@ fn parameters_have_the_types_they_were_given() {
 struct Countdown(std::sync::atomic::AtomicI64);
 
 impl Numbers for Countdown {
-    fn next(&self, sequence: u32) -> Option<i64> {
-        assert_eq!(sequence, 7);
+    fn next(&self, sequence: RelationId) -> Option<i64> {
+        assert_eq!(sequence, RelationId(7));
         let before = self.0.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
         (before > 0).then_some(before)
     }
@@ -394,7 +394,7 @@ fn numbers_of_sequences_are_taken_while_there_are_some() {
     let text = "insert into t (v) values (1), (2) returning k";
     let parsed = parse(text).unwrap();
     let program = bind(&parsed.shape, &table, &[]).unwrap();
-    assert_eq!(program.sequences(), [7]);
+    assert_eq!(program.sequences(), [RelationId(7)]);
     let numbers = Countdown(3.into());
     let given = Inputs {
         numbers: Some(Arc::new(numbers)),

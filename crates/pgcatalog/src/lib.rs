@@ -33,7 +33,7 @@ use std::sync::Arc;
 
 use datafusion::{catalog::TableProvider, logical_expr::ScalarUDF, sql::sqlparser::ast::Statement};
 
-use aerostat_types::SqlError;
+use aerostat_types::{RelationId, SqlError};
 
 pub use functions::{acts, is_bound, numbers_of, waiting_parameter};
 pub use provider::Planning;
@@ -58,8 +58,8 @@ pub fn table(view: &Arc<CatalogView>, schema: &str, name: &str) -> Option<Arc<dy
 }
 
 /// The number of a system relation.
-pub fn relation_oid(schema: &str, name: &str) -> Option<u32> {
-    data::relation(schema, name).map(|relation| relation.oid)
+pub fn relation_oid(schema: &str, name: &str) -> Option<RelationId> {
+    data::relation(schema, name).map(|relation| RelationId(relation.oid))
 }
 
 /// The functions that answer from the catalogue, bound to a view of it.

@@ -23,6 +23,7 @@ use std::{
 
 use aerostat_catalog::CatalogState;
 use aerostat_sql::deferral::Deferral;
+use aerostat_types::{ConstraintId, RelationId};
 use datafusion::{
     arrow::array::{Array, ArrayRef},
     common::Result,
@@ -47,7 +48,7 @@ struct State {
 struct Said {
     all: Option<bool>,
     /// By the constraint's OID, and later than what is said of all.
-    of: HashMap<u32, bool>,
+    of: HashMap<ConstraintId, bool>,
 }
 
 struct Waiting {
@@ -66,7 +67,7 @@ pub struct Mark {
 /// A check that waits.
 pub struct PutOff {
     /// The constraint's OID.
-    pub(crate) constraint: u32,
+    pub(crate) constraint: ConstraintId,
     pub(crate) about: About,
     /// Of the constraint's columns; of those referred to, if rows of these are gone.
     pub(crate) values: Vec<ArrayRef>,
@@ -94,7 +95,7 @@ pub struct Due {
 }
 
 impl Said {
-    fn of(&self, constraint: u32) -> Option<bool> {
+    fn of(&self, constraint: ConstraintId) -> Option<bool> {
         self.of.get(&constraint).copied().or(self.all)
     }
 }
@@ -103,7 +104,7 @@ impl PutOff {
     /// A check that waits; its values are charged to the memory of queries.
     pub(crate) fn new(
         pool: &Arc<dyn MemoryPool>,
-        constraint: u32,
+        constraint: ConstraintId,
         about: About,
         values: Vec<ArrayRef>,
     ) -> Result<Arc<Self>> {
@@ -127,7 +128,7 @@ impl PutOff {
 }
 
 /// The table with the rows that a check is about.
-fn table_of(constraint: u32, about: About, catalog: &CatalogState) -> Option<u32> {
+fn table_of(constraint: ConstraintId, about: About, catalog: &CatalogState) -> Option<RelationId> {
     match about {
         About::Keys => catalog.index(constraint).map(|(entry, _)| entry.oid),
         About::References => catalog.foreign_key(constraint).map(|(entry, _)| entry.oid),
@@ -139,7 +140,7 @@ fn table_of(constraint: u32, about: About, catalog: &CatalogState) -> Option<u32
 
 impl Deferred {
     /// Whether checks of a constraint wait now.
-    pub(crate) fn puts_off(&self, constraint: u32, deferral: Deferral) -> bool {
+    pub(crate) fn puts_off(&self, constraint: ConstraintId, deferral: Deferral) -> bool {
         let said = || self.0.lock().said.of(constraint);
         deferral.is_deferrable() && said().unwrap_or(deferral == Deferral::Deferred)
     }
@@ -163,7 +164,7 @@ impl Deferred {
     }
 
     /// SET CONSTRAINTS of these.
-    pub fn say(&self, constraints: &[u32], is_deferred: bool) {
+    pub fn say(&self, constraints: &[ConstraintId], is_deferred: bool) {
         let said = constraints
             .iter()
             .map(|&constraint| (constraint, is_deferred));
@@ -177,10 +178,10 @@ impl Deferred {
     }
 
     /// The tables with rows that checks wait for.
-    pub fn tables(&self, catalog: &CatalogState) -> HashSet<u32> {
+    pub fn tables(&self, catalog: &CatalogState) -> HashSet<RelationId> {
         let state = self.0.lock();
         let waiting = state.waiting.iter().filter(|waiting| !waiting.is_checked);
-        let constraints: HashSet<(u32, About)> = waiting
+        let constraints: HashSet<(ConstraintId, About)> = waiting
             .map(|waiting| (waiting.check.constraint, waiting.check.about))
             .collect();
         let tables = constraints.into_iter();
@@ -238,8 +239,11 @@ impl Deferred {
 mod tests {
     use super::*;
 
+    const ONE: ConstraintId = ConstraintId(1);
+    const TWO: ConstraintId = ConstraintId(2);
+
     /// Checks of constraints without values, which need no context.
-    fn put_off(constraint: u32) -> Arc<PutOff> {
+    fn put_off(constraint: ConstraintId) -> Arc<PutOff> {
         let pool: Arc<dyn MemoryPool> =
             Arc::new(datafusion::execution::memory_pool::UnboundedMemoryPool::default());
         Arc::new(PutOff {
@@ -250,51 +254,51 @@ mod tests {
         })
     }
 
-    fn constraints(due: &Due) -> Vec<u32> {
+    fn constraints(due: &Due) -> Vec<ConstraintId> {
         due.checks.iter().map(|check| check.constraint).collect()
     }
 
     #[test]
     fn what_is_said_last_counts() {
         let deferred = Deferred::default();
-        assert!(!deferred.puts_off(1, Deferral::Never));
-        assert!(!deferred.puts_off(1, Deferral::Immediate));
-        assert!(deferred.puts_off(1, Deferral::Deferred));
+        assert!(!deferred.puts_off(ONE, Deferral::Never));
+        assert!(!deferred.puts_off(ONE, Deferral::Immediate));
+        assert!(deferred.puts_off(ONE, Deferral::Deferred));
         deferred.say_of_all(true);
-        assert!(!deferred.puts_off(1, Deferral::Never));
-        assert!(deferred.puts_off(1, Deferral::Immediate));
-        deferred.say(&[1], false);
-        assert!(!deferred.puts_off(1, Deferral::Deferred));
-        assert!(deferred.puts_off(2, Deferral::Immediate));
+        assert!(!deferred.puts_off(ONE, Deferral::Never));
+        assert!(deferred.puts_off(ONE, Deferral::Immediate));
+        deferred.say(&[ONE], false);
+        assert!(!deferred.puts_off(ONE, Deferral::Deferred));
+        assert!(deferred.puts_off(TWO, Deferral::Immediate));
         deferred.say_of_all(true);
-        assert!(deferred.puts_off(1, Deferral::Immediate));
+        assert!(deferred.puts_off(ONE, Deferral::Immediate));
     }
 
     #[test]
     fn what_is_immediate_by_now_is_due() {
         let deferred = Deferred::default();
-        deferred.add(vec![put_off(1), put_off(2), put_off(1)]);
+        deferred.add(vec![put_off(ONE), put_off(TWO), put_off(ONE)]);
         assert!(deferred.due(false).checks.is_empty());
-        deferred.say(&[1], false);
+        deferred.say(&[ONE], false);
         let due = deferred.due(false);
-        assert_eq!(constraints(&due), [1, 1]);
+        assert_eq!(constraints(&due), [ONE, ONE]);
         deferred.settle(due);
         assert!(deferred.due(false).checks.is_empty());
-        assert_eq!(constraints(&deferred.due(true)), [2]);
+        assert_eq!(constraints(&deferred.due(true)), [TWO]);
         assert!(!deferred.is_empty());
     }
 
     #[test]
     fn a_savepoint_brings_back_what_was_checked() {
         let deferred = Deferred::default();
-        deferred.add(vec![put_off(1)]);
+        deferred.add(vec![put_off(ONE)]);
         let mark = deferred.mark();
-        deferred.add(vec![put_off(2)]);
+        deferred.add(vec![put_off(TWO)]);
         deferred.say_of_all(false);
         deferred.settle(deferred.due(false));
         assert!(deferred.is_empty());
         deferred.rollback_to(&mark);
-        assert_eq!(constraints(&deferred.due(true)), [1]);
-        assert!(deferred.puts_off(1, Deferral::Deferred));
+        assert_eq!(constraints(&deferred.due(true)), [ONE]);
+        assert!(deferred.puts_off(ONE, Deferral::Deferred));
     }
 }

@@ -6,7 +6,7 @@ use std::{
     ops::{ControlFlow, Range},
 };
 
-use aerostat_types::SqlError;
+use aerostat_types::{RelationId, SqlError};
 use sqlparser::{
     ast::{Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Value, VisitorMut},
     dialect::PostgreSqlDialect,
@@ -23,12 +23,12 @@ pub const NEXT_OF_IDENTITY: &str = "\u{1}next";
 const FUNCTIONS: [&str; 4] = ["nextval", "currval", "setval", NEXT_OF_IDENTITY];
 
 /// The default of a column whose numbers come from this sequence.
-pub fn default_of(sequence: u32) -> String {
+pub fn default_of(sequence: RelationId) -> String {
     format!("nextval({sequence})")
 }
 
 /// What an identity column takes: the next number, whatever the role may do with its sequence.
-pub fn identity_default(sequence: u32) -> String {
+pub fn identity_default(sequence: RelationId) -> String {
     format!("\"{NEXT_OF_IDENTITY}\"({sequence})")
 }
 
@@ -82,7 +82,7 @@ fn literal_name(argument: &Expr) -> Option<&str> {
 /// Those of `number`.
 pub fn bind_names(
     expression: &mut Expr,
-    number: &dyn Fn(&str) -> Result<u32, SqlError>,
+    number: &dyn Fn(&str) -> Result<RelationId, SqlError>,
 ) -> Result<(), SqlError> {
     match walk::change(expression, &mut Binding { number }) {
         ControlFlow::Continue(()) => Ok(()),
@@ -91,7 +91,7 @@ pub fn bind_names(
 }
 
 struct Binding<'a> {
-    number: &'a dyn Fn(&str) -> Result<u32, SqlError>,
+    number: &'a dyn Fn(&str) -> Result<RelationId, SqlError>,
 }
 
 impl VisitorMut for Binding<'_> {
@@ -118,7 +118,7 @@ impl VisitorMut for Binding<'_> {
 }
 
 /// Where a text names sequences by number, and which.
-fn numbers_in(text: &str) -> Vec<(Range<usize>, u32)> {
+fn numbers_in(text: &str) -> Vec<(Range<usize>, RelationId)> {
     if !FUNCTIONS.iter().any(|name| text.contains(name)) {
         return Vec::new();
     }
@@ -146,14 +146,15 @@ fn numbers_in(text: &str) -> Vec<(Range<usize>, u32)> {
         ) && let Ok(number) = digits.parse()
         {
             let span = window[2].span;
-            found.push((lines.byte(span.start)..lines.byte(span.end), number));
+            let place = lines.byte(span.start)..lines.byte(span.end);
+            found.push((place, RelationId(number)));
         }
     }
     found
 }
 
 /// The numbers of the sequences that a text names.
-pub fn sequences_in(text: &str) -> BTreeSet<u32> {
+pub fn sequences_in(text: &str) -> BTreeSet<RelationId> {
     let found = numbers_in(text).into_iter();
     found.map(|(_, number)| number).collect()
 }
@@ -164,7 +165,7 @@ pub fn is_next(text: &str) -> bool {
 }
 
 /// A text as PostgreSQL shows it: with the names that `name` gives to numbers.
-pub fn shown(text: &str, name: &dyn Fn(u32) -> Option<String>) -> String {
+pub fn shown(text: &str, name: &dyn Fn(RelationId) -> Option<String>) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut done = 0;
     for (place, number) in numbers_in(text) {
@@ -189,7 +190,7 @@ mod tests {
             .unwrap()
             .parse_expr()
             .unwrap();
-        bind_names(&mut expression, &|name| Ok(name.len() as u32)).unwrap();
+        bind_names(&mut expression, &|name| Ok(RelationId(name.len() as u32))).unwrap();
         expression.to_string()
     }
 
@@ -203,14 +204,14 @@ mod tests {
         );
         assert_eq!(bound("nextval(lower('A'))"), "nextval(lower('A'))");
         assert_eq!(bound("'nextval(''a'')'"), "'nextval(''a'')'");
-        let name = |number: u32| (number == 3).then(|| "public.\"it's\"".to_owned());
+        let name = |number: RelationId| (number.0 == 3).then(|| "public.\"it's\"".to_owned());
         assert_eq!(
             shown("1 + nextval(3) * nextval(4) || 'nextval(3)'", &name),
             "1 + nextval('public.\"it''s\"'::regclass) * nextval(4) || 'nextval(3)'"
         );
         assert_eq!(
             sequences_in("nextval(3) + currval(5) + 7"),
-            BTreeSet::from([3, 5])
+            BTreeSet::from([RelationId(3), RelationId(5)])
         );
         assert!(is_next("nextval(3)") && !is_next("nextval(3) + 1") && !is_next("3"));
     }

@@ -11,7 +11,7 @@ use aerostat_sql::{
     utility::{RelationChange, SchemaObject},
 };
 use aerostat_txn::LockMode;
-use aerostat_types::{ErrorKind, SqlError, TableSchema};
+use aerostat_types::{ErrorKind, IndexId, SqlError, TableSchema};
 
 use super::{
     CommandResult, Found, Judges,
@@ -372,7 +372,7 @@ fn rename_constraint(
     let table = Arc::make_mut(table);
     let schema = table.table.schema();
     let is_check = schema.checks.iter().any(|check| check.name == from);
-    let is_key = table.key_oid != 0 && schema.primary_key_name == from;
+    let is_key = table.key_oid != IndexId::NONE && schema.primary_key_name == from;
     let is_foreign = table.foreign_keys.iter().any(|key| key.name == from);
     let is_unique = |index: &IndexEntry| index.is_constraint && index.index.name == from;
     if table.indexes.iter().any(is_unique) || is_key {

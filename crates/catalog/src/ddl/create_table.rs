@@ -9,7 +9,9 @@ use aerostat_sql::{
     sequence_text as text,
 };
 use aerostat_txn::LockMode;
-use aerostat_types::{Column, ErrorKind, SqlError, TableId, TableSchema};
+use aerostat_types::{
+    Column, ConstraintId, ErrorKind, IndexId, RelationId, SqlError, TableId, TableSchema,
+};
 use sqlparser::ast::{
     self, CreateTableLikeKind, DataType, helpers::stmt_create_table::CreateTableBuilder,
 };
@@ -311,19 +313,20 @@ fn build(
         is_temporary,
         on_commit,
     } = parts;
-    let oid = state.allocate_oid()?;
+    let number = state.allocate_oid()?;
+    let (oid, id) = (RelationId(number), TableId(number));
     let key_oid = if schema.primary_key.is_empty() {
-        0
+        IndexId::NONE
     } else {
-        state.allocate_oid()?
+        IndexId(state.allocate_oid()?)
     };
     let mut indexes = unique;
     for index in &mut indexes {
-        index.oid = state.allocate_oid()?;
+        index.oid = IndexId(state.allocate_oid()?);
     }
     let mut keys = Vec::with_capacity(foreign_keys.len());
     for Resolved { mut key, own_index } in foreign_keys {
-        key.oid = state.allocate_oid()?;
+        key.oid = ConstraintId(state.allocate_oid()?);
         if let Some(name) = own_index {
             key.referenced = oid;
             let index = indexes.iter().find(|index| index.index.name == name);
@@ -346,8 +349,7 @@ fn build(
     let sequences = sequence::make_wanted(draft, state, &owner, &wanted, &is_taken)?;
     let identities = give_numbers(&mut schema, &wanted, &sequences);
     let stored = indexes.iter().map(|index| index.index.clone()).collect();
-    let (id, schema) = (TableId(oid), Arc::new(schema));
-    let table = draft.create_table(id, schema, &layout.start, stored, is_temporary)?;
+    let table = draft.create_table(id, Arc::new(schema), &layout.start, stored, is_temporary)?;
     let entry = Arc::new(TableEntry {
         oid,
         key_oid,

@@ -8,7 +8,7 @@ use std::{
 use aerostat_api::{Notice, NoticeSeverity};
 use aerostat_sql::names::{QualifiedName, ResolvedName, declared};
 use aerostat_txn::LockMode;
-use aerostat_types::{Column, ErrorKind, SqlError};
+use aerostat_types::{Column, ErrorKind, RelationId, SqlError};
 use sqlparser::ast::{self, CreateTableOptions, SetExpr};
 
 use super::{
@@ -92,7 +92,7 @@ pub fn create_view(
             ..ViewEntry::clone(&view)
         },
         None => ViewEntry {
-            oid: change.state.allocate_oid()?,
+            oid: RelationId(change.state.allocate_oid()?),
             name: place.name.clone(),
             owner: actor.role.clone(),
             query: query.to_string(),

@@ -1,7 +1,7 @@
 //! The constraints that SET CONSTRAINTS names.
 
 use aerostat_sql::{deferral::Deferral, names::QualifiedName};
-use aerostat_types::{ErrorKind, SqlError};
+use aerostat_types::{ConstraintId, ErrorKind, SqlError};
 
 use crate::{
     actor::Actor,
@@ -19,7 +19,7 @@ impl Actor {
         state: &CatalogState,
         name: &QualifiedName,
         is_deferred: bool,
-    ) -> Result<Vec<u32>, SqlError> {
+    ) -> Result<Vec<ConstraintId>, SqlError> {
         self.require_this_database(name)?;
         if let Some(schema) = &name.schema {
             let entry = state.schemas.get(schema);
@@ -45,7 +45,7 @@ fn deferrable_in(
     schema: &SchemaEntry,
     name: &str,
     is_deferred: bool,
-) -> Result<Option<Vec<u32>>, SqlError> {
+) -> Result<Option<Vec<ConstraintId>>, SqlError> {
     let (mut is_there, mut found) = (false, Vec::new());
     for relation in schema.relations.values() {
         let Relation::Table(entry) = relation else {
@@ -68,16 +68,16 @@ fn deferrable_in(
 
 /// The constraints of a table that have a name, at most one of each kind. The number of a
 /// CHECK, which is never deferrable, is not said.
-fn named(entry: &TableEntry, name: &str) -> Vec<(u32, Deferral)> {
+fn named(entry: &TableEntry, name: &str) -> Vec<(ConstraintId, Deferral)> {
     let indexes = entry.all_indexes();
     let indexes = indexes.filter(|index| index.is_constraint && index.index.name == name);
     let keys = entry.foreign_keys.iter().filter(|key| key.name == name);
     let checks = entry.table.schema().checks.iter();
     let checks = checks.filter(|check| check.name == name);
     indexes
-        .map(|index| (index.oid, index.deferral))
+        .map(|index| (index.constraint_id(), index.deferral))
         .chain(keys.map(|key| (key.oid, key.deferral)))
-        .chain(checks.map(|_| (0, Deferral::Never)))
+        .chain(checks.map(|_| (ConstraintId::NONE, Deferral::Never)))
         .collect()
 }
 

@@ -9,7 +9,7 @@ use aerostat_sql::{
     utility::SchemaObject,
 };
 use aerostat_txn::LockMode;
-use aerostat_types::{ErrorKind, SqlError, TableId};
+use aerostat_types::{ErrorKind, RelationId, SqlError, TableId};
 
 use super::{
     CommandResult, Found,
@@ -483,7 +483,7 @@ pub(super) fn truncate(
         actor.require(relation, Privilege::Truncate)?;
         tables.push((place, Arc::clone(entry)));
     }
-    let mut truncated: Vec<u32> = tables.iter().map(|(_, entry)| entry.oid).collect();
+    let mut truncated: Vec<RelationId> = tables.iter().map(|(_, entry)| entry.oid).collect();
     if cascade {
         for (place, entry) in referring(&change.state, &truncated) {
             let message = format!("truncate cascades to table \"{}\"", entry.name);
@@ -528,7 +528,10 @@ pub(super) fn truncate(
 }
 
 /// The tables that are emptied with these, and where they are.
-fn referring(state: &CatalogState, truncated: &[u32]) -> Vec<(ResolvedName, Arc<TableEntry>)> {
+fn referring(
+    state: &CatalogState,
+    truncated: &[RelationId],
+) -> Vec<(ResolvedName, Arc<TableEntry>)> {
     let referring = state.all_referring(truncated).into_iter();
     referring
         .filter_map(|entry| {
@@ -551,7 +554,7 @@ fn lock_referring(draft: &Draft, actor: &Actor, names: &[QualifiedName]) -> Resu
         let named = names
             .iter()
             .filter_map(|name| actor.find(&state, name).ok()?);
-        let named: Vec<u32> = named.map(|found| found.relation.oid()).collect();
+        let named: Vec<RelationId> = named.map(|found| found.relation.oid()).collect();
         let next = state.all_referring(&named).into_iter().find(|entry| {
             let relation = Relation::Table(Arc::clone(entry));
             !locked.contains(&entry.oid) && actor.may(&relation, Privilege::Truncate)

@@ -7,7 +7,9 @@ use aerostat_sql::{
     deferral::{Deferral, deferral_of},
     names::{QualifiedName, ResolvedName, declared, fold},
 };
-use aerostat_types::{ErrorKind, SqlError, SqlType, TableIndex, TableSchema};
+use aerostat_types::{
+    ConstraintId, ErrorKind, IndexId, RelationId, SqlError, SqlType, TableIndex, TableSchema,
+};
 use sqlparser::ast::{self, ConstraintReferenceMatchKind, Ident};
 
 use super::{
@@ -132,7 +134,7 @@ impl<'a> Own<'a> {
             nulls_not_distinct: false,
         });
         let primary = primary.map(|index| IndexEntry {
-            oid: 0,
+            oid: IndexId::NONE,
             index,
             is_constraint: true,
             is_primary: true,
@@ -208,7 +210,8 @@ fn resolve_one(
             .as_ref()
             .is_none_or(|schema| actor.schema_named(schema) == own.place.schema);
     let (schema, oid, indexes, table) = if is_own {
-        (own.schema, 0, own.indexes.clone(), own.place.name.clone())
+        let (name, indexes) = (own.place.name.clone(), own.indexes.clone());
+        (own.schema, RelationId::NONE, indexes, name)
     } else {
         let Found { place, relation } = actor.resolve(state, &written.table)?;
         let Relation::Table(entry) = relation else {
@@ -265,7 +268,7 @@ fn resolve_one(
     Ok(Resolved {
         own_index: is_own.then(|| index.index.name.clone()),
         key: ForeignKey {
-            oid: 0,
+            oid: ConstraintId::NONE,
             name,
             columns,
             referenced: oid,

@@ -17,7 +17,7 @@ use aerostat_sql::{
     utility::{CreateIndex, IndexColumn, ReindexTarget},
 };
 use aerostat_txn::{LockMode, Transaction};
-use aerostat_types::{ErrorKind, IndexKind, SqlError, SqlType, TableIndex};
+use aerostat_types::{ErrorKind, IndexId, IndexKind, SqlError, SqlType, TableIndex};
 
 use super::{
     CommandResult, Found,
@@ -88,7 +88,7 @@ pub fn create(
         unique: create.unique,
         nulls_not_distinct: create.nulls_not_distinct,
     };
-    let oid = state.allocate_oid()?;
+    let oid = IndexId(state.allocate_oid()?);
     if let Relation::Table(now) = relation_mut(state, &place)? {
         let index = index.clone();
         Arc::make_mut(now).indexes.push(IndexEntry {
@@ -341,7 +341,7 @@ pub(super) fn locate(
 fn referring_to<'s>(
     state: &'s CatalogState,
     table: &TableEntry,
-    index: u32,
+    index: IndexId,
 ) -> Option<(&'s str, &'s str)> {
     let mut referring = state.referring(table.oid);
     let (other, key) = referring.find(|(_, key)| key.index == index)?;

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use aerostat_sql::{deferral::Deferral, names::make_object_name};
-use aerostat_types::{Column, ErrorKind, IndexKind, SqlError, TableIndex};
+use aerostat_types::{Column, ErrorKind, IndexId, IndexKind, SqlError, TableIndex};
 
 use crate::state::IndexEntry;
 
@@ -114,7 +114,7 @@ pub(super) fn indexes_of(
             None => key.chosen_name(table, &|name| is_taken(name) || constraints.contains(name)),
         };
         indexes.push(IndexEntry {
-            oid: 0,
+            oid: IndexId::NONE,
             index: TableIndex {
                 name,
                 kind: IndexKind::Ordered,

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use aerostat_api::{Notice, NoticeSeverity};
 use aerostat_sql::utility::RoleName;
-use aerostat_types::{ErrorKind, SqlError};
+use aerostat_types::{ErrorKind, SchemaId, SqlError};
 
 use super::{CommandResult, RoleExists, privilege::denied, search_path::is_system_schema};
 use crate::{
@@ -44,7 +44,7 @@ pub(super) fn create(
         };
         return Ok(CommandResult::new("CREATE SCHEMA").with_notices(vec![notice]));
     }
-    let oid = change.state.allocate_oid()?;
+    let oid = SchemaId(change.state.allocate_oid()?);
     let entry = SchemaEntry {
         oid,
         name: name.to_owned(),

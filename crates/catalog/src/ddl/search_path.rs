@@ -223,7 +223,7 @@ impl Draft {
                 && actor.owns_schema(schema)
                 && locked != Some(schema.oid)
             {
-                self.lock(schema.oid, mode)?;
+                self.lock_schema(schema.oid, mode)?;
                 locked = Some(schema.oid);
             }
         }

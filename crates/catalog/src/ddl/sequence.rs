@@ -12,7 +12,7 @@ use aerostat_sql::{
     utility::{OwnerColumn, SequenceOptions},
 };
 use aerostat_txn::LockMode;
-use aerostat_types::{ErrorKind, SqlError, SqlType, TableId};
+use aerostat_types::{ErrorKind, RelationId, SqlError, SqlType, TableId};
 
 use super::{
     CommandResult, Found,
@@ -62,13 +62,13 @@ pub(super) fn create(
         };
     }
     let (definition, start) = Definition::create(&options.numbers, SqlType::BigInt)?;
-    let oid = change.state.allocate_oid()?;
+    let number = change.state.allocate_oid()?;
     let mut entry = SequenceEntry {
-        oid,
+        oid: RelationId(number),
         name: place.name.clone(),
         owner: actor.role.clone(),
         definition,
-        counter: draft.create_counter(TableId(oid), start, is_temporary(&place.schema))?,
+        counter: draft.create_counter(TableId(number), start, is_temporary(&place.schema))?,
         owned_by: None,
         comment: None,
         grants: Vec::new(),
@@ -191,7 +191,7 @@ pub(super) fn linked(state: &CatalogState, entry: &SequenceEntry, message: &str)
 
 /// The table whose columns are to have sequences.
 pub(super) struct Owner<'a> {
-    pub(super) oid: u32,
+    pub(super) oid: RelationId,
     pub(super) name: &'a str,
     pub(super) role: &'a str,
     pub(super) is_temporary: bool,
@@ -222,13 +222,13 @@ pub(super) fn make_wanted(
             Some(name) => name.name.clone(),
             None => unused(table.name, Some(column), "seq", &is_taken),
         };
-        let oid = state.allocate_oid()?;
+        let number = state.allocate_oid()?;
         made.push(Arc::new(SequenceEntry {
-            oid,
+            oid: RelationId(number),
             name,
             owner: table.role.to_owned(),
             definition,
-            counter: draft.create_counter(TableId(oid), start, table.is_temporary)?,
+            counter: draft.create_counter(TableId(number), start, table.is_temporary)?,
             owned_by: Some(OwnedBy {
                 table: table.oid,
                 column: column.clone(),
@@ -257,7 +257,7 @@ pub(super) fn bound_default(
     let mut expression = expression::parse(default)?;
     text::bind_names(&mut expression, &|name| {
         if let Ok(number) = name.trim().parse() {
-            return Ok(number);
+            return Ok(RelationId(number));
         }
         let invalid = || SqlError::new(ErrorKind::InvalidName, "invalid name syntax");
         let parts = split_name(name.trim()).ok_or_else(invalid)?;
@@ -266,7 +266,7 @@ pub(super) fn bound_default(
     })?;
     let bound = expression.to_string();
     let mut sequences = text::sequences_in(&bound).into_iter();
-    let is_short_lived = |oid: u32| {
+    let is_short_lived = |oid: RelationId| {
         let found = state.sequence(oid);
         found.is_some_and(|(_, entry)| entry.counter.is_temporary())
     };
@@ -287,7 +287,10 @@ pub(super) struct NeedyDefault {
 }
 
 /// The defaults that need one of these sequences.
-pub(super) fn needy_defaults(state: &CatalogState, sequences: &BTreeSet<u32>) -> Vec<NeedyDefault> {
+pub(super) fn needy_defaults(
+    state: &CatalogState,
+    sequences: &BTreeSet<RelationId>,
+) -> Vec<NeedyDefault> {
     let mut found = Vec::new();
     if sequences.is_empty() {
         return found;
@@ -333,7 +336,7 @@ pub(super) fn remove_default(state: &mut CatalogState, table: &ResolvedName, col
 /// Changes the sequences that belong to columns of a table.
 pub(super) fn change_owned(
     state: &mut CatalogState,
-    table: u32,
+    table: RelationId,
     mut change: impl FnMut(&mut SequenceEntry),
 ) {
     let owned = state.owned_sequences(table);
@@ -360,7 +363,7 @@ pub(super) fn restart_owned(
     draft: &Draft,
     actor: &Actor,
     state: &mut CatalogState,
-    table: u32,
+    table: RelationId,
 ) -> Result<(), SqlError> {
     let owned: Vec<(ResolvedName, Arc<SequenceEntry>)> = state
         .owned_sequences(table)

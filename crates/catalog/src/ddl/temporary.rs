@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use aerostat_sql::names::{QualifiedName, ResolvedName};
-use aerostat_types::{ErrorKind, SqlError};
+use aerostat_types::{ErrorKind, SchemaId, SqlError};
 
 use super::{drop, search_path::is_system_schema};
 use crate::{
@@ -80,7 +80,7 @@ fn make_schema(draft: &Draft, actor: &Actor) -> Result<String, SqlError> {
     let mut change = draft.change()?;
     if !change.state.schemas.contains_key(&name) {
         let entry = SchemaEntry {
-            oid: change.state.allocate_oid()?,
+            oid: SchemaId(change.state.allocate_oid()?),
             name: name.clone(),
             owner: actor.role.clone(),
             relations: BTreeMap::new(),

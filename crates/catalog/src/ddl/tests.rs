@@ -18,7 +18,7 @@ use aerostat_sql::{
 use aerostat_storage::TenantStore;
 use aerostat_txn::{CancelToken, Isolation};
 use aerostat_types::{
-    ByteSize, Column, ErrorKind, Layout, SqlError, SqlType, TableSchema, TenantId,
+    ByteSize, Column, ErrorKind, IndexId, Layout, SqlError, SqlType, TableSchema, TenantId,
 };
 use sqlparser::{
     ast::{Expr, Query, SelectItem, SetExpr, Statement, TableFactor},

@@ -27,7 +27,7 @@ use std::{
 };
 
 use aerostat_storage::{Literal, StorageError, Table, ValueRef};
-use aerostat_types::{Column, ErrorKind, SqlError, SqlType, TableId, TableSchema};
+use aerostat_types::{Column, ErrorKind, RelationId, SqlError, SqlType, TableId, TableSchema};
 use arrow::array::{ArrayRef, BooleanArray, Int16Array, Int64Array, RecordBatch};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -312,24 +312,24 @@ impl Running {
 /// The numbers that a session has taken, for `currval` and `lastval`.
 #[derive(Debug, Default)]
 pub struct Taken {
-    numbers: BTreeMap<u32, i64>,
-    last: Option<u32>,
+    numbers: BTreeMap<RelationId, i64>,
+    last: Option<RelationId>,
 }
 
 impl Taken {
     /// Notes a number of `nextval`.
-    pub fn note(&mut self, sequence: u32, number: i64) {
+    pub fn note(&mut self, sequence: RelationId, number: i64) {
         self.note_set(sequence, number);
         self.last = Some(sequence);
     }
 
     /// Notes a number of `setval`, which `lastval` does not tell.
-    pub fn note_set(&mut self, sequence: u32, number: i64) {
+    pub fn note_set(&mut self, sequence: RelationId, number: i64) {
         self.numbers.insert(sequence, number);
     }
 
     /// What is known of a sequence, and which was the last, before a number is noted.
-    pub fn before(&self, sequence: u32) -> Before {
+    pub fn before(&self, sequence: RelationId) -> Before {
         Before {
             number: self.of(sequence),
             last: self.last,
@@ -337,7 +337,7 @@ impl Taken {
     }
 
     /// Undoes the last note, whose number was given back.
-    pub fn undo(&mut self, sequence: u32, before: Before) {
+    pub fn undo(&mut self, sequence: RelationId, before: Before) {
         match before.number {
             Some(number) => self.note_set(sequence, number),
             None => {
@@ -348,12 +348,12 @@ impl Taken {
     }
 
     /// The last number of a sequence.
-    pub fn of(&self, sequence: u32) -> Option<i64> {
+    pub fn of(&self, sequence: RelationId) -> Option<i64> {
         self.numbers.get(&sequence).copied()
     }
 
     /// The sequence that `nextval` was called of last.
-    pub fn last(&self) -> Option<u32> {
+    pub fn last(&self) -> Option<RelationId> {
         self.last
     }
 
@@ -367,7 +367,7 @@ impl Taken {
 #[derive(Clone, Copy, Debug)]
 pub struct Before {
     number: Option<i64>,
-    last: Option<u32>,
+    last: Option<RelationId>,
 }
 
 /// The error for what is no sequence.

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use aerostat_sql::deferral::Deferral;
-use aerostat_types::TableIndex;
+use aerostat_types::{ConstraintId, IndexId, RelationId, TableIndex};
 use serde::{Deserialize, Serialize};
 
 use super::{CatalogState, Relation, SchemaEntry, TableEntry};
@@ -13,7 +13,7 @@ use super::{CatalogState, Relation, SchemaEntry, TableEntry};
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct IndexEntry {
     /// Its OID, also that of the constraint.
-    pub oid: u32,
+    pub oid: IndexId,
     /// Its name, columns and kind.
     pub index: TableIndex,
     /// Whether a constraint of its name has it, so that it cannot be dropped alone.
@@ -28,21 +28,28 @@ pub struct IndexEntry {
     pub deferral: Deferral,
 }
 
+impl IndexEntry {
+    /// The OID of the constraint that it keeps.
+    pub fn constraint_id(&self) -> ConstraintId {
+        ConstraintId(self.oid.0)
+    }
+}
+
 /// A foreign key: rows of its table refer to rows of another, or of the same.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForeignKey {
     /// Its OID.
-    pub oid: u32,
+    pub oid: ConstraintId,
     /// Its name, unlike that of any other constraint of the table.
     pub name: String,
     /// Positions of the columns that refer.
     pub columns: Vec<usize>,
     /// The OID of the table referred to.
-    pub referenced: u32,
+    pub referenced: RelationId,
     /// Positions of the columns referred to, one for each of `columns`.
     pub referenced_columns: Vec<usize>,
     /// The OID of the unique index, or primary key, of those columns.
-    pub index: u32,
+    pub index: IndexId,
     /// MATCH FULL: either all columns are NULL or none. Otherwise one NULL refers to nothing.
     pub is_full: bool,
     /// When the key referred to changes.
@@ -103,7 +110,7 @@ impl TableEntry {
     }
 
     /// The index of this OID, also the primary key's.
-    pub fn index(&self, oid: u32) -> Option<IndexEntry> {
+    pub fn index(&self, oid: IndexId) -> Option<IndexEntry> {
         self.all_indexes().find(|index| index.oid == oid)
     }
 
@@ -132,7 +139,7 @@ impl TableEntry {
 
 impl CatalogState {
     /// The table of this OID, with its schema.
-    pub fn table(&self, oid: u32) -> Option<(&SchemaEntry, &Arc<TableEntry>)> {
+    pub fn table(&self, oid: RelationId) -> Option<(&SchemaEntry, &Arc<TableEntry>)> {
         self.relations()
             .find_map(|(schema, relation, _)| match relation {
                 Relation::Table(entry) if entry.oid == oid => Some((schema, entry)),
@@ -140,16 +147,18 @@ impl CatalogState {
             })
     }
 
-    /// The unique index of this OID, with its table.
-    pub fn index(&self, oid: u32) -> Option<(&Arc<TableEntry>, &IndexEntry)> {
+    /// The index that keeps the constraint of this OID, with its table; not a primary key that
+    /// rows lie by.
+    pub fn index(&self, oid: ConstraintId) -> Option<(&Arc<TableEntry>, &IndexEntry)> {
         self.each_table().find_map(|entry| {
-            let index = entry.indexes.iter().find(|index| index.oid == oid)?;
+            let mut indexes = entry.indexes.iter();
+            let index = indexes.find(|index| index.constraint_id() == oid)?;
             Some((entry, index))
         })
     }
 
     /// The foreign key of this OID, with the table that has it.
-    pub fn foreign_key(&self, oid: u32) -> Option<(&Arc<TableEntry>, &ForeignKey)> {
+    pub fn foreign_key(&self, oid: ConstraintId) -> Option<(&Arc<TableEntry>, &ForeignKey)> {
         self.each_table().find_map(|entry| {
             let key = entry.foreign_keys.iter().find(|key| key.oid == oid)?;
             Some((entry, key))
@@ -165,7 +174,10 @@ impl CatalogState {
     }
 
     /// The foreign keys that refer to a table, with the tables that have them.
-    pub fn referring(&self, oid: u32) -> impl Iterator<Item = (&Arc<TableEntry>, &ForeignKey)> {
+    pub fn referring(
+        &self,
+        oid: RelationId,
+    ) -> impl Iterator<Item = (&Arc<TableEntry>, &ForeignKey)> {
         self.each_table()
             .flat_map(|entry| entry.foreign_keys.iter().map(move |key| (entry, key)))
             .filter(move |(_, key)| key.referenced == oid)
@@ -173,7 +185,7 @@ impl CatalogState {
 
     /// The other tables whose foreign keys refer to one of these, or to a table that does; the
     /// near ones first.
-    pub fn all_referring(&self, oids: &[u32]) -> Vec<&Arc<TableEntry>> {
+    pub fn all_referring(&self, oids: &[RelationId]) -> Vec<&Arc<TableEntry>> {
         let mut known = oids.to_vec();
         let mut found = Vec::new();
         loop {

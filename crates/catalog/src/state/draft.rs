@@ -4,14 +4,16 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use aerostat_storage::Table;
 use aerostat_txn::{CancelToken, LockMode, LockTag};
-use aerostat_types::{Layout, SqlError, TableId, TableIndex, TableSchema};
+use aerostat_types::{
+    IndexId, Layout, RelationId, SchemaId, SqlError, TableId, TableIndex, TableSchema,
+};
 
 use super::{
     CatalogState, Relation, SchemaEntry,
     definitions::{Definitions, Effect},
     duplicate_relation, duplicate_schema,
     merge::{is_same, is_same_outside, merge},
-    name_tag, relation_tag,
+    name_tag, relation_tag, schema_tag,
 };
 use crate::{
     failure::from_storage,
@@ -79,19 +81,27 @@ impl Draft {
         })
     }
 
-    /// Locks a relation by its OID to the transaction's end, once nobody is in the way.
+    /// Locks a relation to the transaction's end, once nobody is in the way.
     ///
     /// # Errors
     /// A deadlock, the statement was cancelled, or it took too long.
-    pub fn lock(&self, oid: u32, mode: LockMode) -> Result<(), SqlError> {
-        self.lock_tag(relation_tag(oid), mode)
+    pub fn lock(&self, relation: RelationId, mode: LockMode) -> Result<(), SqlError> {
+        self.lock_tag(relation_tag(relation), mode)
+    }
+
+    /// As [`Self::lock`], a schema.
+    ///
+    /// # Errors
+    /// As [`Self::lock`].
+    pub(crate) fn lock_schema(&self, schema: SchemaId, mode: LockMode) -> Result<(), SqlError> {
+        self.lock_tag(schema_tag(schema), mode)
     }
 
     /// As [`Self::lock`], unless somebody is in the way: then `false`.
-    pub fn try_lock(&self, oid: u32, mode: LockMode) -> bool {
+    pub fn try_lock(&self, relation: RelationId, mode: LockMode) -> bool {
         self.definitions
             .locks()
-            .try_acquire(relation_tag(oid), mode)
+            .try_acquire(relation_tag(relation), mode)
     }
 
     fn lock_tag(&self, tag: LockTag, mode: LockMode) -> Result<(), SqlError> {
@@ -196,7 +206,7 @@ fn assert_in_order(state: &CatalogState, before: &CatalogState) {
     let mut numbers = BTreeSet::new();
     for (name, schema) in &state.schemas {
         assert!(
-            *name == schema.name && numbers.insert(schema.oid),
+            *name == schema.name && numbers.insert(schema.oid.0),
             "schema {name} is called {} and has number {}",
             schema.name,
             schema.oid
@@ -207,7 +217,7 @@ fn assert_in_order(state: &CatalogState, before: &CatalogState) {
         }
         for (name, relation) in &schema.relations {
             assert!(
-                name == relation.name() && numbers.insert(relation.oid()),
+                name == relation.name() && numbers.insert(relation.oid().0),
                 "relation {name} is called {} and has number {}",
                 relation.name(),
                 relation.oid()
@@ -222,10 +232,10 @@ fn lock_objects(
     before: &CatalogState,
     after: &CatalogState,
 ) -> Result<(), SqlError> {
-    let after_of = |oid: u32| after.schemas.values().find(|schema| schema.oid == oid);
+    let after_of = |oid: SchemaId| after.schemas.values().find(|schema| schema.oid == oid);
     for schema in before.schemas.values() {
         let Some(now) = after_of(schema.oid) else {
-            draft.lock(schema.oid, LockMode::AccessExclusive)?;
+            draft.lock_schema(schema.oid, LockMode::AccessExclusive)?;
             for relation in schema.relations.values() {
                 draft.lock(relation.oid(), LockMode::AccessExclusive)?;
             }
@@ -239,7 +249,7 @@ fn lock_objects(
         } else {
             LockMode::ShareUpdateExclusive
         };
-        draft.lock(schema.oid, mode)?;
+        draft.lock_schema(schema.oid, mode)?;
         for (name, relation) in &schema.relations {
             let now = now.relations.get(name);
             if is_same(Some(relation), now) {
@@ -260,13 +270,13 @@ fn lock_objects(
 enum Name<'s> {
     Schema(&'s str),
     /// Of a relation or an index, in a schema.
-    Relation(u32, &'s str),
+    Relation(SchemaId, &'s str),
 }
 
 impl Name<'_> {
     fn tag(self) -> LockTag {
         match self {
-            Name::Schema(name) => name_tag(0, name),
+            Name::Schema(name) => name_tag(SchemaId::NONE, name),
             Name::Relation(schema, name) => name_tag(schema, name),
         }
     }
@@ -300,7 +310,7 @@ fn names_in<'s>(state: &'s CatalogState, other: &CatalogState) -> BTreeSet<Name<
         for (name, relation) in &schema.relations {
             names.insert(Name::Relation(schema.oid, name));
             if let Relation::Table(entry) = relation {
-                if entry.key_oid != 0 {
+                if entry.key_oid != IndexId::NONE {
                     let key = &entry.table.schema().primary_key_name;
                     names.insert(Name::Relation(schema.oid, key));
                 }

@@ -11,7 +11,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use aerostat_types::{ErrorKind, SqlError};
+use aerostat_types::{ErrorKind, SchemaId, SqlError};
 
 use super::{
     CatalogState, Relation, SchemaEntry, duplicate_relation, duplicate_schema, undefined_schema,
@@ -66,12 +66,12 @@ pub(super) fn merge(
     Ok(merged)
 }
 
-fn by_oid(state: &CatalogState) -> BTreeMap<u32, &Arc<SchemaEntry>> {
+fn by_oid(state: &CatalogState) -> BTreeMap<SchemaId, &Arc<SchemaEntry>> {
     let schemas = state.schemas.values();
     schemas.map(|schema| (schema.oid, schema)).collect()
 }
 
-fn before_of(base: &CatalogState, oid: u32) -> Option<&Arc<SchemaEntry>> {
+fn before_of(base: &CatalogState, oid: SchemaId) -> Option<&Arc<SchemaEntry>> {
     base.schemas.values().find(|schema| schema.oid == oid)
 }
 

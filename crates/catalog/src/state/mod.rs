@@ -34,7 +34,9 @@ use aerostat_sql::{
 };
 use aerostat_storage::Table;
 use aerostat_txn::LockTag;
-use aerostat_types::{Column, ErrorKind, IndexKind, SqlError, TableId, TableIndex};
+use aerostat_types::{
+    Column, ErrorKind, IndexId, IndexKind, RelationId, SchemaId, SqlError, TableId, TableIndex,
+};
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -56,13 +58,13 @@ pub use temporary::{OnCommit, PG_TEMP, Temporaries, is_temporary, temporary_sche
 /// The schema that unqualified names go to.
 pub const PUBLIC: &str = "public";
 /// The OID of `pg_catalog`, as in PostgreSQL.
-pub const PG_CATALOG_OID: u32 = 11;
+pub const PG_CATALOG_OID: SchemaId = SchemaId(11);
 /// The OID of `public`, as in PostgreSQL 15.
-pub const PUBLIC_OID: u32 = 2200;
+pub const PUBLIC_OID: SchemaId = SchemaId(2200);
 /// The OID given to `information_schema`.
-pub const INFORMATION_SCHEMA_OID: u32 = 13_000;
+pub const INFORMATION_SCHEMA_OID: SchemaId = SchemaId(13_000);
 /// The OID given to `aerostat`.
-pub const AEROSTAT_OID: u32 = 13_001;
+pub const AEROSTAT_OID: SchemaId = SchemaId(13_001);
 /// The first OID of objects that users make, as in PostgreSQL.
 pub const FIRST_USER_OID: u32 = 16_384;
 
@@ -113,7 +115,7 @@ impl Numbers {
 #[derive(Clone)]
 pub struct SchemaEntry {
     /// Its OID.
-    pub oid: u32,
+    pub oid: SchemaId,
     /// Its name.
     pub name: String,
     /// The role that owns it.
@@ -139,7 +141,7 @@ pub enum Relation {
 
 impl Relation {
     /// Its OID.
-    pub fn oid(&self) -> u32 {
+    pub fn oid(&self) -> RelationId {
         match self {
             Relation::Table(table) => table.oid,
             Relation::View(view) => view.oid,
@@ -196,10 +198,10 @@ impl Relation {
 /// A table in the catalogue.
 #[derive(Clone)]
 pub struct TableEntry {
-    /// Its OID, also its [`aerostat_types::TableId`] in storage.
-    pub oid: u32,
-    /// The OID of its primary-key index, 0 for none or one that is deferrable.
-    pub key_oid: u32,
+    /// Its OID, which stays when its rows get another [`TableId`] in storage.
+    pub oid: RelationId,
+    /// The OID of its primary-key index; none if there is no key or a deferrable one.
+    pub key_oid: IndexId,
     /// Its name.
     pub name: String,
     /// The role that owns it.
@@ -232,7 +234,7 @@ impl TableEntry {
     /// The primary key's index, if there is one and rows lie by it.
     pub fn key_index(&self) -> Option<IndexEntry> {
         let schema = self.table.schema();
-        (self.key_oid != 0).then(|| IndexEntry {
+        (self.key_oid != IndexId::NONE).then(|| IndexEntry {
             oid: self.key_oid,
             index: TableIndex {
                 name: schema.primary_key_name.clone(),
@@ -257,7 +259,7 @@ impl TableEntry {
 #[derive(Clone, Serialize, Deserialize)]
 pub struct ViewEntry {
     /// Its OID.
-    pub oid: u32,
+    pub oid: RelationId,
     /// Its name.
     pub name: String,
     /// The role that owns it.
@@ -293,14 +295,19 @@ pub struct SchemaGrant {
     pub privilege: SchemaPrivilege,
 }
 
-/// The lock on a relation or schema.
-pub fn relation_tag(oid: u32) -> LockTag {
-    LockTag(u64::from(oid))
+/// The lock on a relation.
+pub fn relation_tag(relation: RelationId) -> LockTag {
+    LockTag(u64::from(relation.0))
 }
 
-/// The lock on a name in a schema; of schemas themselves in schema 0. Two names that share
+/// The lock on a schema, whose number no relation has.
+fn schema_tag(schema: SchemaId) -> LockTag {
+    LockTag(u64::from(schema.0))
+}
+
+/// The lock on a name in a schema; of schemas themselves in [`SchemaId::NONE`]. Two names that share
 /// one wait for each other now and then, which does no harm.
-fn name_tag(schema: u32, name: &str) -> LockTag {
+fn name_tag(schema: SchemaId, name: &str) -> LockTag {
     let mut hasher = DefaultHasher::new();
     (schema, name).hash(&mut hasher);
     LockTag(hasher.finish() | 1 << 63)

@@ -11,7 +11,7 @@ use std::{
 };
 
 use aerostat_storage::Table;
-use aerostat_types::{TableId, TableSchema};
+use aerostat_types::{IndexId, RelationId, SchemaId, TableId, TableSchema};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -55,7 +55,7 @@ struct CatalogRecord {
 
 #[derive(Serialize, Deserialize)]
 struct SchemaRecord {
-    oid: u32,
+    oid: SchemaId,
     name: String,
     owner: String,
     comment: Option<String>,
@@ -68,10 +68,10 @@ struct SchemaRecord {
 
 #[derive(Serialize, Deserialize)]
 struct TableRecord {
-    oid: u32,
-    key_oid: u32,
+    oid: RelationId,
+    key_oid: IndexId,
     /// The number in storage.
-    table: u32,
+    table: TableId,
     /// The definition, where it is not the one in storage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     definition: Option<TableSchema>,
@@ -98,12 +98,12 @@ struct TableRecord {
 
 #[derive(Serialize, Deserialize)]
 struct SequenceRecord {
-    oid: u32,
+    oid: RelationId,
     name: String,
     owner: String,
     definition: Definition,
     /// The number in storage of the table that it stands in.
-    table: u32,
+    table: TableId,
     /// Where it stands as long as that is empty.
     start: Position,
     owned_by: Option<OwnedBy>,
@@ -247,7 +247,7 @@ fn of_sequence(entry: &SequenceEntry) -> SequenceRecord {
         name: entry.name.clone(),
         owner: entry.owner.clone(),
         definition: entry.definition.clone(),
-        table: entry.counter.table_id().0,
+        table: entry.counter.table_id(),
         start: entry.counter.start(),
         owned_by: entry.owned_by.clone(),
         comment: entry.comment.clone(),
@@ -262,7 +262,7 @@ fn of_table(entry: &TableEntry) -> TableRecord {
     TableRecord {
         oid: entry.oid,
         key_oid: entry.key_oid,
-        table: entry.table.id().0,
+        table: entry.table.id(),
         definition: is_redefined.then(|| TableSchema::clone(entry.table.schema())),
         not_null: match is_redefined {
             true => Vec::new(),
@@ -384,8 +384,8 @@ fn check(state: &CatalogState) -> Result<(), RecordError> {
         let message = format!("schema \"{}\" is a session's own", schema.name);
         return Err(RecordError::Damaged(message));
     }
-    let schemas = state.schemas.values().map(|schema| schema.oid);
-    let relations = state.relations().map(|(_, relation, _)| relation.oid());
+    let schemas = state.schemas.values().map(|schema| schema.oid.0);
+    let relations = state.relations().map(|(_, relation, _)| relation.oid().0);
     let mut numbers = BTreeSet::new();
     let mut all = schemas.chain(relations);
     match all.find(|oid| !numbers.insert(*oid)) {
@@ -399,10 +399,9 @@ fn check(state: &CatalogState) -> Result<(), RecordError> {
 /// The table of this number in storage; `name` is of what has it.
 fn stored(
     tables: &BTreeMap<TableId, Arc<Table>>,
-    number: u32,
+    id: TableId,
     name: &str,
 ) -> Result<Arc<Table>, RecordError> {
-    let id = TableId(number);
     tables
         .get(&id)
         .cloned()
@@ -410,4 +409,30 @@ fn stored(
             id,
             name: name.to_owned(),
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use aerostat_types::TenantId;
+
+    use super::*;
+    use crate::state::NodeRecord;
+
+    #[test]
+    fn documents_have_bare_numbers() {
+        let identity = Identity {
+            sequence: RelationId(16_390),
+            is_always: true,
+        };
+        let document = serde_json::to_string(&identity).unwrap();
+        assert_eq!(document, r#"{"sequence":16390,"is_always":true}"#);
+        let node = NodeRecord {
+            dropped: BTreeSet::from([TenantId(16_391), TenantId(5)]),
+            ..NodeRecord::default()
+        };
+        let document = serde_json::to_string(&node).unwrap();
+        let expected = r#"{"roles":{},"databases":{},"next_oid":0,"dropped":[5,16391]}"#;
+        assert_eq!(document, expected);
+        assert_eq!(serde_json::from_str::<NodeRecord>(expected).unwrap(), node);
+    }
 }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, LazyLock};
 
 use aerostat_sql::sequence_text as text;
-use aerostat_types::{Column, SqlType};
+use aerostat_types::{Column, RelationId, SqlType};
 use serde::{Deserialize, Serialize};
 
 use super::{CatalogState, Grant, Relation, SchemaEntry, TableEntry};
@@ -13,7 +13,7 @@ use crate::sequence::{Counter, Definition};
 #[derive(Clone)]
 pub struct SequenceEntry {
     /// Its OID.
-    pub oid: u32,
+    pub oid: RelationId,
     /// Its name.
     pub name: String,
     /// The role that owns it.
@@ -34,7 +34,7 @@ pub struct SequenceEntry {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OwnedBy {
     /// The OID of the table.
-    pub table: u32,
+    pub table: RelationId,
     /// The name of the column.
     pub column: String,
     /// Whether it is the column's identity, and cannot go without it.
@@ -45,7 +45,7 @@ pub struct OwnedBy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     /// The OID of its sequence.
-    pub sequence: u32,
+    pub sequence: RelationId,
     /// ALWAYS rather than BY DEFAULT: other values need OVERRIDING SYSTEM VALUE.
     pub is_always: bool,
 }
@@ -83,7 +83,7 @@ impl TableEntry {
 
 impl CatalogState {
     /// The sequence of this OID, with its schema.
-    pub fn sequence(&self, oid: u32) -> Option<(&SchemaEntry, &Arc<SequenceEntry>)> {
+    pub fn sequence(&self, oid: RelationId) -> Option<(&SchemaEntry, &Arc<SequenceEntry>)> {
         self.sequences().find(|(_, entry)| entry.oid == oid)
     }
 
@@ -99,7 +99,7 @@ impl CatalogState {
     /// The sequences that belong to columns of a table, with their schemas.
     pub fn owned_sequences(
         &self,
-        table: u32,
+        table: RelationId,
     ) -> impl Iterator<Item = (&SchemaEntry, &Arc<SequenceEntry>)> {
         self.sequences().filter(move |(_, entry)| {
             let owned_by = entry.owned_by.as_ref();

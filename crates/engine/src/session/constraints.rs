@@ -13,7 +13,7 @@ use aerostat_sql::{
     utility::{DropKind, RelationChange, SchemaCommand},
 };
 use aerostat_storage::StorageError;
-use aerostat_types::{ErrorKind, SqlError};
+use aerostat_types::{ConstraintId, ErrorKind, RelationId, SqlError};
 
 use super::{
     Session, TransactionState,
@@ -59,7 +59,11 @@ impl Session {
     }
 
     /// The numbers of the deferrable constraints of these names.
-    fn deferrable(&self, names: &[QualifiedName], is_deferred: bool) -> Result<Vec<u32>, SqlError> {
+    fn deferrable(
+        &self,
+        names: &[QualifiedName],
+        is_deferred: bool,
+    ) -> Result<Vec<ConstraintId>, SqlError> {
         let (actor, gate) = (self.actor()?, self.open_gate()?);
         let mut found = Vec::new();
         for name in names {
@@ -97,12 +101,12 @@ impl Session {
         let found = names
             .iter()
             .filter_map(|name| actor.find(gate.catalog(), name).ok()?);
-        let mut found: Vec<(u32, &str, &str)> = found
+        let mut found: Vec<(RelationId, &str, &str)> = found
             .map(|found| found.relation)
             .map(|relation| (relation.oid(), relation.owner(), relation.name()))
             .collect();
         if let SchemaCommand::Truncate { cascade: true, .. } = command {
-            let oids: Vec<u32> = found.iter().map(|(oid, ..)| *oid).collect();
+            let oids: Vec<RelationId> = found.iter().map(|(oid, ..)| *oid).collect();
             let others = gate.catalog().all_referring(&oids).into_iter();
             found.extend(others.map(|entry| (entry.oid, &*entry.owner, &*entry.name)));
         }

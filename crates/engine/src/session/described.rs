@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use aerostat_api::{ColumnDescription, RESULT_CHANGED};
 use aerostat_semantics::external;
-use aerostat_types::{ErrorKind, SqlError, SqlType};
+use aerostat_types::{ErrorKind, RelationId, SqlError, SqlType};
 
 /// The columns that a client reads rows by; `None` if it was told of none.
 #[derive(Clone, Debug, Default)]
@@ -34,7 +34,8 @@ impl Described {
             true => one.oid == other.oid || one.ty.is_none() || are_texts(one, other),
             // So have those of an expression: the digits of a numeric are known better with a value.
             false => {
-                let is_same_modifier = one.typmod == other.typmod || one.table_oid == 0;
+                let is_same_modifier =
+                    one.typmod == other.typmod || one.table_oid == RelationId::NONE;
                 one.name == other.name
                     && (one.oid == other.oid && is_same_modifier || are_texts(one, other))
             }

@@ -11,7 +11,7 @@ use aerostat_pgcatalog::{
     CursorDescription, Facts, PreparedDescription, SessionDescription, Setting, Signal, Waits,
 };
 use aerostat_query::plan::Gate;
-use aerostat_types::SqlError;
+use aerostat_types::{RelationId, SqlError};
 use parking_lot::Mutex;
 
 use super::{
@@ -35,7 +35,7 @@ pub(super) struct SessionFacts {
     pub(super) told: Arc<Mutex<SessionDescription>>,
     pub(super) gate: Arc<Gate>,
     /// The sequences that the statement has asked for.
-    pub(super) sequences: Mutex<BTreeMap<u32, Arc<SequenceEntry>>>,
+    pub(super) sequences: Mutex<BTreeMap<RelationId, Arc<SequenceEntry>>>,
     pub(super) taken: Arc<Mutex<Taken>>,
     pub(super) read_only: bool,
     pub(super) waiting: Waiting,
@@ -93,7 +93,7 @@ impl Facts for SessionFacts {
         Ok(settings.get(name)?.to_owned())
     }
 
-    fn sequence(&self, oid: u32) -> Result<Option<Arc<SequenceEntry>>, SqlError> {
+    fn sequence(&self, oid: RelationId) -> Result<Option<Arc<SequenceEntry>>, SqlError> {
         let mut known = self.sequences.lock();
         if let Some(entry) = known.get(&oid) {
             return Ok(Some(Arc::clone(entry)));

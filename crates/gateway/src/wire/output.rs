@@ -199,7 +199,7 @@ impl Output {
                     body.push(0);
                 }
             }
-            body.extend_from_slice(&column.table_oid.to_be_bytes());
+            body.extend_from_slice(&column.table_oid.0.to_be_bytes());
             body.extend_from_slice(&column.attnum.to_be_bytes());
             body.extend_from_slice(&column.oid.to_be_bytes());
             body.extend_from_slice(&column.typlen.to_be_bytes());

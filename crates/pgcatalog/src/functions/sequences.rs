@@ -11,7 +11,7 @@ use aerostat_catalog::{
     sequence::{Position, not_a_sequence},
 };
 use aerostat_sql::{grants::Privilege, sequence_text::NEXT_OF_IDENTITY};
-use aerostat_types::{ErrorKind, SqlError, quote_ident};
+use aerostat_types::{ErrorKind, RelationId, SqlError, quote_ident};
 use datafusion::{
     arrow::{array::Int64Array, datatypes::DataType},
     common::Result,
@@ -73,10 +73,10 @@ fn sequence(call: &Call<'_>) -> Result<Arc<SequenceEntry>, SqlError> {
         )
     };
     let class = call.view.class(oid).ok_or_else(missing)?;
-    if !matches!(class.kind, ClassKind::Sequence(_)) {
+    let ClassKind::Sequence(entry) = &class.kind else {
         return Err(not_a_sequence(&class.name));
-    }
-    call.view.facts.sequence(class.oid)?.ok_or_else(missing)
+    };
+    call.view.facts.sequence(entry.oid)?.ok_or_else(missing)
 }
 
 /// # Errors
@@ -188,10 +188,13 @@ fn serial_sequence(call: &Call<'_>) -> Result<Cell, SqlError> {
             ),
         ));
     }
-    let found = view.state.owned_sequences(class.oid).find(|(_, entry)| {
-        let owner = entry.owned_by.as_ref();
-        owner.is_some_and(|owner| owner.column == column)
-    });
+    let found = view
+        .state
+        .owned_sequences(RelationId(class.oid))
+        .find(|(_, entry)| {
+            let owner = entry.owned_by.as_ref();
+            owner.is_some_and(|owner| owner.column == column)
+        });
     Ok(found
         .map(|(schema, entry)| {
             format!("{}.{}", quote_ident(&schema.name), quote_ident(&entry.name))

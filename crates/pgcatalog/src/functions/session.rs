@@ -1,6 +1,6 @@
 //! Functions about the session and the node: user, address, settings.
 
-use aerostat_types::{Encoding, ErrorKind, Named, SqlError, encoding_names};
+use aerostat_types::{Encoding, ErrorKind, Named, SchemaId, SqlError, encoding_names};
 
 use super::{Call, Definition, function};
 use crate::{Setting, cell::Cell, view::settings::all_settings};
@@ -89,7 +89,7 @@ pub(super) fn definitions() -> Vec<Definition> {
         function("pg_jit_available", &[], "bool", |_| Ok(false.into())),
         function("pg_my_temp_schema", &[], "oid", |call| {
             let schema = call.view.state.temporary();
-            Ok(schema.map_or(0, |schema| schema.oid).into())
+            Ok(schema.map_or(SchemaId::NONE, |schema| schema.oid).into())
         }),
         function("pg_is_other_temp_schema", &["oid"], "bool", |_| {
             Ok(false.into())

@@ -320,7 +320,7 @@ fn indexes(view: &CatalogView, rows: &mut Rows) {
 fn referential(view: &CatalogView) -> BTreeSet<u32> {
     tables(view)
         .flat_map(|(class, table)| table.foreign_keys.iter().map(move |key| (class, key)))
-        .flat_map(|(class, key)| [class.oid, key.referenced])
+        .flat_map(|(class, key)| [class.oid, key.referenced.0])
         .collect()
 }
 
@@ -403,7 +403,7 @@ fn descriptions(view: &CatalogView, rows: &mut Rows) {
     };
     for (oid, _, _, comment) in view.schemas() {
         if let Some(comment) = comment {
-            push(oid, PG_NAMESPACE, 0, comment);
+            push(oid.0, PG_NAMESPACE, 0, comment);
         }
     }
     for class in view.classes() {

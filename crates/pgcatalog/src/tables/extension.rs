@@ -50,7 +50,7 @@ fn first_rights(view: &CatalogView, rows: &mut Rows) {
 pub(super) fn members(view: &CatalogView) -> impl Iterator<Item = (u32, u32)> {
     let classes = view.classes().iter();
     let own = classes.filter(|class| class.schema_oid == AEROSTAT_OID);
-    [(PG_NAMESPACE, AEROSTAT_OID)]
+    [(PG_NAMESPACE, AEROSTAT_OID.0)]
         .into_iter()
         .chain(own.map(|class| (PG_CLASS, class.oid)))
 }

@@ -52,7 +52,7 @@ pub(super) fn needs(view: &CatalogView) -> Vec<(u32, u32, Vec<u32>)> {
         let places = relations_in(&view.state, &entry.query).unwrap_or_default();
         let relations = places.iter().filter_map(|place| {
             let relation = view.state.relation(&place.schema, &place.name)?;
-            Some(relation.oid())
+            Some(relation.oid().0)
         });
         all.push((rule_of(class.oid), class.oid, relations.collect()));
     }

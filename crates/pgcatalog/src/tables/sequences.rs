@@ -173,7 +173,7 @@ fn dependencies(view: &CatalogView, rows: &mut Rows) {
         };
         if let Some(at) = table.table.schema().position(&owner.column) {
             let kind = if owner.is_identity { "i" } else { "a" };
-            push(PG_CLASS, entry.oid, table.oid, at + 1, kind);
+            push(PG_CLASS, entry.oid.0, table.oid.0, at + 1, kind);
         }
     }
     for (rule, class, needed) in rules::needs(view) {
@@ -188,10 +188,10 @@ fn dependencies(view: &CatalogView, rows: &mut Rows) {
             let Some(default) = &column.default else {
                 continue;
             };
-            let object = derived_oid(table.oid, at);
-            push(PG_ATTRDEF, object, table.oid, at + 1, "a");
+            let object = derived_oid(table.oid.0, at);
+            push(PG_ATTRDEF, object, table.oid.0, at + 1, "a");
             for sequence in text::sequences_in(default) {
-                push(PG_ATTRDEF, object, sequence, 0, "n");
+                push(PG_ATTRDEF, object, sequence.0, 0, "n");
             }
         }
     }
@@ -206,19 +206,25 @@ fn parts(table: &TableEntry, push: &mut dyn FnMut(u32, u32, u32, usize, &'static
             false => PG_CLASS,
         };
         for at in &index.index.columns {
-            push(class, index.oid, table.oid, at + 1, "a");
+            push(class, index.oid.0, table.oid.0, at + 1, "a");
         }
     }
     for key in &table.foreign_keys {
         for at in &key.columns {
-            push(PG_CONSTRAINT, key.oid, table.oid, at + 1, "a");
+            push(PG_CONSTRAINT, key.oid.0, table.oid.0, at + 1, "a");
         }
         for at in &key.referenced_columns {
-            push(PG_CONSTRAINT, key.oid, key.referenced, at + 1, "n");
+            push(PG_CONSTRAINT, key.oid.0, key.referenced.0, at + 1, "n");
         }
-        push(PG_CONSTRAINT, key.oid, key.index, 0, "n");
+        push(PG_CONSTRAINT, key.oid.0, key.index.0, 0, "n");
     }
     for at in 0..table.table.schema().checks.len() {
-        push(PG_CONSTRAINT, derived_oid(table.oid, at), table.oid, 0, "a");
+        push(
+            PG_CONSTRAINT,
+            derived_oid(table.oid.0, at),
+            table.oid.0,
+            0,
+            "a",
+        );
     }
 }

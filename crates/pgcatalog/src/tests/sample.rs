@@ -19,8 +19,8 @@ use aerostat_memory::Governor;
 use aerostat_sql::{deferral::Deferral, grants::Privilege};
 use aerostat_storage::{Durability, Table, TenantStore};
 use aerostat_types::{
-    ByteSize, CheckConstraint, Column, ErrorKind, IndexKind, Layout, RoleId, SqlError, SqlType,
-    TableId, TableIndex, TableSchema, TenantId,
+    ByteSize, CheckConstraint, Column, ConstraintId, ErrorKind, IndexId, IndexKind, Layout,
+    RelationId, RoleId, SchemaId, SqlError, SqlType, TableId, TableIndex, TableSchema, TenantId,
 };
 use parking_lot::Mutex;
 
@@ -169,9 +169,9 @@ fn store() -> Arc<TenantStore> {
 
 fn entry(oid: u32, name: &str, table: Arc<Table>) -> TableEntry {
     let key_oid = if table.schema().primary_key.is_empty() {
-        0
+        IndexId::NONE
     } else {
-        oid + 1
+        IndexId(oid + 1)
     };
     TableEntry {
         auto_layout: false,
@@ -179,7 +179,7 @@ fn entry(oid: u32, name: &str, table: Arc<Table>) -> TableEntry {
         foreign_keys: Vec::new(),
         identities: BTreeMap::new(),
         on_commit: OnCommit::PreserveRows,
-        oid,
+        oid: RelationId(oid),
         key_oid,
         name: name.to_owned(),
         owner: "alice".to_owned(),
@@ -195,7 +195,7 @@ fn entry(oid: u32, name: &str, table: Arc<Table>) -> TableEntry {
 /// A secondary index of one column, with or without a UNIQUE constraint.
 fn index(oid: u32, name: &str, column: usize, unique: bool) -> IndexEntry {
     IndexEntry {
-        oid,
+        oid: IndexId(oid),
         index: TableIndex {
             name: name.to_owned(),
             kind: IndexKind::Ordered,
@@ -215,7 +215,7 @@ fn sequence(oid: u32, name: &str) -> SequenceEntry {
         .create_table(TableId(oid), Counter::schema(), &Layout::Row)
         .unwrap();
     SequenceEntry {
-        oid,
+        oid: RelationId(oid),
         name: name.to_owned(),
         owner: "alice".to_owned(),
         counter: Counter::new(table, definition.first()),
@@ -280,12 +280,12 @@ fn fill(schemas: &mut BTreeMap<String, Arc<SchemaEntry>>) {
     };
     let lineitem = TableEntry {
         foreign_keys: vec![ForeignKey {
-            oid: 16_401,
+            oid: ConstraintId(16_401),
             name: "lineitem_orderkey_fkey".to_owned(),
             columns: vec![0],
-            referenced: 16_390,
+            referenced: RelationId(16_390),
             referenced_columns: vec![0],
-            index: 16_391,
+            index: IndexId(16_391),
             is_full: false,
             on_update: ReferentialAction::NoAction,
             on_delete: ReferentialAction::Cascade,
@@ -329,7 +329,7 @@ fn fill(schemas: &mut BTreeMap<String, Arc<SchemaEntry>>) {
         ),
     );
     let rich = ViewEntry {
-        oid: 16_395,
+        oid: RelationId(16_395),
         name: "rich".to_owned(),
         owner: "alice".to_owned(),
         query: "SELECT id, name FROM public.customer WHERE balance > 1000".to_owned(),
@@ -368,7 +368,7 @@ fn fill(schemas: &mut BTreeMap<String, Arc<SchemaEntry>>) {
         ]);
     }
     let sales = SchemaEntry {
-        oid: 16_396,
+        oid: SchemaId(16_396),
         name: "sales".to_owned(),
         owner: "alice".to_owned(),
         relations: BTreeMap::from([("region".to_owned(), Relation::Table(Arc::new(region)))]),
@@ -432,7 +432,7 @@ impl Facts for SampleFacts {
         }
     }
 
-    fn sequence(&self, _oid: u32) -> Result<Option<Arc<SequenceEntry>>, SqlError> {
+    fn sequence(&self, _oid: RelationId) -> Result<Option<Arc<SequenceEntry>>, SqlError> {
         Ok(None)
     }
 

@@ -10,7 +10,7 @@ use aerostat_catalog::{
     SEQUENCE_COLUMNS, SequenceEntry, TableEntry, ViewEntry, is_temporary,
 };
 use aerostat_sql::names::{AEROSTAT, INFORMATION_SCHEMA, PG_CATALOG};
-use aerostat_types::Column;
+use aerostat_types::{Column, SchemaId};
 
 use crate::{
     CatalogView, FunctionDescription,
@@ -34,9 +34,10 @@ struct Indexed {
 /// Something that has a row in `pg_class`.
 #[derive(Clone)]
 pub(crate) struct Class {
+    /// Its number there, whether it is a relation of ours, an index, or a system relation.
     pub(crate) oid: u32,
     pub(crate) schema: String,
-    pub(crate) schema_oid: u32,
+    pub(crate) schema_oid: SchemaId,
     pub(crate) name: String,
     pub(crate) kind: ClassKind,
 }
@@ -142,19 +143,23 @@ impl Indexed {
             };
             match relation {
                 Relation::Table(table) => {
-                    classes.push(class(table.oid, name, ClassKind::Table(Arc::clone(table))));
+                    classes.push(class(
+                        table.oid.0,
+                        name,
+                        ClassKind::Table(Arc::clone(table)),
+                    ));
                     for index in table.all_indexes() {
-                        let (oid, name) = (index.oid, index.index.name.clone());
+                        let (oid, name) = (index.oid.0, index.index.name.clone());
                         let kind = ClassKind::Index(Arc::clone(table), index);
                         classes.push(class(oid, &name, kind));
                     }
                 }
                 Relation::View(view) => {
-                    classes.push(class(view.oid, name, ClassKind::View(Arc::clone(view))))
+                    classes.push(class(view.oid.0, name, ClassKind::View(Arc::clone(view))))
                 }
                 Relation::Sequence(sequence) => {
                     let kind = ClassKind::Sequence(Arc::clone(sequence));
-                    classes.push(class(sequence.oid, name, kind));
+                    classes.push(class(sequence.oid.0, name, kind));
                 }
             }
         }
@@ -245,7 +250,7 @@ impl CatalogView {
 }
 
 /// The number of a system schema.
-fn system_schema_oid(schema: &str) -> u32 {
+fn system_schema_oid(schema: &str) -> SchemaId {
     match schema {
         INFORMATION_SCHEMA => INFORMATION_SCHEMA_OID,
         AEROSTAT => AEROSTAT_OID,

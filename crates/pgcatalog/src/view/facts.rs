@@ -6,7 +6,7 @@ use std::sync::Arc;
 use aerostat_advice::Machine;
 use aerostat_api::Client;
 use aerostat_catalog::{SequenceEntry, admin::DatabaseState, sequence::Taken};
-use aerostat_types::SqlError;
+use aerostat_types::{RelationId, SqlError};
 use parking_lot::Mutex;
 
 use super::waits::Waits;
@@ -28,7 +28,7 @@ pub trait Facts: Send + Sync {
     ///
     /// # Errors
     /// Somebody is changing it.
-    fn sequence(&self, oid: u32) -> Result<Option<Arc<SequenceEntry>>, SqlError>;
+    fn sequence(&self, oid: RelationId) -> Result<Option<Arc<SequenceEntry>>, SqlError>;
     /// The numbers that the session has taken.
     fn taken(&self) -> &Mutex<Taken>;
     /// Whether the transaction may change something by a call of this function.

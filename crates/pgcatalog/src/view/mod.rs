@@ -20,7 +20,7 @@ use aerostat_sql::{
     names::{AEROSTAT, INFORMATION_SCHEMA, PG_CATALOG},
     sequence_text as text,
 };
-use aerostat_types::{RoleId, quote_ident};
+use aerostat_types::{RoleId, SchemaId, quote_ident};
 
 use classes::ClassIndex;
 use facts::{Facts, FunctionDescription};
@@ -90,7 +90,7 @@ impl CatalogView {
         })
     }
 
-    /// The number of a role, none if there is none.
+    /// The number of a role; [`RoleId::NONE`] if there is none.
     pub(crate) fn role_oid(&self, name: &str) -> RoleId {
         let predefined = || PredefinedRole::named(name).map(PredefinedRole::oid);
         let role = self.node.roles.get(name).map(|role| role.oid);
@@ -121,7 +121,7 @@ impl CatalogView {
     }
 
     /// All schemas: number, name, owner, comment.
-    pub(crate) fn schemas(&self) -> Vec<(u32, &str, &str, Option<&str>)> {
+    pub(crate) fn schemas(&self) -> Vec<(SchemaId, &str, &str, Option<&str>)> {
         let system = self.system_owner();
         let mut all = vec![
             (

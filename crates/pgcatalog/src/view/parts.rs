@@ -29,10 +29,10 @@ pub(crate) fn constraint_oids(table: &TableEntry) -> Vec<(u32, Cow<'_, str>)> {
         return Vec::new();
     }
     let indexes = table.all_indexes().filter(|index| index.is_constraint);
-    let keys = indexes.map(|index| (index.oid, Cow::from(index.index.name)));
+    let keys = indexes.map(|index| (index.oid.0, Cow::from(index.index.name)));
     let foreign = table.foreign_keys.iter();
-    let foreign = foreign.map(|key| (key.oid, Cow::from(&key.name)));
+    let foreign = foreign.map(|key| (key.oid.0, Cow::from(&key.name)));
     let checks = table.table.schema().checks.iter().enumerate();
-    let checks = checks.map(|(at, check)| (derived_oid(table.oid, at), Cow::from(&check.name)));
+    let checks = checks.map(|(at, check)| (derived_oid(table.oid.0, at), Cow::from(&check.name)));
     keys.chain(foreign).chain(checks).collect()
 }

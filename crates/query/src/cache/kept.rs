@@ -17,6 +17,7 @@ use std::sync::{Arc, LazyLock, Weak};
 use aerostat_catalog::TableEntry;
 use aerostat_semantics::growth::planning;
 use aerostat_txn::LockMode;
+use aerostat_types::RelationId;
 use datafusion::{
     common::Result,
     execution::SessionState,
@@ -60,7 +61,7 @@ pub struct KeptPlan {
     stage: Stage,
     fitness: Fitness,
     /// The relations that it reads, which were locked when it was made.
-    relations: Box<[u32]>,
+    relations: Box<[RelationId]>,
     bytes: u64,
     /// What was made of it, if that may be run again.
     physical: Option<Arc<KeptPhysical>>,

@@ -32,7 +32,7 @@ use std::{collections::VecDeque, sync::Arc};
 use aerostat_catalog::{ForeignKey, IndexEntry, ReferentialAction, TableEntry};
 use aerostat_storage::{RowId, describe_key};
 use aerostat_txn::Transaction;
-use aerostat_types::{ErrorKind, SqlError};
+use aerostat_types::{ConstraintId, ErrorKind, SqlError};
 use datafusion::{
     arrow::{
         array::{Array, ArrayRef, RecordBatch, UInt32Array, new_null_array},
@@ -168,7 +168,7 @@ impl<'a> Referential<'a> {
         let part = Part::all(rows.clone());
         for index in self.indexes_put_off(entry) {
             let keys = part.values(&index.index.columns);
-            self.put_off(index.oid, About::Keys, keys)?;
+            self.put_off(index.constraint_id(), About::Keys, keys)?;
         }
         for key in &entry.foreign_keys {
             let Some(new) = self.referring(entry, key, part.values(&key.columns))? else {
@@ -194,7 +194,7 @@ impl<'a> Referential<'a> {
             let changed = changed(&old, &new, &index.index.columns)?;
             if changed.true_count() > 0 {
                 let keys = new.filtered(&changed)?.values(&index.index.columns);
-                self.put_off(index.oid, About::Keys, keys)?;
+                self.put_off(index.constraint_id(), About::Keys, keys)?;
             }
         }
         let mut given = Vec::new();
@@ -260,11 +260,16 @@ impl<'a> Referential<'a> {
         let context = self.context;
         entry
             .deferrable_indexes()
-            .filter(|index| context.puts_off(index.oid, index.deferral))
+            .filter(|index| context.puts_off(index.constraint_id(), index.deferral))
             .collect()
     }
 
-    fn put_off(&mut self, constraint: u32, about: About, values: Vec<ArrayRef>) -> Result<()> {
+    fn put_off(
+        &mut self,
+        constraint: ConstraintId,
+        about: About,
+        values: Vec<ArrayRef>,
+    ) -> Result<()> {
         let pool = &self.context.state.runtime_env().memory_pool;
         let check = PutOff::new(pool, constraint, about, values)?;
         self.put_off.push(check);

@@ -24,7 +24,7 @@ use aerostat_sql::{
 };
 use aerostat_storage::TableView;
 use aerostat_txn::{LockMode, Snapshot};
-use aerostat_types::{ErrorKind, SqlError};
+use aerostat_types::{ConstraintId, ErrorKind, RelationId, SqlError};
 use datafusion::{
     arrow::{
         array::{ArrayRef, BooleanArray, Int64Array, RecordBatch},
@@ -80,7 +80,7 @@ pub struct StatementContext {
     /// Locks what the statement needs.
     pub gate: Arc<Gate>,
     /// The DML target's view; made with the context, so that the rows found and the rows changed are of one directory.
-    views: Mutex<HashMap<u32, TableView>>,
+    views: Mutex<HashMap<RelationId, TableView>>,
     functions: OnceLock<HashMap<String, Arc<ScalarUDF>>>,
     view_depth: Mutex<usize>,
     /// What the statement's locking clauses need; shared with the views that it expands.
@@ -99,7 +99,7 @@ pub struct StatementContext {
 #[derive(Default)]
 pub struct Met {
     /// The relations, by number.
-    pub(crate) relations: BTreeSet<u32>,
+    pub(crate) relations: BTreeSet<RelationId>,
     /// The tables among them.
     pub tables: Vec<Arc<TableEntry>>,
 }
@@ -160,7 +160,7 @@ impl StatementContext {
 
     /// Whether the statement leaves checks of a constraint to the end of its transaction. One
     /// that is a transaction of its own has none to leave them to.
-    pub(crate) fn puts_off(&self, constraint: u32, deferral: Deferral) -> bool {
+    pub(crate) fn puts_off(&self, constraint: ConstraintId, deferral: Deferral) -> bool {
         let deferred = self.deferred.as_ref();
         deferred.is_some_and(|deferred| deferred.puts_off(constraint, deferral))
     }
@@ -169,7 +169,7 @@ impl StatementContext {
     pub(crate) fn indexes_put_off(&self, entry: &TableEntry) -> Vec<String> {
         entry
             .deferrable_indexes()
-            .filter(|index| self.puts_off(index.oid, index.deferral))
+            .filter(|index| self.puts_off(index.constraint_id(), index.deferral))
             .map(|index| entry.stored_name(index))
             .collect()
     }

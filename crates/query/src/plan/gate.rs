@@ -22,7 +22,7 @@ use aerostat_catalog::{
     CatalogState, Database, Definitions, SequenceEntry, Temporaries, relation_tag,
 };
 use aerostat_txn::{LockMode, LockTag, RelationLocks};
-use aerostat_types::{ErrorKind, SqlError};
+use aerostat_types::{ErrorKind, RelationId, SqlError};
 use parking_lot::Mutex;
 
 /// What a statement is planned on, and with which locks.
@@ -94,7 +94,7 @@ impl Gate {
     /// # Errors
     /// Somebody is in the way. The statement is planned again.
     #[inline]
-    pub fn require(&self, oid: u32, mode: LockMode) -> Result<(), SqlError> {
+    pub fn require(&self, oid: RelationId, mode: LockMode) -> Result<(), SqlError> {
         let Some(locks) = &self.locks else {
             return Ok(());
         };
@@ -110,7 +110,7 @@ impl Gate {
     ///
     /// # Errors
     /// Somebody is changing it.
-    pub fn sequence(&self, oid: u32) -> Result<Option<Arc<SequenceEntry>>, SqlError> {
+    pub fn sequence(&self, oid: RelationId) -> Result<Option<Arc<SequenceEntry>>, SqlError> {
         let of = |state: &CatalogState| state.sequence(oid).map(|(_, entry)| Arc::clone(entry));
         let Some(planned) = of(&self.catalog) else {
             return Ok(None);

@@ -9,6 +9,7 @@ use std::{ops::Range, sync::Arc};
 use aerostat_api::ColumnDescription;
 use aerostat_catalog::Relation;
 use aerostat_sql::names::PG_CATALOG;
+use aerostat_types::RelationId;
 use datafusion::{
     arrow::datatypes::Schema,
     common::TableReference,
@@ -18,7 +19,7 @@ use datafusion::{
 use super::{StatementContext, Target, describe, steps::STEP_SCHEMA};
 
 /// A relation's number and the column's, from 1.
-pub(crate) type Origin = Option<(u32, i16)>;
+pub(crate) type Origin = Option<(RelationId, i16)>;
 
 /// The origins of a query's outputs, in order.
 pub type Origins = Vec<Origin>;
@@ -130,12 +131,12 @@ fn bare(expression: &Expr) -> &Expr {
     }
 }
 
-fn numbered(oid: u32, at: usize) -> Origin {
+fn numbered(oid: RelationId, at: usize) -> Origin {
     Some((oid, i16::try_from(at + 1).ok()?))
 }
 
 /// The number of a relation that a plan scans.
-fn relation(context: &StatementContext, name: &TableReference) -> Option<u32> {
+fn relation(context: &StatementContext, name: &TableReference) -> Option<RelationId> {
     aerostat_pgcatalog::relation_oid(name.schema().unwrap_or(PG_CATALOG), name.table())
         .or_else(|| context.resolve(name).ok().map(|(_, found)| found.oid()))
 }

@@ -19,7 +19,7 @@ use aerostat_sql::{
     sql_type::sql_type,
     utility::{RoleName, TableAction},
 };
-use aerostat_types::{Column, ErrorKind, SqlError, SqlType, TableSchema};
+use aerostat_types::{Column, ErrorKind, IndexId, SqlError, SqlType, TableSchema};
 use sqlparser::ast::{self, TableConstraint};
 
 use super::{
@@ -95,7 +95,7 @@ pub(super) struct Designing<'a> {
     new_indexes: Vec<IndexEntry>,
     pub(super) foreign_keys: Vec<(ForeignKey, Vec<String>)>,
     new_foreign_keys: Vec<NewForeignKey>,
-    pub(super) key_oid: u32,
+    pub(super) key_oid: IndexId,
     pub(super) gone: Vec<Gone>,
     checks_to_verify: BTreeSet<String>,
     keys_to_verify: BTreeSet<String>,

@@ -1,7 +1,7 @@
 //! Removals from a table's definition: columns, constraints, defaults, NOT NULL.
 
 use aerostat_sql::utility::TableAction;
-use aerostat_types::{CheckConstraint, ErrorKind, SqlError};
+use aerostat_types::{CheckConstraint, ErrorKind, IndexId, SqlError};
 
 use super::{super::expression, design::Designing};
 use crate::state::IndexEntry;
@@ -9,7 +9,7 @@ use crate::state::IndexEntry;
 /// An index that goes, and what went for that.
 #[derive(Clone)]
 pub(super) struct Gone {
-    pub(super) oid: u32,
+    pub(super) oid: IndexId,
     /// What the statement drops, as messages show it.
     pub(super) dropped: String,
     /// What others need of that.
@@ -136,7 +136,7 @@ impl Designing<'_> {
         }
     }
 
-    fn note_gone(&mut self, oid: u32, index: String, dropping: Dropping<'_>) {
+    fn note_gone(&mut self, oid: IndexId, index: String, dropping: Dropping<'_>) {
         let table = self.table;
         let (dropped, needed, cascade) = match dropping {
             Dropping::Column(name, cascade) => {

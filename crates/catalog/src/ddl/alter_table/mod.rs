@@ -33,7 +33,8 @@ use aerostat_sql::{
 use aerostat_storage::Table;
 use aerostat_txn::{CancelToken, Transaction};
 use aerostat_types::{
-    CheckConstraint, Column, ErrorKind, SqlError, TableId, TableIndex, TableSchema,
+    CheckConstraint, Column, ConstraintId, ErrorKind, IndexId, RelationId, SqlError, TableId,
+    TableIndex, TableSchema,
 };
 
 use super::{
@@ -96,7 +97,7 @@ pub struct PendingAlter {
     /// Views that go with a column.
     dropped_views: BTreeSet<ResolvedName>,
     /// Numbers of foreign keys of other tables that go with a key of this one.
-    dropped_references: BTreeSet<u32>,
+    dropped_references: BTreeSet<ConstraintId>,
     /// The sequences of new columns, as the statement has them, and as they are made.
     wanted: Vec<Wanted>,
     sequences: Vec<Arc<SequenceEntry>>,
@@ -581,7 +582,7 @@ impl PendingAlter {
             .retain(|check| self.checks_to_verify.contains(&check.name));
         Ok(Arc::new(TableEntry {
             // Its rows are others than those of the table that is there.
-            oid: id.0,
+            oid: RelationId(id.0),
             table: table.redefined(Arc::new(schema)),
             // They hold, for the rows are the same.
             foreign_keys: Vec::new(),
@@ -679,14 +680,14 @@ impl PendingAlter {
         let same_key =
             entry.table.schema().primary_key_name == self.before.table.schema().primary_key_name;
         entry.key_oid = match (self.schema.primary_key.is_empty(), entry.key_oid) {
-            (true, _) => 0,
-            (false, oid) if oid != 0 && same_key => oid,
-            (false, _) => state.allocate_oid()?,
+            (true, _) => IndexId::NONE,
+            (false, oid) if oid != IndexId::NONE && same_key => oid,
+            (false, _) => IndexId(state.allocate_oid()?),
         };
         entry.indexes.clone_from(&self.indexes);
         for index in &self.new_indexes {
             entry.indexes.push(IndexEntry {
-                oid: state.allocate_oid()?,
+                oid: IndexId(state.allocate_oid()?),
                 ..index.clone()
             });
         }

@@ -8,7 +8,7 @@ use aerostat_sql::{
 };
 use aerostat_storage::describe_key;
 use aerostat_txn::LockMode;
-use aerostat_types::{ErrorKind, SqlError, TableSchema};
+use aerostat_types::{ConstraintId, ErrorKind, RelationId, SqlError, TableSchema};
 use arrow::array::{Array, ArrayRef};
 use sqlparser::ast::{ColumnOption, TableConstraint};
 
@@ -44,7 +44,7 @@ pub struct Other {
     pub entry: Arc<TableEntry>,
 }
 
-fn table(state: &CatalogState, oid: u32) -> Result<Other, SqlError> {
+fn table(state: &CatalogState, oid: RelationId) -> Result<Other, SqlError> {
     let found = state.table(oid).map(|(schema, entry)| Other {
         schema: schema.name.clone(),
         entry: Arc::clone(entry),
@@ -263,7 +263,7 @@ impl PendingAlter {
     ) -> Result<(), SqlError> {
         for gone in &design.gone {
             let kept = design.foreign_keys.iter().map(|key| key.oid);
-            let own: BTreeSet<u32> = kept.collect();
+            let own: BTreeSet<ConstraintId> = kept.collect();
             let mut lines = Vec::new();
             for (table, key) in state.referring(self.before.oid) {
                 let stays = table.oid != self.before.oid || own.contains(&key.oid);
@@ -298,7 +298,7 @@ impl PendingAlter {
         }
         for Resolved { key, own_index } in &self.new_foreign_keys {
             let mut key = key.clone();
-            key.oid = state.allocate_oid()?;
+            key.oid = ConstraintId(state.allocate_oid()?);
             if let Some(name) = own_index {
                 key.referenced = entry.oid;
                 let named = |index: &IndexEntry| index.index.name == *name;

@@ -28,7 +28,10 @@ fn checks(scene: &Scene, table: &str) -> Vec<String> {
 fn key(scene: &Scene, table: &str) -> (Vec<usize>, String) {
     let entry = scene.table(table);
     let schema = entry.table.schema();
-    assert_eq!(entry.key_oid != 0, !schema.primary_key.is_empty());
+    assert_eq!(
+        entry.key_oid != IndexId::NONE,
+        !schema.primary_key.is_empty()
+    );
     (schema.primary_key.clone(), schema.primary_key_name.clone())
 }
 

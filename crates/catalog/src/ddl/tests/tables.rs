@@ -16,7 +16,7 @@ fn a_table_has_what_its_definition_says() {
     let schema = table.table.schema();
     assert_eq!(schema.primary_key, [0]);
     assert_eq!(schema.primary_key_name, "t_pkey");
-    assert_ne!(table.key_oid, 0);
+    assert_ne!(table.key_oid, IndexId::NONE);
     let columns: Vec<_> = schema
         .columns
         .iter()
@@ -56,7 +56,7 @@ fn a_deferrable_primary_key_is_an_index() {
     let table = scene.table("t");
     let schema = table.table.schema();
     assert!(schema.primary_key.is_empty() && !schema.columns[0].nullable);
-    assert_eq!(table.key_oid, 0);
+    assert_eq!(table.key_oid, IndexId::NONE);
     let indexes = table.indexes.iter();
     let indexes: Vec<_> = indexes
         .map(|index| (index.index.name.as_str(), index.is_primary, index.deferral))

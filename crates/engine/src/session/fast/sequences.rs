@@ -7,6 +7,7 @@ use aerostat_catalog::{
     sequence::{Before, Position, Taken},
 };
 use aerostat_fast::Numbers;
+use aerostat_types::RelationId;
 use parking_lot::Mutex;
 
 /// The sequences of a program, and where the session notes what it takes of them.
@@ -32,7 +33,7 @@ pub(super) struct Drawn {
 
 /// A number, and what was there before it was taken.
 struct DrawnNumber {
-    sequence: u32,
+    sequence: RelationId,
     number: i64,
     stood: Position,
     known: Before,
@@ -62,7 +63,7 @@ impl fmt::Debug for Drawing {
 }
 
 impl Numbers for Drawing {
-    fn next(&self, sequence: u32) -> Option<i64> {
+    fn next(&self, sequence: RelationId) -> Option<i64> {
         let mut drawn = self.drawn.lock();
         let number = match drawn.numbers.get(drawn.used) {
             Some(one) if one.sequence == sequence => one.number,

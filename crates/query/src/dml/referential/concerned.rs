@@ -8,7 +8,7 @@ use std::{collections::HashSet, sync::Arc};
 
 use aerostat_catalog::{ReferentialAction, TableEntry};
 use aerostat_txn::LockMode;
-use aerostat_types::SqlError;
+use aerostat_types::{RelationId, SqlError};
 
 use crate::{
     dml::{BoundDml, DmlKind},
@@ -79,7 +79,7 @@ impl Change {
 struct Concerned<'a> {
     context: &'a StatementContext,
     pending: Vec<(Arc<TableEntry>, Change)>,
-    seen: HashSet<(u32, Change)>,
+    seen: HashSet<(RelationId, Change)>,
 }
 
 impl<'a> Concerned<'a> {

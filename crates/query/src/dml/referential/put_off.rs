@@ -10,7 +10,7 @@ use std::{
 
 use aerostat_catalog::{ReferentialAction, TableEntry};
 use aerostat_txn::{LockMode, Transaction};
-use aerostat_types::SqlError;
+use aerostat_types::{ConstraintId, SqlError};
 use datafusion::{
     arrow::{
         array::{Array, ArrayRef},
@@ -34,7 +34,7 @@ use crate::{
 /// Somebody is in the way.
 pub fn lock_put_off(context: &StatementContext, checks: &[Arc<PutOff>]) -> Result<(), SqlError> {
     let catalog = &context.catalog;
-    let constraints: HashSet<u32> = checks.iter().map(|check| check.constraint).collect();
+    let constraints: HashSet<ConstraintId> = checks.iter().map(|check| check.constraint).collect();
     for constraint in constraints {
         if let Some((entry, _)) = catalog.index(constraint) {
             context.gate.require(entry.oid, LockMode::RowShare)?;
@@ -74,14 +74,14 @@ pub async fn check_put_off(
 
 /// Checks of one constraint about the same.
 struct CheckGroup<'c> {
-    constraint: u32,
+    constraint: ConstraintId,
     about: About,
     checks: Vec<&'c PutOff>,
 }
 
 fn kinds(checks: &[Arc<PutOff>]) -> Vec<CheckGroup<'_>> {
     let mut kinds: Vec<CheckGroup<'_>> = Vec::new();
-    let mut positions: HashMap<(u32, About), usize> = HashMap::new();
+    let mut positions: HashMap<(ConstraintId, About), usize> = HashMap::new();
     for check in checks {
         let (constraint, about) = (check.constraint, check.about);
         let at = *positions.entry((constraint, about)).or_insert_with(|| {
