@@ -19,6 +19,7 @@
 mod backend;
 mod commits;
 mod engine;
+mod ledger;
 mod memory;
 mod notify;
 mod seldom;

@@ -11,7 +11,7 @@ use std::sync::{
 };
 
 use aerostat_catalog::failure::from_storage;
-use aerostat_memory::Budget;
+use aerostat_memory::{Budget, MemoryClass};
 use aerostat_storage::StorageError;
 use aerostat_types::{OutOfMemory, SqlError};
 
@@ -63,7 +63,7 @@ impl Held {
     /// # Errors
     /// The tenant, or the node, has not that much left; it stays as it is.
     pub(crate) fn grow(&mut self, bytes: u64) -> Result<(), SqlError> {
-        match self.budget.try_grow_raw(bytes) {
+        match self.budget.try_grow_raw(MemoryClass::Sessions, bytes) {
             Ok(()) => self.reserved += bytes,
             Err(refused) => self.take_spare(bytes, refused)?,
         }
@@ -89,7 +89,7 @@ impl Held {
             self.spare.used.fetch_sub(spared, Ordering::Relaxed);
         }
         if reserved > 0 {
-            self.budget.shrink_raw(reserved);
+            self.budget.shrink_raw(MemoryClass::Sessions, reserved);
         }
     }
 }

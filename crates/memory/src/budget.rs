@@ -11,6 +11,9 @@
 //! tenant's counter is raised first and lowered again if the node refuses; for that moment it
 //! counts bytes that nobody has.
 //!
+//! What a budget gives is counted by [`MemoryClass`] as well, so that whoever asks where the
+//! memory is gets an answer by tenant and class.
+//!
 //! Memory that the process holds and nobody has reserved also counts against the node's limit, by
 //! its last measured size ([`Governor::set_unreserved`]).
 
@@ -20,6 +23,8 @@ use std::sync::{
 };
 
 use aerostat_types::{ByteSize, OutOfMemory};
+
+use crate::class::{ByClass, MemoryClass};
 
 /// A budget without maximum of its own.
 const UNLIMITED: u64 = u64::MAX;
@@ -79,6 +84,7 @@ pub struct Budget {
     max: AtomicU64,
     used: AtomicU64,
     peak: AtomicU64,
+    by_class: ByClass,
     /// What there is beside what is used; of the node's budget alone.
     unreserved: AtomicU64,
     parent: Option<Arc<Budget>>,
@@ -91,6 +97,7 @@ impl Budget {
             max: max.into(),
             used: 0.into(),
             peak: 0.into(),
+            by_class: ByClass::default(),
             unreserved: 0.into(),
             parent,
         }
@@ -105,10 +112,15 @@ impl Budget {
     ///
     /// # Errors
     /// When this budget or the node's has not that much left.
-    pub fn reserve(self: &Arc<Self>, bytes: u64) -> Result<Reservation, OutOfMemory> {
-        self.try_grow_raw(bytes)?;
+    pub fn reserve(
+        self: &Arc<Self>,
+        class: MemoryClass,
+        bytes: u64,
+    ) -> Result<Reservation, OutOfMemory> {
+        self.try_grow_raw(class, bytes)?;
         Ok(Reservation {
             budget: Arc::clone(self),
+            class,
             bytes,
         })
     }
@@ -116,6 +128,11 @@ impl Budget {
     /// Bytes in use.
     pub fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of a class in use.
+    pub fn used_for(&self, class: MemoryClass) -> u64 {
+        self.by_class.get(class)
     }
 
     /// The most bytes that ever were in use.
@@ -152,7 +169,7 @@ impl Budget {
     ///
     /// # Errors
     /// When this budget or the node's has not that much left.
-    pub fn try_grow_raw(&self, bytes: u64) -> Result<(), OutOfMemory> {
+    pub fn try_grow_raw(&self, class: MemoryClass, bytes: u64) -> Result<(), OutOfMemory> {
         let limit = self.max.load(Ordering::Relaxed);
         let unreserved = self.unreserved.load(Ordering::Relaxed);
         let left = limit.saturating_sub(unreserved);
@@ -169,17 +186,19 @@ impl Budget {
             limit,
         })?;
         if let Some(parent) = &self.parent
-            && let Err(refused) = parent.try_grow_raw(bytes)
+            && let Err(refused) = parent.try_grow_raw(class, bytes)
         {
             self.used.fetch_sub(bytes, Ordering::Relaxed);
             return Err(refused);
         }
+        self.by_class.add(class, bytes);
         self.peak.fetch_max(before + bytes, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Gives back bytes taken with [`Budget::try_grow_raw`].
-    pub fn shrink_raw(&self, bytes: u64) {
+    /// Gives back bytes of a class taken with [`Budget::try_grow_raw`].
+    pub fn shrink_raw(&self, class: MemoryClass, bytes: u64) {
+        self.by_class.subtract(class, bytes);
         let before = self.used.fetch_sub(bytes, Ordering::Relaxed);
         assert!(
             before >= bytes,
@@ -187,7 +206,7 @@ impl Budget {
             self.name
         );
         if let Some(parent) = &self.parent {
-            parent.shrink_raw(bytes);
+            parent.shrink_raw(class, bytes);
         }
     }
 }
@@ -197,14 +216,16 @@ impl Budget {
 #[must_use = "a reservation that is dropped is given back"]
 pub struct Reservation {
     budget: Arc<Budget>,
+    class: MemoryClass,
     bytes: u64,
 }
 
 impl Reservation {
     /// Of a budget, nothing yet.
-    pub fn none(budget: &Arc<Budget>) -> Self {
+    pub fn none(budget: &Arc<Budget>, class: MemoryClass) -> Self {
         Self {
             budget: Arc::clone(budget),
+            class,
             bytes: 0,
         }
     }
@@ -224,7 +245,7 @@ impl Reservation {
     /// # Errors
     /// When there is not that much left; the reservation stays as it is.
     pub fn try_grow(&mut self, bytes: u64) -> Result<(), OutOfMemory> {
-        self.budget.try_grow_raw(bytes)?;
+        self.budget.try_grow_raw(self.class, bytes)?;
         self.bytes += bytes;
         Ok(())
     }
@@ -237,7 +258,7 @@ impl Reservation {
             self.bytes
         );
         self.bytes -= bytes;
-        self.budget.shrink_raw(bytes);
+        self.budget.shrink_raw(self.class, bytes);
     }
 
     /// Takes more or gives back, so that the size is `bytes`.
@@ -255,13 +276,15 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        self.budget.shrink_raw(self.bytes);
+        self.budget.shrink_raw(self.class, self.bytes);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const HOT: MemoryClass = MemoryClass::Hot;
 
     #[test]
     fn a_byte_counts_for_the_tenant_and_for_the_node() {
@@ -270,17 +293,17 @@ mod tests {
             governor.budget("a", Some(ByteSize(600))),
             governor.budget("b", None),
         );
-        let mut first = a.reserve(500).unwrap();
-        let second = b.reserve(400).unwrap();
+        let mut first = a.reserve(HOT, 500).unwrap();
+        let second = b.reserve(HOT, 400).unwrap();
         assert_eq!((a.used(), b.used(), governor.used()), (500, 400, 900));
         assert_eq!((a.available(), b.available()), (100, 100));
 
-        let over_own = a.reserve(101).unwrap_err();
+        let over_own = a.reserve(HOT, 101).unwrap_err();
         assert_eq!(
             (over_own.budget.as_str(), over_own.used, over_own.limit),
             ("a", 500, 600)
         );
-        let over_node = b.reserve(101).unwrap_err();
+        let over_node = b.reserve(HOT, 101).unwrap_err();
         assert_eq!(
             (over_node.budget.as_str(), over_node.used, over_node.limit),
             ("node", 900, 1000)
@@ -303,31 +326,31 @@ mod tests {
     fn a_lower_maximum_takes_nothing_away() {
         let governor = Governor::new(ByteSize(1000));
         let budget = governor.budget("a", None);
-        let mut held = budget.reserve(500).unwrap();
+        let mut held = budget.reserve(HOT, 500).unwrap();
         budget.set_max(Some(ByteSize(100)));
-        assert!(budget.reserve(1).is_err());
-        assert_eq!(budget.reserve(0).unwrap().bytes(), 0);
+        assert!(budget.reserve(HOT, 1).is_err());
+        assert_eq!(budget.reserve(HOT, 0).unwrap().bytes(), 0);
         held.shrink(450);
-        assert_eq!(budget.reserve(50).unwrap().bytes(), 50);
-        assert!(budget.reserve(u64::MAX).is_err(), "no overflow");
+        assert_eq!(budget.reserve(HOT, 50).unwrap().bytes(), 50);
+        assert!(budget.reserve(HOT, u64::MAX).is_err(), "no overflow");
     }
 
     #[test]
     fn what_nobody_has_reserved_is_not_given_away() {
         let governor = Governor::new(ByteSize(1000));
         let budget = governor.budget("a", None);
-        let _held = budget.reserve(500).unwrap();
+        let _held = budget.reserve(HOT, 500).unwrap();
         governor.set_unreserved(300);
         assert_eq!((budget.available(), governor.used()), (200, 500));
-        let refused = budget.reserve(201).unwrap_err();
+        let refused = budget.reserve(HOT, 201).unwrap_err();
         assert_eq!((refused.used, refused.limit), (800, 1000));
-        drop(budget.reserve(200).unwrap());
+        drop(budget.reserve(HOT, 200).unwrap());
         // More than there is room for takes nothing away.
         governor.set_unreserved(2000);
-        assert!(budget.reserve(1).is_err());
-        assert_eq!(budget.reserve(0).unwrap().bytes(), 0);
+        assert!(budget.reserve(HOT, 1).is_err());
+        assert_eq!(budget.reserve(HOT, 0).unwrap().bytes(), 0);
         governor.set_unreserved(0);
-        drop(budget.reserve(500).unwrap());
+        drop(budget.reserve(HOT, 500).unwrap());
     }
 
     #[test]
@@ -340,7 +363,7 @@ mod tests {
             for budget in &budgets {
                 scope.spawn(|| {
                     for bytes in (1..=40).cycle().take(2000) {
-                        let reservation = budget.reserve(bytes);
+                        let reservation = budget.reserve(HOT, bytes);
                         assert!(governor.used() <= 100 && budget.used() <= 60);
                         drop(reservation);
                     }

@@ -1,4 +1,5 @@
-//! Memory: who may use how much ([`Governor`], [`Budget`], [`Reservation`]), where it comes from
+//! Memory: who may use how much ([`Governor`], [`Budget`], [`Reservation`]), what for
+//! ([`MemoryClass`]), where it comes from
 //! ([`ArenaSource`], [`Mapping`]), what threads take from the heap ([`Counted`]), when the heap
 //! gives free memory back ([`trim_heap`]), and how much memory there is
 //! ([`machine_memory_bytes`]).
@@ -14,6 +15,7 @@
 
 mod arena;
 mod budget;
+mod class;
 mod count;
 mod heap;
 mod machine;
@@ -21,9 +23,10 @@ mod machine;
 pub use aerostat_types::OutOfMemory;
 pub use arena::{ArenaSource, Mapping, MemoryError};
 pub use budget::{Budget, Governor, Reservation};
+pub use class::MemoryClass;
 pub use count::{Counted, heap_bytes, thread_heap_bytes};
 pub use heap::{
     HeapKeeper, leave_purging_to_others, purge_heap, release_heap_if_asked, trim_heap,
     trim_heap_if_asked,
 };
-pub use machine::{PageFacts, machine_memory_bytes, page_bytes, resident_bytes};
+pub use machine::{PageFacts, ResidentParts, machine_memory_bytes, page_bytes, resident_bytes};

@@ -49,6 +49,38 @@ pub fn resident_bytes() -> u64 {
     pages.unwrap_or(0) * page_bytes() as u64
 }
 
+/// What the kernel says of this process's memory: each a part of [`resident_bytes`], or 0 where
+/// the system does not say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ResidentParts {
+    /// Arenas, the heap, stacks: what belongs to no file.
+    pub anonymous: u64,
+    /// The program's code and constants, and other mapped files.
+    pub mapped_files: u64,
+    /// Memory that is shared with other processes.
+    pub shared: u64,
+}
+
+impl ResidentParts {
+    /// Those of now. The kernel walks the process's counters, in some 20 microseconds.
+    pub fn now() -> ResidentParts {
+        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        ResidentParts::parse(&status)
+    }
+
+    fn parse(status: &str) -> ResidentParts {
+        let of = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            line.and_then(kilobytes).unwrap_or(0)
+        };
+        ResidentParts {
+            anonymous: of("RssAnon:"),
+            mapped_files: of("RssFile:"),
+            shared: of("RssShmem:"),
+        }
+    }
+}
+
 /// Bytes of a page.
 pub fn page_bytes() -> usize {
     /// Where the kernel does not say: the page size of x86-64.
@@ -89,12 +121,13 @@ fn memory_total(meminfo: &str) -> Option<u64> {
     let rest = meminfo
         .lines()
         .find_map(|line| line.strip_prefix("MemTotal:"))?;
-    rest.trim()
-        .strip_suffix("kB")?
-        .trim()
-        .parse::<u64>()
-        .ok()?
-        .checked_mul(1024)
+    kilobytes(rest)
+}
+
+/// `  24576000 kB`, in bytes.
+fn kilobytes(text: &str) -> Option<u64> {
+    let number = text.trim().strip_suffix("kB")?.trim();
+    number.parse::<u64>().ok()?.checked_mul(1024)
 }
 
 /// The least limit on the way from a group to its root. The line is
@@ -179,6 +212,18 @@ mod tests {
             ("sys/fs/cgroup/memory/memory.limit_in_bytes", "4096\n"),
         ]);
         assert_eq!(limit, 4096, "the path is that of another namespace");
+    }
+
+    #[test]
+    fn the_parts_of_what_is_resident_are_read() {
+        let status = "VmRSS:\t  112 kB\nRssAnon:\t     100 kB\nRssFile:\t      12 kB\n";
+        let parts = ResidentParts::parse(status);
+        assert_eq!(
+            (parts.anonymous, parts.mapped_files, parts.shared),
+            (100 << 10, 12 << 10, 0)
+        );
+        let now = ResidentParts::now();
+        assert!(now.anonymous > 0 && now.mapped_files > 0, "{now:?}");
     }
 
     #[test]

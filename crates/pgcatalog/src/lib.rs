@@ -42,8 +42,8 @@ pub use view::{
     CatalogView,
     classes::ClassIndex,
     facts::{
-        CursorDescription, Facts, FunctionDescription, FunctionKind, PreparedDescription,
-        SessionDescription, Setting, Signal,
+        CursorDescription, Facts, FunctionDescription, FunctionKind, MemoryUse,
+        PreparedDescription, SessionDescription, Setting, Signal,
     },
     waits::{LockDescription, Waits},
 };

@@ -25,7 +25,7 @@ use std::{
 };
 
 use aerostat_catalog::failure::out_of_memory;
-use aerostat_memory::{Budget, Reservation, thread_heap_bytes, trim_heap_if_asked};
+use aerostat_memory::{Budget, MemoryClass, Reservation, thread_heap_bytes, trim_heap_if_asked};
 use aerostat_semantics::growth::Running;
 use aerostat_types::{OutOfMemory, SqlError};
 use datafusion::arrow::array::RecordBatch;
@@ -81,7 +81,7 @@ impl Heap {
             reserved: AtomicUsize::new(0),
             state: Mutex::new(State {
                 statements: Vec::new(),
-                charge: Reservation::none(budget),
+                charge: Reservation::none(budget, MemoryClass::Queries),
             }),
         })
     }
@@ -167,14 +167,14 @@ impl Holding {
 /// What its functions make they ask for, and it is no longer uncounted.
 impl Running for Holding {
     fn try_grow(&self, bytes: u64) -> Result<(), OutOfMemory> {
-        self.heap.budget.try_grow_raw(bytes)?;
+        self.heap.budget.try_grow_raw(MemoryClass::Queries, bytes)?;
         self.heap.reserve(bytes as usize);
         Ok(())
     }
 
     fn shrink(&self, bytes: u64) {
         self.heap.release(bytes as usize);
-        self.heap.budget.shrink_raw(bytes);
+        self.heap.budget.shrink_raw(MemoryClass::Queries, bytes);
     }
 
     fn stopped(&self) -> Option<SqlError> {

@@ -9,7 +9,7 @@ use std::{
     },
 };
 
-use aerostat_memory::Budget;
+use aerostat_memory::{Budget, MemoryClass};
 use datafusion::{
     common::{DataFusionError, Result},
     execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation},
@@ -17,14 +17,19 @@ use datafusion::{
 
 use crate::heap::Heap;
 
+/// The name of the consumer whose memory is lookup tables, a class of their own.
+pub(crate) const LOOKUPS: &str = "StarJoin";
+
 /// The pool of one tenant. First come, first served; an operator that cannot
 /// grow spills, or fails with the budget's own words.
 pub(crate) struct TenantPool {
     budget: Arc<Budget>,
     /// What is used of it is told there.
     heap: Arc<Heap>,
-    /// Of what is used, the bytes that the budget had no room for.
+    /// Of what operators use, the bytes that the budget had no room for.
     overdrawn: AtomicUsize,
+    /// The same of lookup tables, since each class is given back what was taken for it.
+    overdrawn_lookups: AtomicUsize,
 }
 
 impl TenantPool {
@@ -33,6 +38,15 @@ impl TenantPool {
             budget,
             heap,
             overdrawn: AtomicUsize::new(0),
+            overdrawn_lookups: AtomicUsize::new(0),
+        }
+    }
+
+    /// The class of what a consumer takes, and what is overdrawn of it.
+    fn class_of(&self, reservation: &MemoryReservation) -> (MemoryClass, &AtomicUsize) {
+        match reservation.consumer().name() {
+            LOOKUPS => (MemoryClass::Lookups, &self.overdrawn_lookups),
+            _ => (MemoryClass::Queries, &self.overdrawn),
         }
     }
 }
@@ -56,31 +70,32 @@ impl MemoryPool for TenantPool {
 
     fn register(&self, _consumer: &MemoryConsumer) {}
 
-    fn grow(&self, _reservation: &MemoryReservation, additional: usize) {
+    fn grow(&self, reservation: &MemoryReservation, additional: usize) {
+        let (class, overdrawn) = self.class_of(reservation);
         // DataFusion grows without asking only by what it has allocated already:
         // little, and it must be counted even beyond the ceiling.
-        if self.budget.try_grow_raw(additional as u64).is_err() {
-            self.overdrawn.fetch_add(additional, Ordering::Relaxed);
+        if self.budget.try_grow_raw(class, additional as u64).is_err() {
+            overdrawn.fetch_add(additional, Ordering::Relaxed);
         }
         self.heap.reserve(additional);
     }
 
-    fn shrink(&self, _reservation: &MemoryReservation, shrink: usize) {
+    fn shrink(&self, reservation: &MemoryReservation, shrink: usize) {
+        let (class, overdrawn) = self.class_of(reservation);
         let mut repaid = 0;
         // The closure always gives a value, so the update cannot fail.
-        let _ = self
-            .overdrawn
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |overdrawn| {
-                repaid = overdrawn.min(shrink);
-                Some(overdrawn - repaid)
-            });
-        self.budget.shrink_raw((shrink - repaid) as u64);
+        let _ = overdrawn.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |overdrawn| {
+            repaid = overdrawn.min(shrink);
+            Some(overdrawn - repaid)
+        });
+        self.budget.shrink_raw(class, (shrink - repaid) as u64);
         self.heap.release(shrink);
     }
 
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
+        let (class, _) = self.class_of(reservation);
         self.budget
-            .try_grow_raw(additional as u64)
+            .try_grow_raw(class, additional as u64)
             .map_err(|error| {
                 DataFusionError::ResourcesExhausted(format!(
                     "{}: {error}",

@@ -78,7 +78,7 @@ mod secondary;
 
 pub use body::{
     append::{Appended, SegmentWriter},
-    segment::{Segment, forward::Forwarding, pinned::Pinned},
+    segment::{Segment, SegmentMemory, forward::Forwarding, pinned::Pinned},
 };
 pub use error::SegmentError;
 pub use format::{

@@ -106,6 +106,7 @@ mod tests {
         let sample = || NodeSample {
             memory_used_bytes: 1,
             memory_unreserved_bytes: 0,
+            memory: Vec::new(),
             memory_max_bytes: 2,
             tenants: Vec::new(),
             states: Vec::new(),

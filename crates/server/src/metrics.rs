@@ -70,6 +70,21 @@ struct TenantLabels {
     tenant: String,
 }
 
+/// What memory is used for; the node's own has no tenant.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct MemoryLabels {
+    tenant: String,
+    class: &'static str,
+}
+
+/// Bytes that are used for one thing.
+pub(crate) struct MemorySample {
+    /// `None` of the node's own.
+    pub(crate) tenant: Option<String>,
+    pub(crate) class: &'static str,
+    pub(crate) bytes: u64,
+}
+
 /// A tenant's numbers at the moment of asking.
 pub(crate) struct TenantSample {
     pub(crate) name: String,
@@ -105,6 +120,8 @@ pub(crate) struct NodeSample {
     pub(crate) memory_used_bytes: u64,
     pub(crate) memory_unreserved_bytes: u64,
     pub(crate) memory_max_bytes: u64,
+    /// What the process's memory is used for.
+    pub(crate) memory: Vec<MemorySample>,
     pub(crate) tenants: Vec<TenantSample>,
     /// Of every tenant, also of those that are not open.
     pub(crate) states: Vec<TenantState>,
@@ -147,6 +164,7 @@ pub(crate) struct Metrics {
     closed: IntegerGauge,
     memory: IntegerGauge,
     memory_unreserved: IntegerGauge,
+    memory_by_class: Family<MemoryLabels, IntegerGauge>,
     heap: IntegerGauge,
     memory_max: IntegerGauge,
     resident: IntegerGauge,
@@ -180,6 +198,7 @@ impl Metrics {
             closed: IntegerGauge::default(),
             memory: IntegerGauge::default(),
             memory_unreserved: IntegerGauge::default(),
+            memory_by_class: Family::default(),
             heap: IntegerGauge::default(),
             memory_max: IntegerGauge::default(),
             resident: IntegerGauge::default(),
@@ -288,6 +307,12 @@ impl Metrics {
             Unit::Bytes,
             self.memory_unreserved.clone(),
         );
+        registry.register_with_unit(
+            "memory_class",
+            "What the process's memory is used for, by tenant and class",
+            Unit::Bytes,
+            self.memory_by_class.clone(),
+        );
         let help = "Memory data and queries may hold";
         registry.register_with_unit("memory_max", help, Unit::Bytes, self.memory_max.clone());
         let help = "Resident memory of the process";
@@ -394,7 +419,23 @@ impl Metrics {
         }
     }
 
+    /// Classes that a tenant has nothing of are left out.
+    fn set_memory(&self, memory: &[MemorySample]) {
+        self.memory_by_class.clear();
+        for sample in memory.iter().filter(|sample| sample.bytes > 0) {
+            let tenant = sample.tenant.as_ref();
+            let labels = MemoryLabels {
+                tenant: tenant.map_or(String::new(), |tenant| self.label(tenant)),
+                class: sample.class,
+            };
+            self.memory_by_class
+                .get_or_create(&labels)
+                .inc_by(gauge(sample.bytes));
+        }
+    }
+
     fn set_gauges(&self, node: &NodeSample) {
+        self.set_memory(&node.memory);
         self.memory.set(gauge(node.memory_used_bytes));
         self.memory_unreserved
             .set(gauge(node.memory_unreserved_bytes));
@@ -477,6 +518,17 @@ mod tests {
             memory_used_bytes: 7,
             memory_unreserved_bytes: 3,
             memory_max_bytes: 100,
+            memory: [
+                (Some("a"), "log", 9),
+                (Some("a"), "queries", 0),
+                (None, "slack", 8),
+            ]
+            .map(|(tenant, class, bytes)| MemorySample {
+                tenant: tenant.map(str::to_owned),
+                class,
+                bytes,
+            })
+            .into(),
             states: tenants
                 .iter()
                 .map(|tenant| TenantState {
@@ -517,6 +569,8 @@ mod tests {
             "aerostat_statement_latency_seconds_count{tenant=\"a\"} 2",
             "aerostat_tenant_memory_used_bytes{tenant=\"a\"} 5",
             "aerostat_tenant_connections{tenant=\"a\"} 2",
+            "aerostat_memory_class_bytes{tenant=\"a\",class=\"log\"} 9",
+            "aerostat_memory_class_bytes{tenant=\"\",class=\"slack\"} 8",
             "aerostat_tenant_query_time_seconds_total{tenant=\"a\"} 1.5",
             "aerostat_plan_cache_hits_total{tenant=\"a\"} 3",
             "aerostat_plan_cache_misses_total{tenant=\"a\"} 4",

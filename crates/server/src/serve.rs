@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::{Auth, Config};
 use crate::http::{self, Pages};
 use crate::logs;
-use crate::metrics::{Metrics, NodeSample, Outcome, TenantSample, TenantState};
+use crate::metrics::{MemorySample, Metrics, NodeSample, Outcome, TenantSample, TenantState};
 use crate::secret;
 use crate::threads::Threads;
 use crate::tls;
@@ -253,10 +253,16 @@ fn sample(engine: &Engine) -> NodeSample {
         rows_due: database.freeze_backlog.rows_due,
         spilled_bytes: database.spilled,
     });
+    let memory = engine.memory_ledger().into_iter().map(|of| MemorySample {
+        tenant: of.database,
+        class: of.class,
+        bytes: of.bytes,
+    });
     NodeSample {
         memory_used_bytes: engine.governor().used(),
         memory_unreserved_bytes: engine.governor().unreserved(),
         memory_max_bytes: engine.governor().limit(),
+        memory: memory.collect(),
         tenants: tenants.collect(),
         states: states(engine),
     }

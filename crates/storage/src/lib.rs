@@ -99,7 +99,7 @@ pub use read::{
     references::describe_key,
     scan::{Scan, ScanCounts, ScanReader, ScanSpec, ScannedRows},
     segments::{AttributeDescription, SegmentDescription},
-    statistics::TableStatistics,
+    statistics::{ArenaMemory, TableStatistics},
     view::TableView,
 };
 pub use rewrite::{

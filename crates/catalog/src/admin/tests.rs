@@ -530,7 +530,11 @@ fn dropping_a_database_gives_its_memory_back() {
     let node = Node::open(data.path(), shared, Arc::new(Folders), Opening::Eager).unwrap();
     ok(&node, "create database d");
     let database = node.database("d").unwrap();
-    let kept = database.store.budget().reserve(1 << 20).unwrap();
+    let kept = database
+        .store
+        .budget()
+        .reserve(aerostat_memory::MemoryClass::Hot, 1 << 20)
+        .unwrap();
     assert_eq!(governor.used(), 1 << 20);
     let weak = Arc::downgrade(&database);
     drop(database);

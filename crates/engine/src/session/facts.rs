@@ -8,7 +8,8 @@ use std::{
 use aerostat_advice::Machine;
 use aerostat_catalog::{SequenceEntry, admin::DatabaseState, sequence::Taken};
 use aerostat_pgcatalog::{
-    CursorDescription, Facts, PreparedDescription, SessionDescription, Setting, Signal, Waits,
+    CursorDescription, Facts, MemoryUse, PreparedDescription, SessionDescription, Setting, Signal,
+    Waits,
 };
 use aerostat_query::plan::Gate;
 use aerostat_types::{RelationId, SqlError};
@@ -173,6 +174,10 @@ impl Facts for SessionFacts {
             .into_iter()
             .find(|known| known.name == database)
             .map(|known| known.memory_used)
+    }
+
+    fn memory(&self) -> Vec<MemoryUse> {
+        self.engine.memory_ledger()
     }
 
     fn started_at_us(&self) -> i64 {

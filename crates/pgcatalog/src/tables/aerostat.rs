@@ -1,4 +1,4 @@
-//! Aerostat's own system views: tables, segments, layout advice, tenants and settings.
+//! Aerostat's own system views: tables, segments, layout advice, tenants, memory and settings.
 
 use aerostat_catalog::TableEntry;
 use aerostat_sql::{
@@ -9,12 +9,13 @@ use aerostat_sql::{
 use super::Builder;
 use crate::{CatalogView, cell::Rows, view::classes::Class};
 
-pub(super) const BUILDERS: [(&str, &str, Builder); 6] = [
+pub(super) const BUILDERS: [(&str, &str, Builder); 7] = [
     (AEROSTAT, "tables", tables),
     (AEROSTAT, "segments", segments),
     (AEROSTAT, "segment_columns", segment_columns),
     (AEROSTAT, "layout_advice", layout_advice),
     (AEROSTAT, "tenants", tenants),
+    (AEROSTAT, "memory", memory),
     (AEROSTAT, "settings", settings),
 ];
 
@@ -132,11 +133,30 @@ fn layout_advice(view: &CatalogView, rows: &mut Rows) {
     }
 }
 
-/// Superusers, operators and who may see all statistics see every tenant, others the one they
-/// are in.
+/// Superusers, operators and roles that may read all statistics see every tenant; others see the
+/// one that they are connected to.
+fn sees_all_tenants(view: &CatalogView) -> bool {
+    view.may_read_all_statistics() || view.is_member(PredefinedRole::AerostatOperator)
+}
+
+/// What the process's memory is used for. Only a role that sees all tenants sees the node's own.
+fn memory(view: &CatalogView, rows: &mut Rows) {
+    let sees_all = sees_all_tenants(view);
+    for of in view.facts.memory() {
+        if sees_all || of.database.as_ref() == Some(&view.database) {
+            rows.push([
+                ("database", of.database.into()),
+                ("class", of.class.into()),
+                ("bytes", of.bytes.into()),
+                ("bytes_reserved", of.bytes_reserved.into()),
+            ]);
+        }
+    }
+}
+
+/// One row for each tenant that the role sees.
 fn tenants(view: &CatalogView, rows: &mut Rows) {
-    let sees_all =
-        view.may_read_all_statistics() || view.is_member(PredefinedRole::AerostatOperator);
+    let sees_all = sees_all_tenants(view);
     let sessions = view.facts.sessions();
     for (name, database) in &view.node.databases {
         if !sees_all && *name != view.database {

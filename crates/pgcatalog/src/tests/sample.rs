@@ -26,7 +26,7 @@ use parking_lot::Mutex;
 
 use super::super::{
     CatalogView, ClassIndex, CursorDescription, Facts, FunctionDescription, FunctionKind,
-    PreparedDescription, SessionDescription, Setting, Signal,
+    MemoryUse, PreparedDescription, SessionDescription, Setting, Signal,
 };
 use crate::view::waits::Waits;
 
@@ -489,6 +489,20 @@ impl Facts for SampleFacts {
 
     fn database_bytes(&self, database: &str) -> Option<u64> {
         (database == "shop").then_some(7_715_840)
+    }
+
+    fn memory(&self) -> Vec<MemoryUse> {
+        let of = |database: Option<&str>, class, bytes| MemoryUse {
+            database: database.map(str::to_owned),
+            class,
+            bytes,
+            bytes_reserved: bytes,
+        };
+        vec![
+            of(Some("shop"), "hot values", 65_536),
+            of(Some("other"), "log", 12),
+            of(None, "program", 20 << 20),
+        ]
     }
 
     fn started_at_us(&self) -> i64 {

@@ -60,12 +60,27 @@ pub trait Facts: Send + Sync {
     fn database_state(&self, database: &str) -> DatabaseState;
     /// Bytes that a database takes, `None` if there is none of this name.
     fn database_bytes(&self, database: &str) -> Option<u64>;
+    /// What the process's memory is used for, by database and class.
+    fn memory(&self) -> Vec<MemoryUse>;
     /// When the node started, in microseconds since 1970 UTC.
     fn started_at_us(&self) -> i64;
     /// The node's address and port as the client reached it.
     fn server_address(&self) -> Option<(String, u16)>;
     /// The client's address and port.
     fn client_address(&self) -> Option<(String, u16)>;
+}
+
+/// A row of `aerostat.memory`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemoryUse {
+    /// Whose it is; `None` of the node's own.
+    pub database: Option<String>,
+    /// What it is used for.
+    pub class: &'static str,
+    /// Bytes in memory.
+    pub bytes: u64,
+    /// Bytes that are charged to the budgets of database and node.
+    pub bytes_reserved: u64,
 }
 
 /// What one session does to another.

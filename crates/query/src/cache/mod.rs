@@ -37,7 +37,7 @@ use std::{
 
 use aerostat_api::ParameterType;
 use aerostat_catalog::NodeRecord;
-use aerostat_memory::{Budget, Reservation};
+use aerostat_memory::{Budget, MemoryClass, Reservation};
 use aerostat_sql::statement::{Source, Statement, StatementKind};
 use datafusion::sql::sqlparser::ast;
 use parking_lot::Mutex;
@@ -230,7 +230,7 @@ impl PlanCache {
         if bytes > bytes_max {
             return;
         }
-        let Ok(memory) = self.budget.reserve(bytes) else {
+        let Ok(memory) = self.budget.reserve(MemoryClass::CachedPlans, bytes) else {
             return;
         };
         // What goes is freed when nobody waits for the lock any more.

@@ -51,6 +51,7 @@ use super::{
 use crate::{
     detach::attached,
     error::external,
+    memory_pool::LOOKUPS,
     plan::StatementContext,
     scan::{
         TableScanProvider,
@@ -333,7 +334,7 @@ struct Joining {
 
 impl Run {
     fn reservation(&self) -> MemoryReservation {
-        MemoryConsumer::new("StarJoin").register(self.context.memory_pool())
+        MemoryConsumer::new(LOOKUPS).register(self.context.memory_pool())
     }
 
     /// The result.

@@ -48,6 +48,17 @@ pub(crate) enum Form {
     Frozen(Frozen),
 }
 
+/// What the bytes of a segment are for, in whole pages as a sum.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SegmentMemory {
+    /// Values, zones and descriptions of rows.
+    pub values: u64,
+    /// The key's index and secondary ones.
+    pub indexes: u64,
+    /// Stamps of rows, and their summaries by block.
+    pub versions: u64,
+}
+
 impl Form {
     pub(crate) fn schema(&self) -> &Arc<SegmentSchema> {
         match self {
@@ -289,6 +300,24 @@ impl Segment {
         match &self.form {
             Form::Hot(arena) => arena.footprint().bytes(arena.plan()),
             Form::Frozen(frozen) => frozen.footprint_bytes(),
+        }
+    }
+
+    /// [`Self::footprint_bytes`], divided among what the bytes are for. It walks the segment's
+    /// version blocks: for reports, not for each statement.
+    pub fn memory(&self) -> SegmentMemory {
+        let (indexes, versions) = match &self.form {
+            Form::Hot(arena) => touched::indexes_and_versions(arena),
+            Form::Frozen(frozen) => frozen.indexes_and_versions(),
+        };
+        let all = self.footprint_bytes();
+        // Writers go on meanwhile, so the parts are no later than the sum.
+        let indexes = indexes.min(all);
+        let versions = versions.min(all - indexes);
+        SegmentMemory {
+            values: all - indexes - versions,
+            indexes,
+            versions,
         }
     }
 

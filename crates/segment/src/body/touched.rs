@@ -137,6 +137,20 @@ fn stamps_of(arena: &Arena, rows: Range<u32>, touch: &mut dyn FnMut(usize, usize
     }
 }
 
+/// How much of the footprint is indexes, and how much is stamps and their summaries.
+pub(crate) fn indexes_and_versions(arena: &Arena) -> (u64, u64) {
+    let rows = 0..arena.rows();
+    if rows.is_empty() {
+        return (0, 0);
+    }
+    let (mut indexes, mut versions) = (0, 0);
+    indexes_of(arena, &rows, &mut |_, bytes| indexes += bytes as u64);
+    let blocks = arena.rows().div_ceil(BLOCK_ROWS) as usize;
+    stamps_of(arena, rows, &mut |_, bytes| versions += bytes as u64);
+    versions += (blocks * VERSION_WORDS * 8) as u64;
+    (indexes, versions)
+}
+
 /// The nullable attributes with their position among them.
 fn nullable(schema: &SegmentSchema) -> impl Iterator<Item = (usize, usize)> + '_ {
     (0..schema.attributes().len())

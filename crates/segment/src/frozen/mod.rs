@@ -213,6 +213,17 @@ impl Frozen {
         (arena + ended) as u64
     }
 
+    /// How much of the footprint is indexes, and how much is stamps and their summaries.
+    pub(crate) fn indexes_and_versions(&self) -> (u64, u64) {
+        let plan = self.plan();
+        let indexes = plan.indexes.iter();
+        let indexes: usize = indexes.map(|at| at.rows.bytes + at.bloom.bytes).sum();
+        let blocks = self.varying.load(Ordering::Relaxed) as usize;
+        let stamps = blocks * BLOCK_ROWS as usize * 8 + plan.versions.words * 8;
+        let ended = self.ended.get().map_or(0, |_| self.ended_bytes());
+        (indexes as u64, (stamps + ended) as u64)
+    }
+
     /// What noting which rows have ended takes, from the first such row on.
     pub(crate) fn ended_bytes(&self) -> usize {
         Ended::words(self.rows()) * 8

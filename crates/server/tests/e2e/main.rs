@@ -27,6 +27,7 @@ mod hostile;
 mod isolation;
 mod lab;
 mod layouts;
+mod ledger;
 mod local;
 mod long_texts;
 mod memory;

@@ -3,7 +3,8 @@
 //! ```text
 //!  log.rotate ──► everything through D is in files before F
 //!  snapshot S ≥ D, the tables and the catalogue of S
-//!  each segment that changed: what S sees of it ──► a new image (image)
+//!  each segment that changed: what S sees of it ──► a new image (image), or of a frozen one that
+//!      has an image, the rows that have ended (ended)
 //!  manifest { S, F, images } written beside, synced, renamed
 //!  log files before F and images that no manifest names: removed
 //! ```
@@ -29,13 +30,13 @@ use aerostat_types::{CommitTs, SegmentNo, TableId, TxnId};
 
 use crate::{
     StorageError, Table, TableView, TenantStore,
-    durable::image::ImageWriter,
+    durable::{ended, image::ImageWriter},
     files::{
         disk::{Disk, Machine, Opened},
         fault,
         last_checkpoint::{Known, LastCheckpoint},
         log::Cut,
-        manifest::{Manifest, TableImage},
+        manifest::{ImageForm, Manifest, TableImage, is_of_image},
     },
     store::{directory::Entry, tenant::Durable},
 };
@@ -49,7 +50,9 @@ pub struct Checkpointed {
     pub images_written: u64,
     /// Segments whose image was there.
     pub images_kept: u64,
-    /// Bytes of the images that were written.
+    /// Segments of those whose image was there, of which rows have ended since.
+    pub ended_written: u64,
+    /// Bytes of the images and lists of ended rows that were written.
     pub bytes_written: u64,
     /// How long it took.
     pub duration: Duration,
@@ -196,11 +199,35 @@ impl TenantStore {
                     done.images_kept += 1;
                     continue;
                 }
-                let writer = create_image(last, disk, folder, table.id(), point.at)?;
-                let file = writer.write(view, entry, in_front)?;
-                done.images_written += 1;
-                done.bytes_written += file.bytes;
-                written.push(folder.join(&file.name));
+                let names = Names {
+                    table: table.id(),
+                    at: point.at,
+                };
+                let frozen = |known: &&Known| known.file.form == ImageForm::Frozen;
+                let there = last.images.get(&id).filter(frozen).cloned();
+                let file = match there {
+                    Some(mut known) => {
+                        known.file.in_front = in_front;
+                        let write =
+                            |name| ended::write(disk, folder, name, &known.file, (view, entry));
+                        let file = names.create(last, "end", write)?;
+                        let list = file.ended.as_ref().expect("a list was written");
+                        done.images_kept += 1;
+                        done.ended_written += 1;
+                        done.bytes_written += list.bytes;
+                        written.push(folder.join(&list.name));
+                        file
+                    }
+                    None => {
+                        let create = |name| ImageWriter::create(disk, folder, name);
+                        let writer = names.create(last, "img", create)?;
+                        let file = writer.write(view, entry, in_front)?;
+                        done.images_written += 1;
+                        done.bytes_written += file.bytes;
+                        written.push(folder.join(&file.name));
+                        file
+                    }
+                };
                 // A segment that is new since gets a count that never matches.
                 let latched_times = point.latched_times.get(&id).copied().unwrap_or(u64::MAX);
                 images.insert(
@@ -247,18 +274,25 @@ impl TenantStore {
     }
 }
 
-/// A file with a name that no image has, not even of a checkpoint before a restart.
-fn create_image(
-    last: &mut LastCheckpoint,
-    disk: &dyn Disk,
-    folder: &Path,
+/// What the names of a checkpoint's files are made of.
+struct Names {
     table: TableId,
     at: CommitTs,
-) -> io::Result<ImageWriter> {
-    loop {
-        match ImageWriter::create(disk, folder, last.image_name(table, at)) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            other => return other,
+}
+
+impl Names {
+    /// Creates a file with a name that no other has, not even of a checkpoint before a restart.
+    fn create<T>(
+        &self,
+        last: &mut LastCheckpoint,
+        kind: &str,
+        create: impl Fn(String) -> io::Result<T>,
+    ) -> io::Result<T> {
+        loop {
+            match create(last.file_name(self.table, self.at, kind)) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                other => return other,
+            }
         }
     }
 }
@@ -269,13 +303,13 @@ fn latched_times(table: &Arc<Table>) -> Vec<((TableId, SegmentNo), u64)> {
     table.directory().entries().iter().map(count).collect()
 }
 
-/// Removes images that the manifest does not name, also those a crash has left.
+/// Removes images and lists that the manifest does not name, also those a crash has left.
 fn remove_old(durable: &Durable, folder: &Path, manifest: &Manifest) -> io::Result<()> {
-    let named: HashSet<&str> = manifest.images().map(|image| &*image.name).collect();
+    let named: HashSet<&str> = manifest.files().map(|file| file.name).collect();
     let disk = &durable.machine.disk;
     for (path, _) in disk.list(folder)? {
         let name = path.file_name().and_then(|name| name.to_str());
-        let is_old = |name: &str| name.ends_with(".img") && !named.contains(name);
+        let is_old = |name: &str| is_of_image(name) && !named.contains(name);
         if name.is_some_and(is_old) {
             disk.remove_file(&path)?;
             fault::pass("checkpoint.after_remove");

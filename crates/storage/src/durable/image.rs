@@ -14,7 +14,8 @@
 //!
 //! A frozen segment never changes except for end stamps, so its image is its bytes and the list
 //! of rows that have ended for the snapshot. Reading it costs little more than its bytes, and it
-//! takes as little memory as before.
+//! takes as little memory as before. Later checkpoints keep the image and write a list of their own
+//! where rows have ended since ([`super::ended`]).
 
 use std::{
     io::{self, BufWriter, Write},
@@ -22,7 +23,7 @@ use std::{
     sync::Arc,
 };
 
-use aerostat_memory::ArenaSource;
+use aerostat_memory::{ArenaSource, MemoryClass};
 use aerostat_segment::{
     ARENA_BYTES_MAX, BLOCK_ROWS, IndexSpec, ROWS_MAX, Segment, SegmentError, SegmentSchema,
 };
@@ -33,6 +34,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     RecoverError, StorageError, Table, TableView,
+    durable::ended::{self, ended_rows},
     files::{
         codec::{self, BadBytes, Reader, RowBuffer},
         disk::{Disk, Opened, Stream},
@@ -95,6 +97,7 @@ impl ImageWriter {
             crc32: self.hasher.finalize(),
             form,
             in_front,
+            ended: None,
         })
     }
 
@@ -136,16 +139,7 @@ impl ImageWriter {
         segment_bytes: &[u8],
     ) -> io::Result<u64> {
         let segment = entry.segment();
-        let visible = view.visible(entry, 0..segment.rows());
-        let mut live = visible.iter().peekable();
-        let ended: Vec<u32> = (0..segment.rows())
-            .filter(|row| live.next_if_eq(row).is_none())
-            .collect();
-        assert_eq!(
-            visible.len() + ended.len(),
-            segment.rows() as usize,
-            "a snapshot sees each frozen row, or finds that it has ended"
-        );
+        let ended = ended_rows(view, entry);
         let mut head = MAGIC_FROZEN.to_vec();
         head.extend((segment.arena_bytes() as u64).to_le_bytes());
         let shape = serde_json::to_vec(&ImageShape::of(segment.schema()))
@@ -159,7 +153,7 @@ impl ImageWriter {
         head.extend(ended.iter().flat_map(|row| row.to_le_bytes()));
         self.put(&head)?;
         self.put(segment_bytes)?;
-        Ok(visible.len() as u64)
+        Ok(u64::from(segment.rows()) - ended.len() as u64)
     }
 
     fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -241,6 +235,10 @@ pub(crate) fn attach(
             StorageError::Segment(SegmentError::Corrupt(what)) => damaged(BadBytes(what)),
             other => other.into(),
         })?;
+    let ended = match &image.ended {
+        Some(file) => ended::read(disk, folder, file)?,
+        None => head.ended,
+    };
     let rows = entry.segment().rows();
     let as_made = |row| {
         let (begin, end) = entry.segment().stamps(row);
@@ -249,15 +247,15 @@ pub(crate) fn attach(
     if !(0..rows).all(as_made) {
         return Err(damaged(BadBytes("rows that were not there or had ended")));
     }
-    let are_rows = head.ended.is_sorted_by(|a, b| a < b) && head.ended.last() < Some(&rows);
-    if !are_rows || u64::from(rows) != image.rows + head.ended.len() as u64 {
+    let are_rows = ended.is_sorted_by(|a, b| a < b) && ended.last() < Some(&rows);
+    if !are_rows || u64::from(rows) != image.rows + ended.len() as u64 {
         return Err(damaged(BadBytes("not the rows that the manifest says")));
     }
     if head.variable_bytes.len() != entry.variable_bytes_of(0).len() {
         return Err(damaged(BadBytes("not the attributes of the table")));
     }
     entry.add_variable_bytes(head.variable_bytes.iter().copied());
-    end_all(&entry, &head.ended, at)?;
+    end_all(&entry, &ended, at)?;
     Ok(entry)
 }
 
@@ -394,7 +392,8 @@ impl Table {
     fn attach_frozen(&self, head: &FrozenHead, bytes: Vec<u8>) -> Result<Arc<Entry>, StorageError> {
         let schema = head.shape.schema(&self.segment_schema());
         let schema = schema.map_err(StorageError::Segment)?;
-        let reservation = self.store().budget().reserve(bytes.len() as u64)?;
+        let budget = self.store().budget();
+        let reservation = budget.reserve(MemoryClass::Frozen, bytes.len() as u64)?;
         let mapping = ArenaSource::allocate_filled(head.arena_bytes, bytes.len())?;
         let no = self.next_segment_no();
         let segment = Segment::attach_frozen(Box::new(mapping), bytes, schema, no)

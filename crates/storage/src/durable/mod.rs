@@ -1,7 +1,7 @@
 //! A tenant on disk as a whole: checkpoints, recovery from them and the log, repair, backups.
 //!
 //! ```text
-//!  checkpoint ─► image, for each segment ─► manifest        files: log
+//!  checkpoint ─► image, ended ─► manifest                   files: log
 //!                         │                     │               │
 //!  recover ◄──────────────┴── load ◄────────────┴── replay ◄────┘   surplus: a file too many
 //!  backup     a checkpoint copied; a tenant made of it and of archived log
@@ -13,6 +13,7 @@
 
 pub mod backup;
 pub(crate) mod checkpoint;
+mod ended;
 #[doc(hidden)]
 pub mod forge;
 mod image;

@@ -251,7 +251,11 @@ fn leave_out(
     };
     let mut loss = None;
     for table in &mut manifest.tables {
-        let Some(at) = table.images.iter().position(|image| image.name == name) else {
+        let Some(at) = table
+            .images
+            .iter()
+            .position(|image| image.files().any(|file| file.name == name))
+        else {
             continue;
         };
         let image = table.images.remove(at);

@@ -41,10 +41,10 @@ impl LastCheckpoint {
         }
     }
 
-    /// A name that no image has been given since the tenant was opened.
-    pub(crate) fn image_name(&mut self, table: TableId, at: CommitTs) -> String {
+    /// A name that no file has been given since the tenant was opened; `kind` is `img` or `end`.
+    pub(crate) fn file_name(&mut self, table: TableId, at: CommitTs, kind: &str) -> String {
         self.serial += 1;
-        format!("{:08x}-{:x}-{:x}.img", table.0, at.0, self.serial)
+        format!("{:08x}-{:x}-{:x}.{kind}", table.0, at.0, self.serial)
     }
 }
 

@@ -2,10 +2,11 @@
 //! hold them.
 //!
 //! ```text
-//!  file := "AEROCKP2", crc u32 of the rest, JSON length u32, JSON, the catalogue's bytes
+//!  file := "AEROCKP3", crc u32 of the rest, JSON length u32, JSON, the catalogue's bytes
 //! ```
 //!
-//! There is one manifest, replaced as a whole: written to another name, synced, renamed.
+//! There is one manifest, replaced as a whole: written to another name, synced, renamed. Version 2
+//! has no [`EndedFile`]s, and is otherwise the same.
 
 use std::{collections::HashSet, io, path::Path};
 
@@ -25,7 +26,8 @@ use crate::{
     },
 };
 
-const MAGIC: &[u8; 8] = b"AEROCKP2";
+const MAGIC: &[u8; 8] = b"AEROCKP3";
+const MAGIC_2: &[u8; 8] = b"AEROCKP2";
 const REPLACEMENT: &str = "manifest.new";
 
 /// Far more than an image takes, and little enough that those of any number of images are
@@ -94,6 +96,26 @@ pub(crate) struct ImageFile {
     /// Its keys lie among those of the images before it, as far back as one for which this
     /// is not so: its base.
     pub(crate) in_front: bool,
+    /// Which rows of a frozen segment had ended, if they are others than the image says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) ended: Option<EndedFile>,
+}
+
+/// A list of rows that have ended in a frozen segment since its image was written.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct EndedFile {
+    pub(crate) name: String,
+    /// Of the whole file, as is the checksum.
+    pub(crate) bytes: u64,
+    pub(crate) crc32: u32,
+}
+
+/// A file that a manifest names.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NamedFile<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) bytes: u64,
+    pub(crate) crc32: u32,
 }
 
 /// What an image holds.
@@ -109,13 +131,36 @@ pub(crate) enum ImageForm {
 impl ImageFile {
     /// Whether its name leads to no other folder, and its numbers are such as images have.
     fn is_sound(&self) -> bool {
-        is_image_name(&self.name) && self.rows <= ROWS_MAX.into() && self.bytes < IMAGE_BYTES_END
+        let may_have_ended = self.form == ImageForm::Frozen || self.ended.is_none();
+        let is_file = |file: NamedFile<'_>| is_file_name(file.name) && file.bytes < IMAGE_BYTES_END;
+        may_have_ended && self.rows <= ROWS_MAX.into() && self.files().all(is_file)
+    }
+
+    /// The image, and the list of rows that have ended since.
+    pub(crate) fn files(&self) -> impl Iterator<Item = NamedFile<'_>> {
+        let image = NamedFile {
+            name: &self.name,
+            bytes: self.bytes,
+            crc32: self.crc32,
+        };
+        let ended = self.ended.as_ref().map(|ended| NamedFile {
+            name: &ended.name,
+            bytes: ended.bytes,
+            crc32: ended.crc32,
+        });
+        [image].into_iter().chain(ended)
     }
 }
 
+/// Whether a checkpoint's file of this name is an image or a list of ended rows.
+pub(crate) fn is_of_image(name: &str) -> bool {
+    name.ends_with(".img") || name.ends_with(".end")
+}
+
 /// Whether it is a name as checkpoints give, which leads to no other folder.
-pub(crate) fn is_image_name(name: &str) -> bool {
-    let stem = name.strip_suffix(".img").unwrap_or_default();
+pub(crate) fn is_file_name(name: &str) -> bool {
+    let stem = name.strip_suffix(".img").or(name.strip_suffix(".end"));
+    let stem = stem.unwrap_or_default();
     let known = |byte: u8| byte.is_ascii_hexdigit() || byte == b'-';
     !stem.is_empty() && stem.bytes().all(known)
 }
@@ -158,6 +203,11 @@ impl Manifest {
         self.tables.iter().flat_map(|table| &table.images)
     }
 
+    /// The files of all images.
+    pub(crate) fn files(&self) -> impl Iterator<Item = NamedFile<'_>> {
+        self.images().flat_map(ImageFile::files)
+    }
+
     /// The highest number of a table it tells of.
     pub(crate) fn last_table(&self) -> Option<TableId> {
         let living = self.tables.iter().map(|table| table.description.id);
@@ -188,7 +238,8 @@ impl Manifest {
     /// Takes the bytes of the file apart.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Manifest, BadBytes> {
         let mut reader = Reader(bytes);
-        if reader.take(MAGIC.len())? != MAGIC {
+        let magic = reader.take(MAGIC.len())?;
+        if magic != MAGIC && magic != MAGIC_2 {
             return Err(BadBytes("no manifest begins like this"));
         }
         let crc = reader.u32()?;

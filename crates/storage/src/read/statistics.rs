@@ -1,6 +1,9 @@
-//! Sizes and counts of a table.
+//! Sizes and counts of a table, and what the memory of a tenant's segments is for.
 
-use crate::{Table, TableView, store::directory::Directory};
+use aerostat_memory::MemoryClass;
+use aerostat_segment::SegmentMemory;
+
+use crate::{Table, TableView, TenantStore, store::directory::Directory};
 
 /// Sizes and counts of a table at one moment; with writers about, estimates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,5 +68,48 @@ impl TableStatistics {
             all.bytes_reserved += entry.bytes_reserved();
         }
         all
+    }
+}
+
+/// What the memory of a tenant's hot segments, or of its frozen ones, is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ArenaMemory {
+    /// Of the segments that directories have.
+    pub used: SegmentMemory,
+    /// Reserved for the next rows of these segments, and not in memory yet.
+    pub spare: u64,
+    /// Of segments that are no longer in a directory, or not yet, while somebody has them.
+    pub retired: u64,
+}
+
+impl TenantStore {
+    /// What the memory of its segments of a class is for, [`MemoryClass::Hot`] or
+    /// [`MemoryClass::Frozen`]. It walks all segments of all tables: for reports, not for each
+    /// statement.
+    pub fn arena_memory(&self, class: MemoryClass) -> ArenaMemory {
+        assert!(class.is_mapped(), "{class:?} is not in arenas");
+        let wants_frozen = class == MemoryClass::Frozen;
+        let mut used = SegmentMemory::default();
+        let (mut sum, mut spare) = (0, 0);
+        for table in self.living.all() {
+            let directory = table.directory();
+            for entry in directory.entries() {
+                if entry.segment().is_frozen() != wants_frozen {
+                    continue;
+                }
+                let own = entry.segment().memory();
+                let bytes = own.values + own.indexes + own.versions;
+                sum += bytes;
+                spare += entry.bytes_reserved().saturating_sub(bytes);
+                used.values += own.values;
+                used.indexes += own.indexes;
+                used.versions += own.versions;
+            }
+        }
+        ArenaMemory {
+            used,
+            spare,
+            retired: self.budget().used_for(class).saturating_sub(sum + spare),
+        }
     }
 }

@@ -28,7 +28,7 @@
 
 use std::{cmp::Reverse, iter::Sum, ops::Range, sync::Arc, time::Duration};
 
-use aerostat_memory::ArenaSource;
+use aerostat_memory::{ArenaSource, MemoryClass};
 use aerostat_segment::{
     ARENA_BYTES_MAX, FrozenFacts, FrozenImage, Segment, SegmentError, SegmentSchema,
 };
@@ -294,7 +294,7 @@ impl Table {
         image: FrozenImage,
     ) -> Result<Arc<Entry>, StorageError> {
         let used = image.used_bytes();
-        let reservation = self.store().budget().reserve(used)?;
+        let reservation = self.store().budget().reserve(MemoryClass::Frozen, used)?;
         let mapping = ArenaSource::allocate_filled(image.arena_bytes(), used as usize)?;
         let segment = Segment::create_frozen(Box::new(mapping), schema, image);
         Ok(Entry::new(segment, reservation))

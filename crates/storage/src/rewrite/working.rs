@@ -10,7 +10,7 @@
 //! It is reserved from the tenant's budget before the first row is read, for a unit as a whole.
 //! Without it nothing is built: the unit stays as it is, and a later call tries again.
 
-use aerostat_memory::Reservation;
+use aerostat_memory::{MemoryClass, Reservation};
 
 use crate::{StorageError, Table, rewrite::chosen::Source, store::unit::Unit};
 
@@ -35,7 +35,10 @@ impl Table {
     pub(crate) fn reserve_working(&self, unit: &Unit) -> Result<Reservation, StorageError> {
         let attributes = self.schema().columns.len() as u64;
         let bytes = working_bytes(unit.rows(), attributes, unit.footprint_bytes());
-        Ok(self.store().budget().reserve(bytes)?)
+        Ok(self
+            .store()
+            .budget()
+            .reserve(MemoryClass::Rewrites, bytes)?)
     }
 }
 

@@ -15,6 +15,7 @@
 pub(crate) mod arena;
 pub(crate) mod directory;
 pub(crate) mod index;
+pub(crate) mod living;
 mod penalty;
 pub(crate) mod row_id;
 pub(crate) mod shape;

@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use aerostat_memory::ArenaSource;
+use aerostat_memory::{ArenaSource, MemoryClass};
 use aerostat_segment::{Key, Literal, Segment, SegmentError, SegmentSchema};
 use aerostat_types::{Layout, Physical, SegmentNo, SqlType, TableId, TableIndex, TableSchema};
 use arc_swap::ArcSwap;
@@ -76,7 +76,7 @@ impl Table {
     ) -> Result<Arc<Self>, StorageError> {
         let indexes = indexes.into_iter().map(Index::built).collect();
         let shape = Shape::of(&schema, layout, indexes, store.sizes().largest())?;
-        Ok(Arc::new_cyclic(|this| Self {
+        let table = Arc::new_cyclic(|this| Self {
             this: Weak::clone(this),
             arrow_schema: schema.arrow(),
             types: schema.columns.iter().map(|column| column.ty).collect(),
@@ -95,7 +95,9 @@ impl Table {
             store,
             id,
             schema,
-        }))
+        });
+        table.store.living.add(&table);
+        Ok(table)
     }
 
     /// The same rows under another definition: other names, defaults, checks, and other
@@ -370,7 +372,8 @@ impl Table {
 
     fn entry_of(&self, segment: Result<Segment, SegmentError>) -> Result<Arc<Entry>, StorageError> {
         let segment = segment.map_err(StorageError::Segment)?;
-        let reservation = self.store.budget().reserve(segment.footprint_bytes())?;
+        let budget = self.store.budget();
+        let reservation = budget.reserve(MemoryClass::Hot, segment.footprint_bytes())?;
         Ok(Entry::new(segment, reservation))
     }
 

@@ -5,6 +5,7 @@
 //!  <folder>/log/<number>.log          the commit log
 //!  <folder>/checkpoint/manifest       what there was at a point, and where
 //!  <folder>/checkpoint/*.img          images of segments
+//!  <folder>/checkpoint/*.end          rows of frozen segments that ended after their image
 //! ```
 //!
 //! The registry is locked while a change of it becomes durable, so a thread that locks it finds
@@ -31,7 +32,7 @@ use crate::{
         last_checkpoint::LastCheckpoint,
         log::{Ended, Log},
     },
-    store::arena::ArenaSizes,
+    store::{arena::ArenaSizes, living::Living},
 };
 
 /// A tenant's transactions and memory budget. Tables keep it alive.
@@ -41,6 +42,7 @@ pub struct TenantStore {
     budget: Arc<Budget>,
     sizes: ArenaSizes,
     is_leaving: AtomicBool,
+    pub(crate) living: Living<Table>,
     /// `None` if nothing is to survive.
     pub(crate) durable: Option<Durable>,
 }
@@ -137,6 +139,7 @@ impl TenantStore {
             budget,
             sizes,
             is_leaving: AtomicBool::new(false),
+            living: Living::default(),
             durable,
         })
     }

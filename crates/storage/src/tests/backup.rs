@@ -337,20 +337,19 @@ fn damaged_backups_are_reported_and_never_restored() {
     }
     assert_eq!(verify(&FolderSource::new(&backup)).unwrap(), info);
     let description = fs::read_to_string(backup.join("backup.json")).unwrap();
-    let line = description
-        .lines()
-        .next()
-        .unwrap()
-        .replace("\"format\":1", "\"format\":2");
-    let crc32 = crc32fast::hash(line.as_bytes());
-    fs::write(
-        backup.join("backup.json"),
-        format!("{line}\n{{\"crc32\":{crc32}}}\n"),
-    )
-    .unwrap();
+    let line = description.lines().next().unwrap();
+    let of_format = |format: &str| {
+        let line = line.replace("\"format\":2", format);
+        let crc32 = crc32fast::hash(line.as_bytes());
+        let text = format!("{line}\n{{\"crc32\":{crc32}}}\n");
+        fs::write(backup.join("backup.json"), text).unwrap();
+        verify(&FolderSource::new(&backup))
+    };
+    // The one before, which differs in what it may have, is read.
+    assert_eq!(of_format("\"format\":1").unwrap().files, info.files);
     assert!(matches!(
-        verify(&FolderSource::new(&backup)),
-        Err(BackupError::Format { found: 2, .. })
+        of_format("\"format\":3"),
+        Err(BackupError::Format { found: 3, .. })
     ));
 }
 

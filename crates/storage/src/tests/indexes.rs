@@ -8,6 +8,7 @@ use std::{
     thread,
 };
 
+use aerostat_memory::MemoryClass;
 use aerostat_txn::CancelToken;
 use aerostat_types::{IndexKind, TableIndex};
 use rand::{Rng, SeedableRng, rngs::StdRng, seq::IndexedRandom};
@@ -514,7 +515,7 @@ fn lack_of_memory_and_cancellation_leave_no_index() {
     let rest = store.budget().used();
     let hoard = store
         .budget()
-        .reserve((3 << 20) - rest - (64 << 10))
+        .reserve(MemoryClass::Hot, (3 << 20) - rest - (64 << 10))
         .unwrap();
     let result = build(&table, index("t_n", IndexKind::Ordered, &[1], false));
     assert!(

@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use aerostat_memory::MemoryClass;
 use aerostat_txn::{Block, Isolation, RowLock, Transaction};
 use aerostat_types::{IndexKind, TableIndex};
 use rand::{Rng, SeedableRng, rngs::StdRng};
@@ -432,7 +433,7 @@ fn stamps_of_locks_are_charged() {
     let all = store.budget().used();
     let _rest = store
         .budget()
-        .reserve((4 << 20) - all - (64 << 10))
+        .reserve(MemoryClass::Hot, (4 << 20) - all - (64 << 10))
         .unwrap();
     let txn = store.txns().begin();
     let view = table.view(txn.snapshot().clone());

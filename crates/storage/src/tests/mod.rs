@@ -8,6 +8,7 @@ mod blocks;
 mod budget;
 mod closing;
 mod conflicts;
+mod ended;
 mod estimate;
 mod freeze;
 mod indexes;

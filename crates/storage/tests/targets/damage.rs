@@ -45,13 +45,14 @@ const EDGES: [u64; 16] = [
 ];
 
 /// Names and types that a document may hold.
-const TEXTS: [&str; 12] = [
+const TEXTS: [&str; 13] = [
     "",
     "c0",
     "c1",
     "../manifest",
     "/dev/zero",
     "00000001-1-1.img",
+    "00000001-1-1.end",
     "checkpoint/manifest",
     "frozen",
     "rows",
@@ -90,6 +91,10 @@ pub fn damage(files: &mut Files, input: &mut Input<'_>, includes: impl Fn(&str) 
                 if let Some(table) = table {
                     forge::image(&mut bytes, table.to_string().as_bytes());
                 }
+                describe_image(files, name, &bytes);
+            }
+            _ if name.ends_with(".end") => {
+                edit_bytes(&mut bytes, input);
                 describe_image(files, name, &bytes);
             }
             _ => edit_bytes(&mut bytes, input),
@@ -359,12 +364,23 @@ fn describe_backup(files: &mut Files) -> Option<()> {
         .filter_map(|table| table["images"].as_array())
         .flatten()
         .collect();
-    let sum = |field: &str| {
-        let numbers = images.iter().filter_map(|image| image[field].as_u64());
+    // An image, and the list of rows that have ended since, if it has one.
+    let named: Vec<&Value> = images
+        .iter()
+        .flat_map(|image| {
+            [
+                Some(*image),
+                image.get("ended").filter(|ended| !ended.is_null()),
+            ]
+        })
+        .flatten()
+        .collect();
+    let sum = |values: &[&Value], field: &str| {
+        let numbers = values.iter().filter_map(|value| value[field].as_u64());
         numbers.fold(0, u64::wrapping_add)
     };
     let bytes = files.get(name)?;
-    let mut described: Vec<Value> = images
+    let mut described: Vec<Value> = named
         .iter()
         .filter_map(|image| {
             let name = format!("checkpoint/{}", image["name"].as_str()?);
@@ -376,10 +392,10 @@ fn describe_backup(files: &mut Files) -> Option<()> {
         "bytes": bytes.len(),
         "crc32": crc32fast::hash(bytes),
     }));
-    fields.insert("rows".into(), sum("rows").into());
+    fields.insert("rows".into(), sum(&images, "rows").into());
     fields.insert(
         "bytes".into(),
-        sum("bytes").wrapping_add(bytes.len() as u64).into(),
+        sum(&named, "bytes").wrapping_add(bytes.len() as u64).into(),
     );
     fields.insert("files".into(), described.into());
     let text = serde_json::to_vec(&document).ok()?;

@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// Raised whenever older backups could be misread.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// What a backup is of.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -144,15 +144,19 @@ impl BackupInfo {
         let manifest =
             Manifest::parse(&bytes).map_err(|what| BackupError::damaged(&name, what.0))?;
         let files: Vec<BackupFile> = manifest
-            .images()
-            .map(|image| BackupFile {
-                name: format!("{CHECKPOINT}/{}", image.name),
-                bytes: image.bytes,
-                crc32: image.crc32,
+            .files()
+            .map(|file| BackupFile {
+                name: format!("{CHECKPOINT}/{}", file.name),
+                bytes: file.bytes,
+                crc32: file.crc32,
             })
             .chain([file.clone()])
             .collect();
-        if BackupInfo::of(&self.database, &manifest, files) != *self {
+        let described = BackupInfo {
+            format: self.format,
+            ..BackupInfo::of(&self.database, &manifest, files)
+        };
+        if described != *self {
             return Err(BackupError::damaged(DOCUMENT, "not what the manifest says"));
         }
         Ok(manifest)

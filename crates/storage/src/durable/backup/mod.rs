@@ -1,7 +1,7 @@
 //! Backups of a tenant, and tenants restored from them.
 //!
 //! ```text
-//!  backup    checkpoint at S ──► checkpoint/manifest, checkpoint/*.img, then backup.json
+//!  backup    checkpoint at S ──► checkpoint/manifest, checkpoint/*.{img,end}, then backup.json
 //!  archive   log files that are complete ──► <timeline>/<number>.log
 //!  restore   backup at S (+ log files from there on, up to a point) ──► a tenant's folder
 //! ```
@@ -72,14 +72,14 @@ impl TenantStore {
             .map_err(BackupError::Log)?
             .ok_or(BackupError::NotABackup)?;
         let mut files = Vec::new();
-        for image in manifest.tables.iter().flat_map(|table| &table.images) {
+        for named_file in manifest.files() {
             let file = BackupFile {
-                name: format!("{CHECKPOINT}/{}", image.name),
-                bytes: image.bytes,
-                crc32: image.crc32,
+                name: format!("{CHECKPOINT}/{}", named_file.name),
+                bytes: named_file.bytes,
+                crc32: named_file.crc32,
             };
             if !sink.has(&file).map_err(named(&*file.name))? {
-                let put = put_file(disk, sink, &file.name, &folder.join(&image.name))?;
+                let put = put_file(disk, sink, &file.name, &folder.join(named_file.name))?;
                 if put != file {
                     return Err(BackupError::damaged(&file.name, "not what was written"));
                 }

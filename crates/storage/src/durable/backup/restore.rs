@@ -22,7 +22,7 @@ use crate::{
             read::{self, Expected, LogFile, Sequence},
             record::{FileHead, Head, Kind},
         },
-        manifest::{Manifest, is_image_name},
+        manifest::{Manifest, is_file_name},
         origin::Origin,
     },
 };
@@ -160,8 +160,11 @@ impl NewFolder {
         let manifest_name = format!("{CHECKPOINT}/{}", Manifest::NAME);
         for file in info.files.iter().filter(|file| file.name != manifest_name) {
             let name = file.name.strip_prefix(CHECKPOINT).unwrap_or_default();
-            let name = name.strip_prefix('/').filter(|name| is_image_name(name));
-            let name = name.ok_or(BackupError::damaged(&file.name, "no image has this name"))?;
+            let name = name.strip_prefix('/').filter(|name| is_file_name(name));
+            let name = name.ok_or(BackupError::damaged(
+                &file.name,
+                "no file of a checkpoint has this name",
+            ))?;
             let mut content = Hashing::new(backup.open(&file.name).map_err(named(&*file.name))?);
             let path = folder.join(name);
             let mut out = self.create(&path)?;

@@ -53,7 +53,7 @@ use std::{
     },
 };
 
-use aerostat_memory::{Budget, OutOfMemory};
+use aerostat_memory::{Budget, MemoryClass, OutOfMemory};
 use aerostat_txn::{CommitLog, LogFailure};
 use aerostat_types::{CommitTs, Durability, TxnId};
 use parking_lot::{Mutex, MutexGuard};
@@ -622,10 +622,10 @@ impl CommitLog for Log {
     }
 
     fn reserve_redo(&self, bytes: usize) -> Result<(), OutOfMemory> {
-        self.budget.try_grow_raw(bytes as u64)
+        self.budget.try_grow_raw(MemoryClass::Log, bytes as u64)
     }
 
     fn release_redo(&self, bytes: usize) {
-        self.budget.shrink_raw(bytes as u64);
+        self.budget.shrink_raw(MemoryClass::Log, bytes as u64);
     }
 }

@@ -1,0 +1,110 @@
+//! The ledger: what every byte of the process is used for, by tenant and class.
+//!
+//! ```text
+//!  resident ─┬─ program        files that are mapped: code and constants
+//!            ├─ arenas ─┬─ hot      values, indexes, versions      of each tenant
+//!            │          ├─ frozen   values, indexes, versions
+//!            │          └─ retired  of segments that were replaced and are still read
+//!            └─ heap ───┬─ rewrites, log, queries, lookups, cached plans, sessions   of each tenant
+//!                       ├─ unreserved   in use, and reserved by nobody
+//!                       └─ slack        free, kept by the allocator, or lost between its sizes; stacks
+//! ```
+//!
+//! Arenas are counted by the pages that were written, the heap by the allocator. The slack is what
+//! the kernel counts beyond both, so a mistake in any class shows there: the tests ask that after
+//! a purge of the heap it is near nothing.
+
+use aerostat_memory::{Budget, MemoryClass, ResidentParts, heap_bytes};
+use aerostat_pgcatalog::MemoryUse;
+use aerostat_storage::{ArenaMemory, TenantStore};
+
+use crate::engine::Engine;
+
+impl Engine {
+    /// What the process's memory is used for: rows of every open database, then those of the node.
+    /// It walks all segments: for reports, not for each statement.
+    pub fn memory_ledger(&self) -> Vec<MemoryUse> {
+        let mut uses = Vec::new();
+        for database in self.node().open_databases() {
+            let name = database.name.read().clone();
+            of_tenant(&name, &database.store, &mut uses);
+        }
+        of_node(self.governor().root().as_ref(), &mut uses);
+        uses
+    }
+}
+
+fn of_tenant(database: &str, store: &TenantStore, uses: &mut Vec<MemoryUse>) {
+    let mut push = |class, bytes, bytes_reserved| {
+        uses.push(MemoryUse {
+            database: Some(database.to_owned()),
+            class,
+            bytes,
+            bytes_reserved,
+        });
+    };
+    for class in MemoryClass::ALL {
+        if !class.is_mapped() {
+            let bytes = store.budget().used_for(class);
+            push(name_of(class), bytes, bytes);
+            continue;
+        }
+        let [values, indexes, versions, retired] = match class {
+            MemoryClass::Frozen => [
+                "frozen values",
+                "frozen indexes",
+                "frozen versions",
+                "frozen retired",
+            ],
+            _ => ["hot values", "hot indexes", "hot versions", "hot retired"],
+        };
+        let memory: ArenaMemory = store.arena_memory(class);
+        let used = memory.used;
+        // The next rows are values above all.
+        push(values, used.values, used.values + memory.spare);
+        push(indexes, used.indexes, used.indexes);
+        push(versions, used.versions, used.versions);
+        push(retired, memory.retired, memory.retired);
+    }
+}
+
+fn of_node(root: &Budget, uses: &mut Vec<MemoryUse>) {
+    let reserved = |is_mapped: bool| -> u64 {
+        let classes = MemoryClass::ALL.into_iter();
+        let classes = classes.filter(|class| class.is_mapped() == is_mapped);
+        classes.map(|class| root.used_for(class)).sum()
+    };
+    // In memory, which is less than what is reserved.
+    let arenas: u64 = uses
+        .iter()
+        .filter(|of| of.class.starts_with("hot") || of.class.starts_with("frozen"))
+        .map(|of| of.bytes)
+        .sum();
+    let (heap, resident) = (heap_bytes(), ResidentParts::now());
+    let slack = resident.anonymous.saturating_sub(arenas + heap);
+    let parts = [
+        ("unreserved", heap.saturating_sub(reserved(false))),
+        ("slack", slack),
+        ("program", resident.mapped_files + resident.shared),
+    ];
+    uses.extend(parts.map(|(class, bytes)| MemoryUse {
+        database: None,
+        class,
+        bytes,
+        bytes_reserved: 0,
+    }));
+}
+
+/// The name of a class on the heap, as the view has it.
+fn name_of(class: MemoryClass) -> &'static str {
+    match class {
+        MemoryClass::Hot => "hot",
+        MemoryClass::Frozen => "frozen",
+        MemoryClass::Rewrites => "rewrites",
+        MemoryClass::Log => "log",
+        MemoryClass::Queries => "queries",
+        MemoryClass::Lookups => "lookups",
+        MemoryClass::CachedPlans => "cached plans",
+        MemoryClass::Sessions => "sessions",
+    }
+}

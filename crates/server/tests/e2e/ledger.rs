@@ -1,0 +1,157 @@
+//! The ledger of memory: each class grows by what is put into it, and all classes together are
+//! what the kernel counts.
+
+use std::{collections::BTreeMap, time::Instant};
+
+use tokio_postgres::Client;
+
+use crate::harness::{Aerostat, PATIENCE, value};
+
+/// By database (empty for the node's) and class, in bytes.
+type Ledger = BTreeMap<(String, String), u64>;
+
+async fn ledger(client: &Client) -> Ledger {
+    let sql = "SELECT coalesce(database, ''), class, bytes FROM aerostat.memory";
+    let rows = client.query(sql, &[]).await.unwrap();
+    let row = |row: &tokio_postgres::Row| {
+        let bytes: i64 = row.get(2);
+        ((row.get(0), row.get(1)), u64::try_from(bytes).unwrap())
+    };
+    let all: Ledger = rows.iter().map(row).collect();
+    assert_eq!(all.len(), rows.len(), "each class once: {rows:?}");
+    all
+}
+
+fn of(ledger: &Ledger, class: &str) -> u64 {
+    ledger[&("shop".to_owned(), class.to_owned())]
+}
+
+/// What the kernel says of the process.
+fn resident(node: &Aerostat) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", node.process_id())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kilobytes = line.unwrap().trim().strip_suffix("kB").unwrap().trim();
+    kilobytes.parse::<u64>().unwrap() << 10
+}
+
+/// Asks until the classes together are what the kernel counts, within 5%, and what nobody accounts
+/// for is no more than that. Memory that was freed goes back within some seconds.
+async fn agreed(node: &Aerostat, client: &Client) -> Ledger {
+    let started = Instant::now();
+    loop {
+        let (before, ledger) = (resident(node), ledger(client).await);
+        let after = resident(node);
+        let sum: u64 = ledger.values().sum();
+        let slack = ledger[&(String::new(), "slack".to_owned())];
+        let (least, most) = (before.min(after), before.max(after));
+        let agrees = sum >= least - least / 20 && sum <= most + most / 20;
+        if agrees && slack <= most / 20 {
+            return ledger;
+        }
+        assert!(
+            started.elapsed() < PATIENCE,
+            "{sum} bytes with a slack of {slack}, the kernel has {least} to {most}: {ledger:#?}"
+        );
+        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    }
+}
+
+const MIB: u64 = 1 << 20;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_class_counts_what_is_put_into_it() {
+    let node = Aerostat::start_with(&["--memory", "600MB", "--freezer", "0%"]);
+    let admin = node.connect("postgres").await;
+    let client = node.create("shop").await;
+    let run = |sql: &'static str| async { client.batch_execute(sql).await.expect(sql) };
+
+    // Rows, their key's index, and a secondary one: 1,000,000 rows of 8 + 100 bytes.
+    run("CREATE TABLE hot (k bigint PRIMARY KEY, v bigint, t text)").await;
+    run("CREATE INDEX ON hot (v)").await;
+    run("INSERT INTO hot SELECT n, n * 7 % 1000003, repeat('x', 80) || n FROM generate_series(1, 1000000) AS t(n)").await;
+    let filled = agreed(&node, &admin).await;
+    assert!(of(&filled, "hot values") > 100 * MIB, "{filled:#?}");
+    assert!(of(&filled, "hot indexes") > 8 * MIB, "{filled:#?}");
+    assert_eq!(of(&filled, "frozen values"), 0, "{filled:#?}");
+
+    // Versions: every block of rows gets stamps of its own.
+    run("UPDATE hot SET v = v + 1 WHERE k % 1000 = 0").await;
+    let updated = agreed(&node, &admin).await;
+    let grown = of(&updated, "hot versions") - of(&filled, "hot versions");
+    assert!(grown > 7 * MIB, "{grown}: {updated:#?}");
+
+    // Frozen: the hot segments are gone.
+    run("VACUUM FREEZE hot").await;
+    let frozen = agreed(&node, &admin).await;
+    assert!(of(&frozen, "frozen values") > MIB, "{frozen:#?}");
+    assert!(of(&frozen, "frozen indexes") > MIB, "{frozen:#?}");
+    assert!(
+        of(&frozen, "hot values") < of(&updated, "hot values") / 10,
+        "{frozen:#?}"
+    );
+
+    // A sort that its cursor holds, rows of a cursor, a long prepared statement.
+    run("BEGIN; DECLARE c CURSOR FOR SELECT k, v, t FROM hot ORDER BY t, v; FETCH 1 FROM c").await;
+    let sorting = agreed(&node, &admin).await;
+    assert!(of(&sorting, "queries") > 20 * MIB, "{sorting:#?}");
+    run("COMMIT").await;
+    let text = format!("SELECT {}", vec!["k"; 1000].join(" + "));
+    for number in 0..100 {
+        let sql = format!("PREPARE p{number} AS {text} + {number} FROM hot");
+        client.batch_execute(&sql).await.unwrap();
+    }
+    let prepared = agreed(&node, &admin).await;
+    let held = of(&prepared, "sessions").saturating_sub(of(&frozen, "sessions"));
+    assert!(held > 100 * 4_000, "{held}: {prepared:#?}");
+
+    // Redo that waits for its commit.
+    run("BEGIN; INSERT INTO hot SELECT n, n, repeat('y', 300) FROM generate_series(2000001, 2001200) AS t(n)").await;
+    let open = agreed(&node, &admin).await;
+    assert!(of(&open, "log") > 300_000, "{open:#?}");
+    run("ROLLBACK").await;
+
+    // Plans, of as many texts.
+    for number in 0..50 {
+        let sql = format!("SELECT count(*) AS c{number} FROM hot WHERE v > {number} AND k < 10");
+        for _ in 0..3 {
+            client.batch_execute(&sql).await.unwrap();
+        }
+    }
+    let planned = agreed(&node, &admin).await;
+    assert!(
+        of(&planned, "cached plans") > of(&frozen, "cached plans"),
+        "{planned:#?}"
+    );
+
+    // What is dropped is gone.
+    run("DEALLOCATE ALL; DROP TABLE hot").await;
+    let dropped = agreed(&node, &admin).await;
+    for class in [
+        "hot values",
+        "frozen values",
+        "frozen indexes",
+        "log",
+        "queries",
+    ] {
+        assert!(of(&dropped, class) < 2 * MIB, "{class}: {dropped:#?}");
+    }
+    let metric = node.metric("aerostat_memory_class_bytes{tenant=\"\",class=\"program\"}");
+    assert!(metric > 1e6, "{metric}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_role_sees_the_memory_of_its_own_database() {
+    let node = Aerostat::start();
+    let admin = node.connect("postgres").await;
+    let shop = node.create("shop").await;
+    shop.batch_execute("CREATE ROLE clerk LOGIN PASSWORD 'clerk'")
+        .await
+        .unwrap();
+    let mut config = node.config("shop");
+    config.user("clerk").password("clerk");
+    let (clerk, connection) = config.connect(tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    let databases = "SELECT string_agg(DISTINCT coalesce(database, '-'), ' ') FROM aerostat.memory";
+    assert_eq!(value(&clerk, databases).await, "shop");
+    assert_eq!(value(&admin, databases).await, "- postgres shop");
+}
