@@ -14,11 +14,24 @@
 //! What a budget gives is counted by [`MemoryClass`] as well, so that whoever asks where the
 //! memory is gets an answer by tenant and class.
 //!
+//! Before a budget refuses, it asks whoever has memory to spare for it ([`Reclaim`]): what costs
+//! least to have again goes first.
+//!
+//! The node's limit moves ([`Governor::set_target`]). A higher one counts at once. A lower one is
+//! approached: the limit falls as memory comes back, and stays a little above what is held, so that
+//! nothing that was promised is taken away and small requests still have room.
+//!
+//! ```text
+//!  limit ───┐            ┌ held + a 64th of the target
+//!           └──┐ ┌───────┤
+//!  target ─ ─ ─└─┘─ ─ ─ ─└ ─ reached: held is below
+//! ```
+//!
 //! Memory that the process holds and nobody has reserved also counts against the node's limit, by
 //! its last measured size ([`Governor::set_unreserved`]).
 
 use std::sync::{
-    Arc,
+    Arc, OnceLock, Weak,
     atomic::{AtomicU64, Ordering},
 };
 
@@ -29,10 +42,24 @@ use crate::class::{ByClass, MemoryClass};
 /// A budget without maximum of its own.
 const UNLIMITED: u64 = u64::MAX;
 
+/// The part of a target that the limit stays above what is held, as a divisor, while the target is
+/// approached. A neighbour's row or plan fits, a sort does not.
+const SPARE_PARTS: u64 = 64;
+
+/// Gives memory back that can be had again.
+pub trait Reclaim: Send + Sync {
+    /// Gives back `bytes` or what there is, and says how many. It is called by whoever a budget
+    /// would refuse, with whatever locks that caller has, so it waits for no lock under which
+    /// somebody reserves.
+    fn reclaim(&self, bytes: u64) -> u64;
+}
+
 /// The node's memory: the root of all budgets.
 #[derive(Debug)]
 pub struct Governor {
     root: Arc<Budget>,
+    /// What the limit is to become.
+    target: AtomicU64,
 }
 
 impl Governor {
@@ -40,6 +67,7 @@ impl Governor {
     pub fn new(limit: ByteSize) -> Arc<Governor> {
         Arc::new(Governor {
             root: Arc::new(Budget::with("node".to_owned(), limit.0, None)),
+            target: limit.0.into(),
         })
     }
 
@@ -71,9 +99,40 @@ impl Governor {
         self.root.unreserved.load(Ordering::Relaxed)
     }
 
-    /// Bytes the node may use.
+    /// Bytes the node may use now.
     pub fn limit(&self) -> u64 {
         self.root.max.load(Ordering::Relaxed)
+    }
+
+    /// Bytes the node may use once what it holds beyond has come back.
+    pub fn target(&self) -> u64 {
+        self.target.load(Ordering::Relaxed)
+    }
+
+    /// Changes what the node may use. A higher target is the limit from now on; a lower one is
+    /// approached, from this call on and by [`Governor::approach`].
+    pub fn set_target(&self, bytes: ByteSize) {
+        self.target.store(bytes.0, Ordering::Relaxed);
+        self.approach();
+    }
+
+    /// Brings the limit as near to the target as what is held allows, and asks for memory that can
+    /// be had again; whether the target is reached. To be called from time to time until it is.
+    pub fn approach(&self) -> bool {
+        let (target, before) = (self.target(), self.limit());
+        if before <= target {
+            self.root.max.store(target, Ordering::Relaxed);
+            return true;
+        }
+        let held = || self.used().saturating_add(self.unreserved());
+        let beyond = held().saturating_sub(target);
+        if beyond > 0 {
+            self.root.reclaim(beyond);
+        }
+        let beside = held().saturating_add(target / SPARE_PARTS);
+        let limit = beside.clamp(target, before);
+        self.root.max.store(limit, Ordering::Relaxed);
+        limit == target
     }
 }
 
@@ -87,6 +146,8 @@ pub struct Budget {
     by_class: ByClass,
     /// What there is beside what is used; of the node's budget alone.
     unreserved: AtomicU64,
+    /// Who gives memory back before this refuses.
+    reclaim: OnceLock<Weak<dyn Reclaim>>,
     parent: Option<Arc<Budget>>,
 }
 
@@ -99,6 +160,7 @@ impl Budget {
             peak: 0.into(),
             by_class: ByClass::default(),
             unreserved: 0.into(),
+            reclaim: OnceLock::new(),
             parent,
         }
     }
@@ -164,12 +226,37 @@ impl Budget {
             .map_or(own, |parent| own.min(parent.available()))
     }
 
+    /// Says who gives memory back before this budget refuses. Only the first counts; it is
+    /// asked as long as somebody else has it.
+    pub fn reclaim_from(&self, reclaim: Weak<dyn Reclaim>) {
+        let _ = self.reclaim.set(reclaim);
+    }
+
+    fn reclaim(&self, bytes: u64) -> u64 {
+        let reclaim = self.reclaim.get().and_then(Weak::upgrade);
+        reclaim.map_or(0, |reclaim| reclaim.reclaim(bytes))
+    }
+
     /// Takes bytes without a [`Reservation`], for callers with an accounting of their own;
     /// they give back exactly as much with [`Budget::shrink_raw`].
     ///
     /// # Errors
-    /// When this budget or the node's has not that much left.
+    /// When this budget or the node's has not that much left, and nobody gives it back.
     pub fn try_grow_raw(&self, class: MemoryClass, bytes: u64) -> Result<(), OutOfMemory> {
+        let refused = match self.try_take(bytes) {
+            Ok(()) => return self.taken(class, bytes),
+            Err(refused) => refused,
+        };
+        let missing = (refused.used.saturating_add(bytes)).saturating_sub(refused.limit);
+        if self.reclaim(missing) == 0 {
+            return Err(refused);
+        }
+        self.try_take(bytes)?;
+        self.taken(class, bytes)
+    }
+
+    /// Counts bytes here, if there are so many left.
+    fn try_take(&self, bytes: u64) -> Result<(), OutOfMemory> {
         let limit = self.max.load(Ordering::Relaxed);
         let unreserved = self.unreserved.load(Ordering::Relaxed);
         let left = limit.saturating_sub(unreserved);
@@ -179,12 +266,16 @@ impl Budget {
                 used.checked_add(bytes)
                     .filter(|&grown| grown <= left || bytes == 0)
             });
-        let before = grown.map_err(|used| OutOfMemory {
+        grown.map(|_| ()).map_err(|used| OutOfMemory {
             budget: self.name.clone(),
             requested: bytes,
             used: used + unreserved,
             limit,
-        })?;
+        })
+    }
+
+    /// Has the parent count bytes that are counted here, or nobody.
+    fn taken(&self, class: MemoryClass, bytes: u64) -> Result<(), OutOfMemory> {
         if let Some(parent) = &self.parent
             && let Err(refused) = parent.try_grow_raw(class, bytes)
         {
@@ -192,7 +283,7 @@ impl Budget {
             return Err(refused);
         }
         self.by_class.add(class, bytes);
-        self.peak.fetch_max(before + bytes, Ordering::Relaxed);
+        self.peak.fetch_max(self.used(), Ordering::Relaxed);
         Ok(())
     }
 
@@ -333,6 +424,114 @@ mod tests {
         held.shrink(450);
         assert_eq!(budget.reserve(HOT, 50).unwrap().bytes(), 50);
         assert!(budget.reserve(HOT, u64::MAX).is_err(), "no overflow");
+    }
+
+    /// Has a reservation, and gives it back in pieces.
+    struct Hoard(std::sync::Mutex<Reservation>);
+
+    impl Reclaim for Hoard {
+        fn reclaim(&self, bytes: u64) -> u64 {
+            let Ok(mut held) = self.0.try_lock() else {
+                return 0;
+            };
+            let given = bytes.min(held.bytes());
+            held.shrink(given);
+            given
+        }
+    }
+
+    fn hoard(budget: &Arc<Budget>, bytes: u64) -> Arc<dyn Reclaim> {
+        let held = budget.reserve(MemoryClass::CachedPlans, bytes).unwrap();
+        Arc::new(Hoard(std::sync::Mutex::new(held)))
+    }
+
+    #[test]
+    fn what_can_be_had_again_goes_before_anything_is_refused() {
+        let governor = Governor::new(ByteSize(1000));
+        let budget = governor.budget("a", Some(ByteSize(600)));
+        let hoarded = hoard(&budget, 300);
+        budget.reclaim_from(Arc::downgrade(&hoarded));
+        let held = budget.reserve(HOT, 400).unwrap();
+        assert_eq!(budget.used_for(MemoryClass::CachedPlans), 200);
+        assert!(
+            budget.reserve(HOT, 201).is_err(),
+            "there is not so much to give"
+        );
+        assert_eq!(
+            (budget.used(), budget.used_for(MemoryClass::CachedPlans)),
+            (400, 0)
+        );
+        drop((held, hoarded));
+        assert_eq!((budget.used(), governor.used()), (0, 0));
+
+        // The node's is asked where the node refuses, whoever wants to have.
+        let other = governor.budget("b", None);
+        let hoarded = hoard(&budget, 500);
+        governor.root().reclaim_from(Arc::downgrade(&hoarded));
+        let held = other.reserve(HOT, 900).unwrap();
+        assert_eq!((budget.used(), other.used()), (100, 900));
+        drop(hoarded);
+        assert_eq!(budget.used(), 0);
+        assert!(
+            other.reserve(HOT, 101).is_err(),
+            "nobody has anything any more"
+        );
+        drop(held);
+    }
+
+    #[test]
+    fn a_lower_target_is_approached() {
+        let governor = Governor::new(ByteSize(64_000));
+        let budget = governor.budget("a", None);
+        let mut held = budget.reserve(HOT, 40_000).unwrap();
+        let hoarded = hoard(&budget, 5_000);
+        governor.root().reclaim_from(Arc::downgrade(&hoarded));
+        governor.set_target(ByteSize(32_000));
+        assert_eq!((governor.target(), governor.limit()), (32_000, 40_500));
+        assert_eq!(budget.used(), 40_000, "the hoard went first");
+        // A little more is given, and does not move the limit.
+        let little = budget.reserve(HOT, 400).unwrap();
+        assert!(!governor.approach());
+        assert_eq!(governor.limit(), 40_500);
+        assert!(budget.reserve(HOT, 101).is_err());
+        held.shrink(5_000);
+        assert!(!governor.approach());
+        assert_eq!(governor.limit(), 35_900);
+        drop((held, little));
+        assert!(governor.approach());
+        assert_eq!(governor.limit(), 32_000);
+        // A higher one counts at once, and so does a lower one with room.
+        governor.set_target(ByteSize(50_000));
+        assert_eq!(governor.limit(), 50_000);
+        governor.set_target(ByteSize(10_000));
+        assert_eq!((governor.limit(), governor.approach()), (10_000, true));
+    }
+
+    #[test]
+    fn racing_reservations_beside_reclaims_leave_nothing_behind() {
+        let governor = Governor::new(ByteSize(100));
+        let budget = governor.budget("a", Some(ByteSize(60)));
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for bytes in (1..=40).cycle().take(2_000) {
+                        let reservation = budget.reserve(HOT, bytes);
+                        assert!(budget.used() <= 60 && governor.used() <= 100);
+                        drop(reservation);
+                    }
+                });
+            }
+            scope.spawn(|| {
+                for limit in (20..=100).cycle().take(2_000) {
+                    governor.set_target(ByteSize(limit));
+                }
+                governor.set_target(ByteSize(100));
+            });
+        });
+        assert_eq!(
+            (budget.used(), governor.used(), governor.limit()),
+            (0, 0, 100)
+        );
     }
 
     #[test]

@@ -201,7 +201,9 @@ impl State {
 
     /// Looks once, and says in how many milliseconds to look again.
     fn look(&mut self, governor: &Governor, purger: &Purger) -> u64 {
-        let (sizes, limit) = (Sizes::now(), governor.limit());
+        governor.approach();
+        // What is free goes back as if the target was reached.
+        let (sizes, limit) = (Sizes::now(), governor.target());
         if self.purges && !purger.is_busy() {
             self.purges = false;
             self.kept = sizes;

@@ -22,7 +22,7 @@ mod machine;
 
 pub use aerostat_types::OutOfMemory;
 pub use arena::{ArenaSource, Mapping, MemoryError};
-pub use budget::{Budget, Governor, Reservation};
+pub use budget::{Budget, Governor, Reclaim, Reservation};
 pub use class::MemoryClass;
 pub use count::{Counted, heap_bytes, thread_heap_bytes};
 pub use heap::{
