@@ -1,20 +1,21 @@
-//! Checks of constraints that a transaction puts off.
+//! Deferred checks: checks of constraints that a transaction leaves to its end.
 //!
 //! ```text
-//!  statement ──► values that a check is about ──► Deferred, in the order they came in
-//!                                                    │ SET CONSTRAINTS … IMMEDIATE: some
-//!                                                    │ COMMIT: all
-//!                                                    ▼
-//!                                  checked against the rows of that moment, in a statement
-//!                                  of the block's own, under the locks of any check
+//!  statement ──► values to be checked ──► Deferred, in the order in which they came
+//!                                            │ SET CONSTRAINTS … IMMEDIATE: some
+//!                                            │ COMMIT: all
+//!                                            ▼
+//!                                         checked against the rows of that moment, in a
+//!                                         statement of the block's own, under the locks of
+//!                                         any check
 //! ```
 //!
-//! * What waits are values, not rows. Where a row is by then, and whether it is there still,
-//!   is looked up when it is checked, so it may change as often as it likes until then.
-//! * The constraint is looked up by its number: one that went with its table, by CASCADE, asks
-//!   for nothing. A table with rows that checks wait for is not altered, emptied or dropped.
-//! * Going back to a savepoint forgets what came after it, and what SET CONSTRAINTS said
-//!   after it; what was checked after it waits again.
+//! * Values wait, not rows. The check looks up whether a row with these values still exists and
+//!   where it is, so the row may change as often as it likes before.
+//! * The constraint is looked up by its number: a constraint that was dropped with its table, by
+//!   CASCADE, needs no check. A table with deferred checks cannot be altered, emptied or dropped.
+//! * A rollback to a savepoint forgets the checks that were deferred after it, and what SET
+//!   CONSTRAINTS said after it. Checks that were done after it become due again.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -30,7 +31,7 @@ use datafusion::{
 };
 use parking_lot::Mutex;
 
-/// What the checks of a transaction wait for, and which of them wait.
+/// The deferred checks of a transaction, and which constraints are deferred.
 #[derive(Default)]
 pub struct Deferred(Mutex<State>);
 
@@ -38,15 +39,15 @@ pub struct Deferred(Mutex<State>);
 struct State {
     said: Said,
     waiting: Vec<Waiting>,
-    /// Positions of those that were checked, in the order in which they were.
+    /// Positions of the checks that were done, in the order in which they were done.
     checked: Vec<usize>,
 }
 
-/// What SET CONSTRAINTS has said: of each `true` for DEFERRED.
+/// What SET CONSTRAINTS has said: `true` for DEFERRED.
 #[derive(Clone, Default)]
 struct Said {
     all: Option<bool>,
-    /// By the constraint's OID, and later than what is said of all.
+    /// By the constraint's OID. These were said after `all`.
     of: HashMap<u32, bool>,
 }
 
@@ -55,7 +56,7 @@ struct Waiting {
     is_checked: bool,
 }
 
-/// A moment of a transaction, to go back to.
+/// A moment of a transaction, to roll back to.
 #[derive(Clone)]
 pub struct Mark {
     said: Said,
@@ -63,33 +64,33 @@ pub struct Mark {
     checked: usize,
 }
 
-/// A check that waits.
+/// A deferred check.
 pub struct PutOff {
     /// The constraint's OID.
     pub(crate) constraint: u32,
     pub(crate) about: About,
-    /// Of the constraint's columns; of those referred to, if rows of these are gone.
+    /// Values of the constraint's columns; of the referenced columns, if referenced rows are gone.
     pub(crate) values: Vec<ArrayRef>,
-    /// For the values.
+    /// The memory of the values.
     reservation: MemoryReservation,
 }
 
 /// What the values of a check are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum About {
-    /// Keys of a unique index that rows have come to have.
+    /// Keys that rows have got in a unique index.
     Keys,
-    /// Values that rows have come to refer to another table with.
+    /// Values with which rows have come to refer to another table.
     References,
-    /// Keys that are gone, which rows may refer to.
+    /// Keys that no longer exist, to which rows may refer.
     Gone,
 }
 
-/// Checks whose time has come.
+/// Checks that are due.
 #[derive(Default)]
 pub struct Due {
     positions: Vec<usize>,
-    /// The checks, in the order in which they were put off.
+    /// The checks, in the order in which they were deferred.
     pub checks: Vec<Arc<PutOff>>,
 }
 
@@ -100,7 +101,7 @@ impl Said {
 }
 
 impl PutOff {
-    /// A check that waits; its values are charged to the memory of queries.
+    /// A deferred check, whose values are charged to the memory of queries.
     pub(crate) fn new(
         pool: &Arc<dyn MemoryPool>,
         constraint: u32,
@@ -118,7 +119,7 @@ impl PutOff {
         Ok(Arc::new(check))
     }
 
-    /// Of its values in memory.
+    /// The size of its values in memory.
     pub(crate) fn bytes(&self) -> usize {
         let values = self.values.iter();
         let bytes: usize = values.map(|values| values.get_array_memory_size()).sum();
@@ -126,7 +127,7 @@ impl PutOff {
     }
 }
 
-/// The table with the rows that a check is about.
+/// The table whose rows a check is about.
 fn table_of(constraint: u32, about: About, catalog: &CatalogState) -> Option<u32> {
     match about {
         About::Keys => catalog.index(constraint).map(|(entry, _)| entry.oid),
@@ -138,14 +139,14 @@ fn table_of(constraint: u32, about: About, catalog: &CatalogState) -> Option<u32
 }
 
 impl Deferred {
-    /// Whether checks of a constraint wait now.
+    /// Whether checks of a constraint are deferred now.
     pub(crate) fn puts_off(&self, constraint: u32, deferral: Deferral) -> bool {
         let said = || self.0.lock().said.of(constraint);
         deferral.is_deferrable() && said().unwrap_or(deferral == Deferral::Deferred)
     }
 
-    /// Lets checks of a statement that is done wait. If it fails after all, so does the block,
-    /// which ends or goes back to a savepoint before it.
+    /// Defers the checks of a statement that has finished. If the statement fails after all, so
+    /// does its block, which ends or goes back to a savepoint before the statement.
     pub(crate) fn add(&self, checks: Vec<Arc<PutOff>>) {
         let waiting = checks.into_iter().map(|check| Waiting {
             check,
@@ -162,7 +163,7 @@ impl Deferred {
         };
     }
 
-    /// SET CONSTRAINTS of these.
+    /// SET CONSTRAINTS for these constraints.
     pub fn say(&self, constraints: &[u32], is_deferred: bool) {
         let said = constraints
             .iter()
@@ -170,13 +171,13 @@ impl Deferred {
         self.0.lock().said.of.extend(said);
     }
 
-    /// Whether something waits.
+    /// Whether no check is left to do.
     pub fn is_empty(&self) -> bool {
         let state = self.0.lock();
         state.checked.len() == state.waiting.len()
     }
 
-    /// The tables with rows that checks wait for.
+    /// The tables with rows that deferred checks are about.
     pub fn tables(&self, catalog: &CatalogState) -> HashSet<u32> {
         let state = self.0.lock();
         let waiting = state.waiting.iter().filter(|waiting| !waiting.is_checked);
@@ -189,7 +190,7 @@ impl Deferred {
             .collect()
     }
 
-    /// What waits: all of it, or what SET CONSTRAINTS has come to say is not to wait.
+    /// The deferred checks: all of them, or those that SET CONSTRAINTS has made immediate.
     pub fn due(&self, all: bool) -> Due {
         let state = self.0.lock();
         let mut due = Due::default();
@@ -203,7 +204,8 @@ impl Deferred {
         due
     }
 
-    /// These have been checked. Nothing was added or forgotten since they were asked for.
+    /// Notes that these checks have been done. The caller has neither deferred nor forgotten
+    /// checks since it asked for them.
     pub fn settle(&self, due: Due) {
         let mut state = self.0.lock();
         for &at in &due.positions {
@@ -212,7 +214,7 @@ impl Deferred {
         state.checked.extend(due.positions);
     }
 
-    /// This moment.
+    /// The current moment.
     pub fn mark(&self) -> Mark {
         let state = self.0.lock();
         Mark {
@@ -222,7 +224,7 @@ impl Deferred {
         }
     }
 
-    /// Goes back to a moment.
+    /// Rolls back to a moment.
     pub fn rollback_to(&self, mark: &Mark) {
         let mut state = self.0.lock();
         state.said = mark.said.clone();
@@ -238,7 +240,7 @@ impl Deferred {
 mod tests {
     use super::*;
 
-    /// Checks of constraints without values, which need no context.
+    /// A check without values, which needs no context.
     fn put_off(constraint: u32) -> Arc<PutOff> {
         let pool: Arc<dyn MemoryPool> =
             Arc::new(datafusion::execution::memory_pool::UnboundedMemoryPool::default());

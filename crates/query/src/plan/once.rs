@@ -1,9 +1,9 @@
 //! Inputs that can be read once.
 //!
-//! A nested loop join whose left side does not fit in memory asks for that side again, to spill
-//! it. By then a scan has handed out rows that it does not hand out twice, which the answer would
-//! lack, and a repartitioning panics. Such a side says that there is no memory instead, which the
-//! join has found out already.
+//! A nested loop join whose left side does not fit in memory executes that side again, to spill it.
+//! By then a scan has returned rows that it does not return twice, so the result would lack them,
+//! and a repartitioning panics. So the side fails with an out-of-memory error instead, which is why
+//! the join reads it again.
 
 use std::{
     fmt,

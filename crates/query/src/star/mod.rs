@@ -1,12 +1,12 @@
 //! Star joins: aggregates over one large table that is joined with sides by unique keys.
 //!
-//! [`rewritten`] finds them in an optimised plan (`recognise`, of trees taken apart by
-//! `flatten`, with the keys that `unique` knows) and puts a node in their place, for which
-//! [`StarPlanner`] plans an operator (`exec`): sides become lookup tables (`side`), the
-//! large table is scanned with them, and groups are numbers (`groups`).
+//! [`rewritten`] finds them in an optimised plan (`recognise`, of trees taken apart by `flatten`,
+//! with the keys that `unique` knows) and replaces each by a node, for which [`StarPlanner`] plans
+//! an operator (`exec`): sides become lookup tables (`side`), the large table is scanned with them,
+//! and groups are numbers (`groups`).
 //!
-//! It is found anew each time a plan is made physical; a physical plan that is kept has it
-//! without what a statement sees (`kept`).
+//! Star joins are found anew each time a plan is made physical. A cached physical plan holds them
+//! without the statement's snapshot and tables (`kept`).
 
 mod exec;
 mod flatten;
@@ -50,7 +50,7 @@ pub struct StarJoins(pub bool);
 /// The plan with its star joins as nodes of their own.
 ///
 /// # Errors
-/// None that is known.
+/// No error is known.
 pub(crate) fn rewritten<'p>(
     state: &SessionState,
     plan: &'p LogicalPlan,
@@ -89,7 +89,7 @@ pub(crate) fn rewritten<'p>(
     })
 }
 
-/// Whether there is an aggregate with a join somewhere below.
+/// Whether there is an aggregate with a join below it.
 fn has_candidate(plan: &LogicalPlan) -> Result<bool> {
     let mut found = false;
     plan.apply_with_subqueries(|node| {
@@ -216,7 +216,7 @@ impl ExtensionPlanner for StarPlanner {
     }
 }
 
-/// What the operator of a node does.
+/// The parts of a node's operator.
 fn parts_of(node: &StarNode, session: &dyn Session) -> Result<StarParts> {
     let star = &node.star;
     let schema: Arc<Schema> = Arc::clone(star.schema.inner());
