@@ -208,6 +208,12 @@ impl Deferred {
     /// checks since it asked for them.
     pub fn settle(&self, due: Due) {
         let mut state = self.0.lock();
+        assert!(
+            due.positions
+                .iter()
+                .all(|&at| !state.waiting[at].is_checked),
+            "a deferred check is done once"
+        );
         for &at in &due.positions {
             state.waiting[at].is_checked = true;
         }
@@ -227,6 +233,14 @@ impl Deferred {
     /// Rolls back to a moment.
     pub fn rollback_to(&self, mark: &Mark) {
         let mut state = self.0.lock();
+        assert!(
+            mark.waiting <= state.waiting.len() && mark.checked <= state.checked.len(),
+            "a transaction goes back to {} deferred checks of {}, {} of {} done",
+            mark.waiting,
+            state.waiting.len(),
+            mark.checked,
+            state.checked.len()
+        );
         state.said = mark.said.clone();
         let again = state.checked.split_off(mark.checked);
         for at in again {

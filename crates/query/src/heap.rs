@@ -99,7 +99,11 @@ impl Heap {
 
     /// Notes that an operator has given bytes back to the pool.
     pub(crate) fn release(&self, bytes: usize) {
-        self.reserved.fetch_sub(bytes, Ordering::Relaxed);
+        let before = self.reserved.fetch_sub(bytes, Ordering::Relaxed);
+        assert!(
+            before >= bytes,
+            "{bytes} bytes are given back, and {before} were reserved"
+        );
     }
 
     /// Begins a statement, which can be stopped by this cancellation.

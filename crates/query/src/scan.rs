@@ -270,6 +270,11 @@ impl Running {
 
 impl TableScan {
     fn new(view: TableView, usage: Arc<Usage>, wanted: Arc<Wanted>) -> Self {
+        assert_eq!(
+            wanted.columns.len(),
+            wanted.schema.fields().len(),
+            "each output of a scan is a column"
+        );
         Self {
             view,
             usage,
@@ -387,6 +392,12 @@ impl DataSource for TableScan {
     }
 
     fn open_with_args(&self, args: OpenArgs) -> Result<SendableRecordBatchStream> {
+        assert!(
+            args.partition < self.wanted.partitions,
+            "partition {} of {} is opened",
+            args.partition,
+            self.wanted.partitions
+        );
         let batch_rows = args.context.session_config().batch_size();
         let shared = args
             .sibling_state
@@ -567,6 +578,11 @@ impl DataSource for TableScan {
             .iter()
             .filter_map(|at| self.wanted.columns.iter().position(|column| column == at))
             .collect();
+        assert_eq!(
+            kept.len(),
+            columns.len(),
+            "a narrower scan has columns of the wider one"
+        );
         let mut narrower = self.clone();
         let wanted = Arc::make_mut(&mut narrower.wanted);
         wanted.schema = Arc::new(wanted.schema.project(&kept)?);

@@ -105,7 +105,12 @@ impl Account {
     }
 
     fn give_back(&self, bytes: u64) {
-        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        let before = self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        assert!(
+            before >= bytes,
+            "{}: {bytes} bytes of temporary files are gone, and {before} were counted",
+            self.name
+        );
     }
 }
 

@@ -91,7 +91,9 @@ pub fn base_state(threads: usize) -> SessionState {
         .with_expr_planners(planners)
         .with_type_planner(aerostat_semantics::type_planner());
     let mut rules: Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> = Vec::new();
-    for rule in PhysicalOptimizer::new().rules {
+    let rules_of_datafusion = PhysicalOptimizer::new().rules;
+    let count = rules_of_datafusion.len();
+    for rule in rules_of_datafusion {
         match rule.name() {
             HideConstants::BEFORE => {
                 rules.push(Arc::new(HideConstants));
@@ -116,6 +118,11 @@ pub fn base_state(threads: usize) -> SessionState {
             _ => rules.push(rule),
         }
     }
+    assert_eq!(
+        rules.len(),
+        count + 3 - 2,
+        "DataFusion has each of the rules that ours precede (2), replace by two (1) or leave out (2)"
+    );
     rules.push(Arc::new(CooperateAboveJoins));
     rules.push(Arc::new(MakeInPieces));
     builder = builder.with_physical_optimizer_rules(rules);

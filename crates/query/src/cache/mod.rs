@@ -316,6 +316,12 @@ impl Shelf {
             }
             None => text.entries.push(entry),
         }
+        assert!(
+            self.plans >= self.texts.len(),
+            "{} plans are counted, and {} texts have one each at least",
+            self.plans,
+            self.texts.len()
+        );
         gone
     }
 
@@ -346,6 +352,12 @@ impl Shelf {
         self.plans -= text.entries.len();
         let bytes = text.entries.iter().map(|entry| entry.memory.bytes());
         self.bytes -= bytes.sum::<u64>();
+        assert!(
+            !self.texts.is_empty() || (self.plans, self.bytes) == (0, 0),
+            "{} plans of {} bytes are counted, and none is there",
+            self.plans,
+            self.bytes
+        );
         Some(text)
     }
 }

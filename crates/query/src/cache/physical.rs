@@ -33,7 +33,7 @@ use datafusion::{
     logical_expr::LogicalPlan,
     physical_expr::PhysicalExpr,
     physical_plan::{
-        DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties,
+        DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
         aggregates::AggregateExec,
         coalesce_partitions::CoalescePartitionsExec,
         coop::CooperativeExec,
@@ -266,6 +266,16 @@ impl KeptOperator {
                 let Some(inputs) = revived(inputs)? else {
                     return Ok(None);
                 };
+                let shape = |input: &Arc<dyn ExecutionPlan>| {
+                    let partitions = input.output_partitioning().partition_count();
+                    (input.schema().fields().len(), partitions)
+                };
+                let gaps = operator.children().into_iter().map(shape);
+                assert!(
+                    gaps.eq(inputs.iter().map(shape)),
+                    "an input of {} has other columns or partitions than its gap",
+                    operator.name()
+                );
                 let new = replace_children_if_necessary(Arc::clone(operator), inputs)?;
                 // A sort would still have the cached operator's filter and metrics.
                 Ok(Some(match new.is::<SortExec>() {

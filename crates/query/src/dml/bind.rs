@@ -183,6 +183,12 @@ pub(super) fn finish_with(
 ) -> Result<BoundDml> {
     let first = usize::from(kind != DmlKind::Insert);
     let columns = first..first + target.entry.table.schema().columns.len();
+    assert!(
+        plan.schema().fields().len() >= columns.end,
+        "a plan of {} columns has no row ids, or not all columns of table {}",
+        plan.schema().fields().len(),
+        target.entry.name
+    );
     let mut outputs: Vec<Expr> = plan
         .schema()
         .iter()

@@ -60,6 +60,7 @@ impl PartitionStream for CopyStream {
 
     fn execute(&self, _context: Arc<TaskContext>) -> SendableRecordBatchStream {
         let receiver = self.receiver.lock().take();
+        assert!(receiver.is_some(), "the rows of a COPY are read once");
         let batches = stream::unfold(receiver, |receiver| async move {
             let mut receiver = receiver?;
             let batch = receiver.recv().await?;

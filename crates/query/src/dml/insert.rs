@@ -509,6 +509,7 @@ fn project_columns(
     given: Vec<Expr>,
     plan: LogicalPlan,
 ) -> Result<LogicalPlan> {
+    assert_eq!(given.len(), width, "each listed column is given a value");
     let mut outputs: Vec<Option<Expr>> = vec![None; target.entry.table.schema().columns.len()];
     for (&at, expression) in listed[..width].iter().zip(given) {
         outputs[at] = Some(expression);

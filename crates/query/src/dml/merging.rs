@@ -9,7 +9,7 @@ use aerostat_storage::RowId;
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::{
     arrow::{
-        array::{AsArray, BooleanArray, RecordBatch},
+        array::{Array, AsArray, BooleanArray, RecordBatch},
         compute::filter_record_batch,
         datatypes::{Int32Type, UInt64Type},
     },
@@ -69,6 +69,10 @@ impl Sink<'_> {
         let old = of_rows.filter(|(kind, _)| concerned(kind));
         let old: Vec<u64> = old.map(|(_, &id)| id).collect();
         let mut changed_before = self.changed_before(&old)?.into_iter();
+        debug_assert!(
+            (0..ids.len()).all(|row| !concerned(&kinds[row]) || ids.is_valid(row)),
+            "a row that is updated or deleted has a row id"
+        );
         for (at, (kind, &id)) in kinds.iter().zip(ids.values()).enumerate() {
             let ending = match kind {
                 Some(DmlKind::Update) => &mut self.updated,

@@ -105,6 +105,11 @@ impl BoundDml {
     /// type of the assigned value is.
     pub fn returned(&self, plan: &LogicalPlan) -> Option<Arc<[ColumnDescription]>> {
         let outputs = &plan.schema().fields()[self.returning.clone()?];
+        assert_eq!(
+            outputs.len(),
+            self.origins.len(),
+            "each column of RETURNING has an origin or none"
+        );
         let columns = &self.target.entry.table.schema().columns;
         let described = |(field, origin): (&FieldRef, &Origin)| match *origin {
             Some((oid, attnum)) if oid == self.target.entry.oid => {

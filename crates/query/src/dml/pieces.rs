@@ -28,6 +28,7 @@ pub(super) fn pieces(batch: RecordBatch) -> Vec<RecordBatch> {
             (from, bytes) = (row + 1, 0);
         }
     }
+    assert_eq!(from, rows, "each row is in a piece");
     pieces
 }
 

@@ -191,6 +191,12 @@ impl<'a> Referential<'a> {
     /// Notes that rows were updated, or are about to be. Both parts have the same rows in the same
     /// order, with at least the columns of [`Self::columns`].
     pub(super) fn updated(&mut self, entry: &Arc<TableEntry>, old: Part, new: Part) -> Result<()> {
+        assert_eq!(
+            old.len(),
+            new.len(),
+            "each updated row of {} has one new version",
+            entry.name
+        );
         for index in self.indexes_put_off(entry) {
             let changed = changed(&old, &new, &index.index.columns)?;
             if changed.true_count() > 0 {
@@ -321,6 +327,10 @@ impl<'a> Referential<'a> {
         let missing = blocking(&target, move || {
             let view = table.view(transaction.newest_snapshot());
             let found = view.find_by_key(&constraint, &wanted)?;
+            assert!(
+                wanted.iter().all(|values| values.len() == found.len()),
+                "storage looks each referenced key up"
+            );
             let mut missing = (0..found.len()).filter(|&row| found[row].is_none());
             let missing = match referring {
                 None => missing.next(),

@@ -36,6 +36,11 @@ pub async fn plan_source(state: &SessionState, bound: &BoundDml) -> Result<Arc<d
 /// The table's columns of a batch, in the types of the table's schema. All may be NULL.
 pub(super) fn table_rows(bound: &BoundDml, batch: &RecordBatch) -> Result<RecordBatch> {
     let table = &bound.target.entry.table;
+    assert_eq!(
+        bound.columns.len(),
+        table.arrow_schema().fields().len(),
+        "the outputs of a change contain all columns of its table"
+    );
     let columns = bound
         .columns
         .clone()
@@ -68,6 +73,12 @@ pub(super) fn check(bound: &BoundDml, batch: &RecordBatch) -> Result<()> {
         return Ok(());
     }
     let schema = bound.target.entry.table.schema();
+    assert!(
+        bound.checks.is_empty() || bound.checks.len() == schema.checks.len(),
+        "a change has {} truths of {} CHECK constraints",
+        bound.checks.len(),
+        schema.checks.len()
+    );
     let nulls = bound.columns.clone().zip(&schema.columns).enumerate();
     let nulls = nulls
         .filter(|(_, (_, column))| !column.nullable)

@@ -13,7 +13,7 @@ use aerostat_storage::{RowId, StorageError, TableView};
 use aerostat_txn::Transaction;
 use datafusion::{
     arrow::{
-        array::{AsArray, BooleanArray, RecordBatch},
+        array::{Array, AsArray, BooleanArray, RecordBatch},
         compute::{concat_batches, filter_record_batch},
         datatypes::UInt64Type,
     },
@@ -99,6 +99,12 @@ impl<'a> Changes<'a> {
         plan: Arc<dyn ExecutionPlan>,
     ) -> Result<Written> {
         let (context, entry) = (self.context, &bound.target.entry);
+        assert_eq!(
+            plan.schema().fields().len(),
+            bound.source.schema().fields().len(),
+            "the plan of a change of {} has other outputs than the change was bound to",
+            entry.name
+        );
         let task = task_context(&context.state);
         let reservation = MemoryConsumer::new("dml").register(task.memory_pool());
         let is_concerned = Referential::concerns(context, entry);
@@ -215,6 +221,12 @@ impl<'a> Sink<'a> {
         let updated = std::mem::take(&mut self.updated);
         let deleted = std::mem::take(&mut self.deleted);
         let (updates, deletes) = (updated.len() as u64, deleted.len() as u64);
+        let new_versions = self.new_rows.iter().map(RecordBatch::num_rows);
+        assert_eq!(
+            new_versions.sum::<usize>(),
+            updated.len(),
+            "each updated row has one new version"
+        );
         self.tell_updated(&updated)?;
         self.tell_deleted(&deleted)?;
         let keys_stay = self.keys_stay(&updated)?;
@@ -254,12 +266,15 @@ impl<'a> Sink<'a> {
         let mut appended = 0;
         for rows in pieces(rows) {
             go_on()?;
+            let given = rows.num_rows() as u64;
             let table = Arc::clone(self.view.table());
             let (transaction, put_off) = (Arc::clone(&self.transaction), Arc::clone(&self.put_off));
             let written = blocking(&self.bound.target, move || {
                 table.insert_but(&transaction, &rows, &put_off)
             });
-            appended += written.await?;
+            let written = written.await?;
+            assert_eq!(written, given, "storage inserts all rows or fails");
+            appended += written;
         }
         Ok(appended)
     }
@@ -341,6 +356,7 @@ impl<'a> Sink<'a> {
     /// Notes the row ids of a batch, and drops rows that have come before.
     fn claim(&mut self, batch: RecordBatch) -> Result<RecordBatch> {
         let ids = batch.column(0).as_primitive::<UInt64Type>();
+        assert_eq!(ids.null_count(), 0, "a row to be changed has a row id");
         let mut fresh: Vec<bool> = ids
             .values()
             .iter()
@@ -374,12 +390,18 @@ impl<'a> Sink<'a> {
             return Ok(Vec::new());
         }
         let ids: Vec<RowId> = ids.iter().copied().map(RowId).collect();
-        match self.view.ended_by(&self.transaction, &ids) {
+        let ended = match self.view.ended_by(&self.transaction, &ids) {
             Err(StorageError::Conflict) => {
-                Err(DataFusionError::External(Box::new(StorageError::Conflict)))
+                return Err(DataFusionError::External(Box::new(StorageError::Conflict)));
             }
-            ended => ended.map_err(|error| external(from_storage(error))),
-        }
+            ended => ended.map_err(|error| external(from_storage(error)))?,
+        };
+        assert_eq!(
+            ended.len(),
+            ids.len(),
+            "storage answers for each row whether it has ended"
+        );
+        Ok(ended)
     }
 
     /// Reserves the memory of a number of row ids.

@@ -58,6 +58,11 @@ impl Sink<'_> {
             asked.in_the_way(&transaction, &new, &constraints)
         })
         .await?;
+        assert_eq!(
+            found.len(),
+            rows.num_rows(),
+            "storage says of each row what is in its way"
+        );
         let (free, pairs) = sorted(&found, conflict)?;
         let mut returned = Returned::default();
         self.insert_free(conflict, &batch, &rows, free, first, &mut returned)
@@ -271,6 +276,11 @@ impl Returned {
         let same = |rows: &RecordBatch| under(rows, &schema);
         let all = self.rows.iter().map(same).collect::<Result<Vec<_>>>()?;
         let rows = concat_batches(&schema, &all)?;
+        assert_eq!(
+            rows.num_rows(),
+            self.ordinals.len(),
+            "each RETURNING row has an ordinal"
+        );
         if self.ordinals.is_sorted() {
             return Ok(Some(rows));
         }

@@ -55,7 +55,13 @@ pub async fn plan_physical(
     let plan = star::rewritten(&state, plan)?;
     let plan = aerostat_semantics::count_repeated(plan)?;
     let planner = state.query_planner();
-    planner.create_physical_plan(&plan, state.as_ref()).await
+    let physical = planner.create_physical_plan(&plan, state.as_ref()).await?;
+    assert_eq!(
+        physical.schema().fields().len(),
+        plan.schema().fields().len(),
+        "a physical plan has the outputs of its logical plan"
+    );
+    Ok(physical)
 }
 
 /// The context that a physical plan runs in. Plans hold their functions themselves; DataFusion's

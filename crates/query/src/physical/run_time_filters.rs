@@ -87,6 +87,13 @@ fn handed_down(
     filters: Vec<RunTimeFilter>,
     may_go_unasked: bool,
 ) -> Result<Arc<dyn ExecutionPlan>> {
+    let width = node.schema().fields().len();
+    let mut columns = filters.iter().flat_map(|filter| &filter.columns);
+    assert!(
+        columns.all(|(_, at)| *at < width),
+        "filters {filters:?} are about the {width} columns of {}",
+        node.name()
+    );
     if let Some(source) = node.downcast_ref::<DataSourceExec>() {
         let scan = source.data_source().downcast_ref::<TableScan>();
         return Ok(
@@ -101,6 +108,12 @@ fn handed_down(
         true => passed(node.as_ref(), &filters),
         false => vec![Vec::new(); children.len()],
     };
+    assert_eq!(
+        of_children.len(),
+        children.len(),
+        "each input of {} has its filters",
+        node.name()
+    );
     let mut join_filter = None;
     if let Some(join) = node.downcast_ref::<HashJoinExec>() {
         join_filter = of_join(join).filter(|_| !(may_go_unasked && waits_for_all(join)));

@@ -176,11 +176,18 @@ impl StatementContext {
 
     /// The rows of a table as this statement sees them.
     pub(crate) fn table_view(&self, entry: &TableEntry) -> TableView {
-        self.views
+        let view = self
+            .views
             .lock()
             .entry(entry.oid)
             .or_insert_with(|| entry.table.view(self.snapshot.clone()))
-            .clone()
+            .clone();
+        assert!(
+            Arc::ptr_eq(view.table(), &entry.table),
+            "a statement sees one table with the number {}",
+            entry.oid
+        );
+        view
     }
 
     /// A table as this statement scans it, with row ids if it is the target of DML.
@@ -356,7 +363,9 @@ impl StatementContext {
 
     /// Notes that a view's query has been planned.
     pub(super) fn leave_view(&self) {
-        *self.view_depth.lock() -= 1;
+        let mut depth = self.view_depth.lock();
+        assert!(*depth > 0, "a view that is left has been entered");
+        *depth -= 1;
     }
 
     /// A function that answers from the catalogue.

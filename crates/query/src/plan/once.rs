@@ -87,6 +87,11 @@ impl ExecutionPlan for OnceExec {
         partition: usize,
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
+        assert!(
+            partition < self.is_read.len(),
+            "partition {partition} of {} is read",
+            self.is_read.len()
+        );
         let is_read = self.is_read.get(partition);
         if is_read.is_some_and(|is_read| is_read.swap(true, Ordering::Relaxed)) {
             return Err(DataFusionError::ResourcesExhausted(

@@ -36,6 +36,11 @@ pub fn describe_query(
 
 /// As [`describe_query`], for a query whose outputs have these origins.
 pub fn describe_columns(origins: &Origins, schema: &Schema) -> Arc<[ColumnDescription]> {
+    assert_eq!(
+        origins.len(),
+        schema.fields().len(),
+        "each column of a result has an origin or none"
+    );
     let mut described = describe(schema).to_vec();
     for (column, &origin) in described.iter_mut().zip(origins) {
         if let Some((table_oid, attnum)) = origin {

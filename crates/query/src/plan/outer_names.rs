@@ -36,6 +36,7 @@ pub(crate) fn rewrite(statement: &mut Statement) {
     };
     // The visitor never breaks.
     let _ = walk::change(statement, &mut scopes);
+    assert_eq!(scopes.open.len(), 1, "each query that was entered is left");
 }
 
 /// The queries around the visited node.

@@ -349,6 +349,11 @@ impl Stream for Pieces {
             }
         };
         Poll::Ready(Some(done.map(|(taken, piece)| {
+            assert!(
+                (taken > 0 || rows == 0) && taken <= rows && piece.num_rows() == taken,
+                "a piece of {} rows was made of {taken} of {rows} rows",
+                piece.num_rows()
+            );
             if taken < rows {
                 this.rest = Some(batch.slice(taken, rows - taken));
             }

@@ -104,8 +104,14 @@ impl StepRows {
             };
             field.as_ref().clone().with_name(name).with_nullable(true)
         });
+        let schema = Schema::new(named.collect::<Vec<_>>());
+        assert_eq!(
+            origins.len(),
+            schema.fields().len(),
+            "each column of a step has an origin or none"
+        );
         Self {
-            schema: Arc::new(Schema::new(named.collect::<Vec<_>>())),
+            schema: Arc::new(schema),
             origins,
             rows: OnceLock::new(),
         }
@@ -126,16 +132,21 @@ impl StepRows {
         let batches = batches.collect::<Result<Vec<_>>>()?;
         let bytes = batches.iter().map(RecordBatch::get_array_memory_size);
         reservation.try_grow(bytes.sum())?;
-        // A step runs once, so nothing has been set before.
-        let _ = self.rows.set(Rows {
+        let put = self.rows.set(Rows {
             batches,
             _reservation: reservation,
         });
+        assert!(put.is_ok(), "a step runs once");
         Ok(())
     }
 
     /// Rows under this step's schema: a plan may use another type of texts.
     fn under(&self, rows: &RecordBatch) -> Result<RecordBatch> {
+        assert_eq!(
+            rows.num_columns(),
+            self.schema.fields().len(),
+            "a step gives the columns that other steps were planned with"
+        );
         let columns = rows.columns().iter().zip(self.schema.fields());
         let columns = columns.map(|(column, field)| cast(column, field.data_type()));
         let columns = columns.collect::<std::result::Result<_, _>>()?;

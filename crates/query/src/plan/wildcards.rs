@@ -66,6 +66,10 @@ pub(super) fn rewrite<N: Visit + VisitMut>(
     };
     // The visitor never breaks.
     let _ = walk::change(node, &mut wildcards);
+    assert!(
+        wildcards.withs.is_empty() && wildcards.known.is_empty(),
+        "each query has its WITH queries back"
+    );
     match wildcards.refused.into_inner() {
         Some(error) => Err(error),
         None => Ok(()),

@@ -162,6 +162,10 @@ impl Domain {
     }
 
     fn and(self, other: Domain) -> Domain {
+        debug_assert!(
+            other.list.as_ref().is_none_or(|list| list.is_sorted()),
+            "a list of values is in ascending order, as it is searched"
+        );
         let mut both = Domain {
             low: stricter(self.low, other.low, |a, b| a > b),
             high: stricter(self.high, other.high, |a, b| a < b),

@@ -96,6 +96,11 @@ impl LockedProvider {
         let outputs: Vec<usize> = (0..fields.len())
             .filter(|at| !marks.iter().any(|(mark, _)| mark == at))
             .collect();
+        assert_eq!(
+            outputs.len() + marks.len(),
+            fields.len(),
+            "each locked table has row ids of its own"
+        );
         let mut names: HashMap<&str, usize> = HashMap::new();
         let named = outputs.iter().map(|&at| {
             let field = fields[at].as_ref().clone();
@@ -327,6 +332,11 @@ impl Locker {
                 None => Err(StorageError::Cancelled),
             };
             let locked = waiting(lock, std::convert::identity).await?;
+            assert_eq!(
+                locked.len(),
+                batch.num_rows(),
+                "storage says of each row whether it is locked"
+            );
             if !locked.iter().all(|locked| *locked) {
                 batch = filter_record_batch(&batch, &BooleanArray::from(locked))?;
             }

@@ -119,7 +119,12 @@ impl Narrower {
         // all rows in the meantime.
         let mut taken = self.taken.lock();
         let generations = generations();
-        if self.generations.load(Ordering::Acquire) == generations {
+        let before = self.generations.load(Ordering::Acquire);
+        assert!(
+            before <= generations,
+            "filters of generations {before} have become {generations}, and each only grows"
+        );
+        if before == generations {
             return;
         }
         for ((filter, columns), taken) in self.filters.iter().zip(taken.iter_mut()) {

@@ -176,6 +176,11 @@ impl StarJoinExec {
         original: Arc<Original>,
         properties: Arc<PlanProperties>,
     ) -> Self {
+        assert_eq!(
+            sides.len(),
+            parts.joins.len(),
+            "each join of a star has its side"
+        );
         Self {
             parts,
             fact,

@@ -176,6 +176,11 @@ pub(super) fn renamed(expr: &Expr, plan: &LogicalPlan, columns: &[Expr]) -> Resu
         return Ok(None);
     }
     let schema = plan.schema();
+    assert_eq!(
+        schema.fields().len(),
+        columns.len(),
+        "each column of a plan is known in terms of the relations"
+    );
     let expr = expr.clone().transform_up(|part| match part {
         Expr::Column(column) => {
             let at = schema.index_of_column(&column)?;

@@ -137,6 +137,11 @@ impl Groups {
     /// # Errors
     /// The errors of expressions and aggregates.
     pub(super) fn add(&mut self, batch: &RecordBatch, numbers: &[u64]) -> Result<()> {
+        assert_eq!(
+            batch.num_rows(),
+            numbers.len(),
+            "each joined row has the number of its group"
+        );
         let computed = self.grouping.computed.iter();
         let computed = computed.map(|expr| expr.evaluate(batch)?.into_array(batch.num_rows()));
         let computed: Vec<ArrayRef> = computed.collect::<Result<_>>()?;
@@ -220,6 +225,7 @@ impl Groups {
                 values.intern(&columns, &mut self.rows)?;
             }
         }
+        assert_eq!(self.rows.len(), numbers.len(), "each row has a group");
         Ok(())
     }
 
@@ -228,6 +234,11 @@ impl Groups {
     /// # Errors
     /// The errors of aggregates.
     pub(super) fn merge(&mut self, mut other: Groups) -> Result<()> {
+        assert!(
+            Arc::ptr_eq(&self.aggregates, &other.aggregates)
+                && self.grouping.numbers == other.grouping.numbers,
+            "the threads of a star have the same aggregates and numbers"
+        );
         if other.len() == 0 || matches!(other.finder, Finder::One(false)) {
             return Ok(());
         }

@@ -41,7 +41,7 @@ pub(crate) use exec::StarJoinExec;
 use exec::{Fact, Original, SideJoin, StarParts};
 use groups::{Aggregated, Grouping};
 pub(crate) use kept::KeptStar;
-use recognise::{Star, recognised, types};
+use recognise::{Side, Star, recognised, types};
 
 /// Whether star joins are looked for, in a session's configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -209,6 +209,13 @@ impl ExtensionPlanner for StarPlanner {
         let Some(provider) = node.star.fact.downcast_ref::<TableScanProvider>() else {
             return Ok(None);
         };
+        let widths = physical_inputs
+            .iter()
+            .map(|side| side.schema().fields().len());
+        assert!(
+            widths.eq(node.star.sides.iter().map(Side::width)),
+            "the sides of a star are planned with their columns"
+        );
         let parts = Arc::new(parts_of(node, session)?);
         let (fact, original) = (Fact::of_provider(provider), Arc::clone(&node.original));
         let plan = StarJoinExec::new(parts, fact, physical_inputs.to_vec(), original);
@@ -220,6 +227,11 @@ impl ExtensionPlanner for StarPlanner {
 fn parts_of(node: &StarNode, session: &dyn Session) -> Result<StarParts> {
     let star = &node.star;
     let schema: Arc<Schema> = Arc::clone(star.schema.inner());
+    assert_eq!(
+        node.schema.fields().len(),
+        star.groups.len() + star.aggregates.len(),
+        "a star gives its keys of groups and its aggregates"
+    );
     let planning = PhysicalPlanningContext::default();
     let properties = session.execution_props();
     let physical = |exprs: &[Expr]| -> Result<Vec<Arc<dyn PhysicalExpr>>> {

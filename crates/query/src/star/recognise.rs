@@ -69,6 +69,13 @@ pub(super) struct Side {
     pub(super) shown: String,
 }
 
+impl Side {
+    /// How many columns it has.
+    pub(super) fn width(&self) -> usize {
+        self.plan.schema().fields().len()
+    }
+}
+
 /// The place where a key of groups is computed.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Group {
@@ -193,6 +200,12 @@ pub(super) fn recognised(aggregate: &Aggregate) -> Result<Option<Star>> {
         };
         sides.push(side);
     }
+    let of_sides = sides.iter().map(|side| side.width() - 1 - side.groups);
+    assert_eq!(
+        schema.fields().len(),
+        columns.len() + of_sides.sum::<usize>(),
+        "joined rows have the columns of the fact and the values of the sides"
+    );
     Ok(Some(Star {
         fact: provider,
         of_fact,

@@ -70,6 +70,11 @@ fn gathered(
     groups: usize,
     reservation: &MemoryReservation,
 ) -> Result<GatheredSide> {
+    assert!(
+        schema.fields().len() > groups,
+        "a side of {} columns has a key and {groups} keys of groups",
+        schema.fields().len()
+    );
     let rows = batches.iter().map(RecordBatch::num_rows).sum::<usize>();
     reservation.try_grow(rows * size_of::<(i64, u32, usize)>())?;
     let mut keys = Keys::with_capacity(rows);
@@ -87,6 +92,7 @@ fn gathered(
             values.intern(&batch.columns()[1..=groups], &mut found)?;
             group_of_row.extend(found.iter().map(|&group| group as u32));
         }
+        assert_eq!(group_of_row.len(), rows, "each row of a side has a group");
         radix = values.len().max(1) as u64;
         reservation.try_grow(values.size())?;
         group_columns = match values.is_empty() {

@@ -92,6 +92,13 @@ impl<'a> Concerned<'a> {
     }
 
     fn add(&mut self, entry: &Arc<TableEntry>, change: Change) {
+        if let Change::Update(columns) = &change {
+            assert!(
+                columns.is_sorted(),
+                "the assigned columns {columns:?} of {} are in ascending order",
+                entry.name
+            );
+        }
         if self.seen.insert((entry.oid, change.clone())) {
             self.pending.push((Arc::clone(entry), change));
         }

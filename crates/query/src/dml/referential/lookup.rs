@@ -65,6 +65,12 @@ pub(super) fn by_index(
     })?;
     let of = |wanted: &usize| key.referenced_columns.iter().position(|at| at == wanted);
     let order = index.index.columns.iter().filter_map(of);
-    let ordered = order.map(|nth| Arc::clone(&values[nth])).collect();
+    let ordered: Vec<ArrayRef> = order.map(|nth| Arc::clone(&values[nth])).collect();
+    assert_eq!(
+        ordered.len(),
+        index.index.columns.len(),
+        "foreign key {} refers to all columns of its index",
+        key.name
+    );
     Ok((referenced.stored_name(&index), ordered))
 }

@@ -26,6 +26,11 @@ pub(in crate::dml) struct Part {
 impl Part {
     /// Columns of a table, which are at these positions of it.
     pub(in crate::dml) fn new(positions: Vec<usize>, rows: RecordBatch) -> Self {
+        assert_eq!(
+            positions.len(),
+            rows.num_columns(),
+            "each column of a part has its position in the table"
+        );
         Self { positions, rows }
     }
 
@@ -39,7 +44,14 @@ impl Part {
     pub(super) fn values(&self, positions: &[usize]) -> Vec<ArrayRef> {
         let of = |wanted: &usize| self.positions.iter().position(|at| at == wanted);
         let found = positions.iter().filter_map(of);
-        found.map(|at| Arc::clone(self.rows.column(at))).collect()
+        let found: Vec<ArrayRef> = found.map(|at| Arc::clone(self.rows.column(at))).collect();
+        assert_eq!(
+            found.len(),
+            positions.len(),
+            "a part has columns {:?} of a table, and {positions:?} are needed",
+            self.positions
+        );
+        found
     }
 
     pub(super) fn filtered(&self, mask: &BooleanArray) -> Result<Self> {
@@ -140,6 +152,12 @@ pub(super) fn converted(
     positions: &[usize],
 ) -> Result<Vec<ArrayRef>> {
     let schema = entry.table.arrow_schema();
+    assert_eq!(
+        values.len(),
+        positions.len(),
+        "each column of {} has its values",
+        entry.name
+    );
     values
         .iter()
         .zip(positions)
@@ -166,6 +184,11 @@ pub(super) fn replaced(
     positions: &[usize],
     given: Vec<ArrayRef>,
 ) -> Result<RecordBatch> {
+    assert_eq!(
+        positions.len(),
+        given.len(),
+        "each replaced column has its values"
+    );
     let mut columns = rows.columns().to_vec();
     for (&at, values) in positions.iter().zip(given) {
         columns[at] = values;

@@ -237,7 +237,10 @@ impl Rewrite<'_> {
             taken: None,
         };
         match walk::change(node, &mut nested) {
-            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Continue(()) => {
+                assert!(nested.taken.is_none(), "a query that was taken is put back");
+                Ok(())
+            }
             ControlFlow::Break(error) => Err(error),
         }
     }
