@@ -249,8 +249,8 @@ pub(crate) fn stop_current(error: SqlError) {
     }
 }
 
-/// Notes that the statement which this thread polls no longer has these rows. Whoever takes the
-/// rows accounts for them.
+/// Notes that the statement which this thread polls no longer has these rows. The code that takes
+/// them accounts for them.
 pub fn hand_on(batch: &RecordBatch) {
     let Some(holding) = charge_current() else {
         return;

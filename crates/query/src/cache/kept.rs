@@ -122,7 +122,7 @@ impl KeptPlan {
     /// This cached plan at a later stage.
     ///
     /// # Errors
-    /// As [`Self::new`].
+    /// The errors of [`Self::new`].
     pub fn at(&self, context: &StatementContext, work: Work, stage: Stage) -> Result<Self> {
         Ok(Self {
             relations: self.relations.clone(),
@@ -210,7 +210,7 @@ impl KeptPlan {
     /// relations for the statement.
     ///
     /// # Errors
-    /// As [`Self::revive`].
+    /// The errors of [`Self::revive`].
     pub fn physical(&self, context: &StatementContext) -> Result<Fit<'_>> {
         let Some(physical) = &self.physical else {
             return Ok(Fit::Missing);

@@ -78,7 +78,7 @@ pub fn plan_rows(
 /// Checks that a column's values, or the results of USING, can be assigned to its new type.
 ///
 /// # Errors
-/// As [`plan_rows`].
+/// The errors of [`plan_rows`].
 pub fn plan_conversion(
     context: &StatementContext,
     before: &TableSchema,
@@ -204,7 +204,7 @@ fn first(rows: LogicalPlanBuilder) -> Result<LogicalPlan> {
 /// values of its columns in the first such row.
 ///
 /// # Errors
-/// As [`plan_rows`].
+/// The errors of [`plan_rows`].
 pub fn plan_references<'p>(
     context: &StatementContext,
     pending: &'p PendingAlter,
@@ -256,7 +256,7 @@ fn column(word: &str, nth: usize) -> Expr {
 /// Queries of keys that several rows have, one for each new unique index.
 ///
 /// # Errors
-/// As [`plan_rows`].
+/// The errors of [`plan_rows`].
 pub fn plan_duplicates(
     context: &StatementContext,
     pending: &PendingAlter,

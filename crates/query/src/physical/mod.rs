@@ -38,7 +38,7 @@ pub fn optimize_analyzed(state: &SessionState, plan: LogicalPlan) -> Result<Logi
 /// A bound plan, analysed and optimised.
 ///
 /// # Errors
-/// As [`analyze`] and [`optimize_analyzed`].
+/// The errors of [`analyze`] and [`optimize_analyzed`].
 pub fn optimize(state: &SessionState, plan: LogicalPlan) -> Result<LogicalPlan> {
     optimize_analyzed(state, analyze(state, plan)?)
 }

@@ -2,8 +2,8 @@
 //!
 //! A nested loop join whose left side does not fit in memory executes that side again, to spill it.
 //! By then a scan has returned rows that it does not return twice, so the result would lack them,
-//! and a repartitioning panics. So the side fails with an out-of-memory error instead, which is why
-//! the join reads it again.
+//! and a repartitioning panics. So such a side fails with an out-of-memory error instead: lack of
+//! memory is the only reason for which the join executes it again.
 
 use std::{
     fmt,

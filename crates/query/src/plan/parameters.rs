@@ -71,7 +71,7 @@ pub fn parameter_count(statement: &ast::Statement) -> Result<usize, SqlError> {
 /// The type of a parameter, by the type's name in SQL.
 ///
 /// # Errors
-/// As [`sql_type`].
+/// The errors of [`sql_type`].
 pub fn parameter_type(data_type: &DataType) -> Result<ParameterType, SqlError> {
     match data_type {
         DataType::Array(ArrayElemTypeDef::SquareBracket(item, _)) if is_oid(item) => {

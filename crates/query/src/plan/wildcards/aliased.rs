@@ -118,7 +118,7 @@ pub(super) fn aliased(alias: &TableAlias, columns: Option<Vec<Named>>) -> Option
 /// Completes the alias of a table or subquery that names only its first columns.
 ///
 /// # Errors
-/// As [`name_all`].
+/// The errors of [`name_all`].
 pub(super) fn name_others(factor: &mut TableFactor, columns: &[Named]) -> Result<(), SqlError> {
     match factor {
         TableFactor::Table {
