@@ -10,9 +10,9 @@
 //!                          └─ error: skip until Sync
 //! ```
 //!
-//! Whatever waits (the engine, a write, COPY data) waits together with three
-//! other things: the client's disconnect, a cancel request, and the node's
-//! shutdown. So a statement ends in time also while its rows are being sent.
+//! Every wait (for the engine, a write, COPY data) also waits for three other things: the client's
+//! disconnect, a cancel request, and the node's shutdown. So a statement ends in time even while
+//! its rows are being sent.
 
 mod copy;
 mod extended;
@@ -52,7 +52,7 @@ pub(crate) struct Signals {
     pub(crate) cancel_engine: Canceller,
 }
 
-/// Why waiting ended early.
+/// Why a wait ended early.
 #[derive(Debug)]
 enum Early {
     Gone,
@@ -61,7 +61,7 @@ enum Early {
 }
 
 impl Orders {
-    /// Why waiting must end, if it must.
+    /// Why a wait must end, if it must.
     fn is_early(&self) -> Option<Early> {
         match (self.is(End::Killed), self.is_cancelled()) {
             (true, _) => Some(Early::Killed),
@@ -94,13 +94,13 @@ impl Signals {
         }
     }
 
-    /// Runs work that can be dropped at any point; a cancel request drops it.
+    /// Runs work that may be dropped at any point; a cancel request drops it.
     async fn droppable<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Fault> {
         let mut work = std::pin::pin!(work);
         let early = if let Some(early) = self.orders.is_early() {
             early
         } else if let Poll::Ready(done) = futures::poll!(work.as_mut()) {
-            // Mostly it is there, and nobody need listen.
+            // Mostly the result is ready, and there is no need to listen.
             return Ok(done);
         } else {
             tokio::select! {
@@ -115,8 +115,8 @@ impl Signals {
         Err(self.fault(&early))
     }
 
-    /// Runs the engine's work, which ends by itself soon after it is cancelled and is not
-    /// dropped before. It stays where its caller has made it: to move it takes longer than a short
+    /// Runs the engine's work. It is not dropped when it is cancelled, because it then ends by
+    /// itself soon. It stays where its caller has made it: moving it takes longer than a short
     /// statement's own work.
     async fn engine<T>(
         &mut self,
@@ -127,8 +127,8 @@ impl Signals {
             done = &mut work => return Ok(done?),
             early = self.early() => early,
         };
-        // The registry has told the engine of a cancel request, but perhaps before this work
-        // began: the work has been polled by now, so telling it again cannot be too early.
+        // The registry has told the engine of a cancel request, but perhaps before this work began.
+        // The work has been polled by now, so telling the engine again is not too early.
         (self.cancel_engine)();
         if matches!(early, Early::Cancelled) {
             return self.must_end(work.as_mut()).await;
@@ -139,7 +139,7 @@ impl Signals {
 }
 
 impl Signals {
-    /// Waits for cancelled work to end. The client or the node may still go meanwhile.
+    /// Waits for cancelled work to end. The client may leave meanwhile, or the node stop.
     async fn must_end<T>(
         &mut self,
         mut work: Pin<&mut impl Future<Output = Result<T, aerostat_types::SqlError>>>,
@@ -177,14 +177,15 @@ pub(crate) struct Connection<S: BackendSession> {
     output: Output,
     unnamed: Option<Unnamed<S>>,
     portals: Portals<S>,
-    /// An extended-protocol error was reported: nothing is done until Sync.
+    /// Whether an error of the extended protocol was reported, so that messages are skipped until
+    /// Sync.
     skipping: bool,
-    /// The client was told that it may send its next statements, has sent none since, and is in
-    /// no transaction.
+    /// Whether the client was told that it may send its next statements, has sent none since, and
+    /// is in no transaction.
     rests: bool,
-    /// What the long row in the output is charged as.
+    /// The charge for the long row in the output.
     row_held: Option<S::Held>,
-    /// When the client has been idle for too long, if it sends nothing until then.
+    /// When the client will have been idle for too long, unless it sends something.
     idle_end: Option<IdleEnd>,
 }
 
@@ -217,7 +218,7 @@ impl IdleEnd {
     }
 }
 
-/// A message, with what a long one is charged as.
+/// A message, with the charge for a long one.
 struct Message<S: BackendSession> {
     kind: u8,
     body: Bytes,
@@ -225,7 +226,8 @@ struct Message<S: BackendSession> {
 }
 
 impl<S: BackendSession> Message<S> {
-    /// The same with its texts as the server's; or its kind, and why they cannot be.
+    /// The message with its texts in the server's encoding; or its kind, and why they cannot be
+    /// converted.
     fn decoded(self, charset: &Charset) -> Result<Self, (u8, WireError)> {
         if self.body.is_ascii() {
             return Ok(self);
@@ -237,7 +239,7 @@ impl<S: BackendSession> Message<S> {
         }
     }
 
-    /// One of which nothing is to be done any more.
+    /// A message that needs no further handling.
     fn done(kind: u8) -> Self {
         Self {
             kind,
@@ -252,13 +254,15 @@ impl<S: BackendSession> Connection<S> {
         self.session.client_settings().zone
     }
 
-    /// Writes what has been gathered. Cancelling does not stop it: the client must get whole messages.
+    /// Writes the gathered output. A cancel request does not stop it, because the client must get
+    /// whole messages.
     async fn flush(&mut self) -> Result<(), Fault> {
         self.write_out(false).await
     }
 
-    /// Writes once enough has been gathered, lets a cancel request through, and then the other
-    /// connections of this thread: a client that reads as fast as we write would keep them waiting.
+    /// Writes the output if enough has been gathered, and then yields to a cancel request and to
+    /// the other connections of this thread: a client that reads as fast as we write would keep
+    /// them waiting.
     async fn flush_when_full(&mut self) -> Result<(), Fault> {
         if self.is_full() {
             self.write_out(true).await?;
@@ -267,7 +271,7 @@ impl<S: BackendSession> Connection<S> {
         Ok(())
     }
 
-    /// Whether enough has been gathered to be written.
+    /// Whether enough output has been gathered to be written.
     fn is_full(&self) -> bool {
         self.output.bytes.len() >= FLUSH_BYTES
     }
@@ -294,7 +298,7 @@ impl<S: BackendSession> Connection<S> {
             if !matches!(early, Early::Cancelled) {
                 (signals.cancel_engine)();
             }
-            // What was not sent yet stays, so that messages stay whole.
+            // The unsent rest stays, so that messages stay whole.
             self.output.bytes.drain(..sent);
             return Err(self.signals.fault(&early));
         }
@@ -307,8 +311,8 @@ impl<S: BackendSession> Connection<S> {
         Ok(())
     }
 
-    /// Charges a long row that has been gathered behind `start`, until it is sent. One that the
-    /// tenant has no room for is taken back.
+    /// Charges a long row that has been gathered from `start` on, until it is sent. The row is
+    /// removed if the tenant has no room for it.
     fn charge_row(&mut self, start: usize) -> Result<(), Fault> {
         assert!(
             start <= self.output.bytes.len(),
@@ -331,7 +335,7 @@ impl<S: BackendSession> Connection<S> {
         }
     }
 
-    /// What a message of this length is charged as: nothing if it is short.
+    /// The charge for a message of this length; `None` for a short one.
     fn charge_message(&self, length: usize) -> Result<Option<S::Held>, WireError> {
         match length < CHARGED_BYTES_MIN {
             true => Ok(None),
@@ -339,10 +343,10 @@ impl<S: BackendSession> Connection<S> {
         }
     }
 
-    /// The next message, if it has arrived as a whole and nothing is the matter with it.
+    /// The next message, if it has arrived as a whole and is neither COPY data nor to be refused.
     fn arrived(&mut self) -> Option<Message<S>> {
         let (kind, length) = self.signals.input.arrived()?;
-        // COPY data are not kept.
+        // COPY data are not gathered as messages.
         if kind == b'd' || message_limit(kind).is_none_or(|limit| length > limit) {
             return None;
         }
@@ -351,7 +355,7 @@ impl<S: BackendSession> Connection<S> {
         Some(Message { kind, body, held })
     }
 
-    /// The next message. Over-long ones are thrown away and answered with an error.
+    /// The next message. An over-long one is discarded and answered with an error.
     async fn receive(&mut self) -> Result<Message<S>, Fault> {
         let (kind, length) = self.signals.input.header().await?;
         let Some(limit) = message_limit(kind) else {
@@ -366,7 +370,7 @@ impl<S: BackendSession> Connection<S> {
             return self.refuse_message(kind, length, &error).await;
         }
         if kind == b'd' {
-            // COPY data outside COPY: a COPY has failed and its client has not noticed yet.
+            // COPY data outside of COPY: a COPY has failed and its client has not noticed yet.
             self.signals.input.discard(length).await?;
             return Ok(Message::done(kind));
         }
@@ -389,7 +393,8 @@ impl<S: BackendSession> Connection<S> {
             .map_err(|_| Fault::protocol("a message is too long and was not sent in time"))??;
         if !self.skipping {
             self.report(error);
-            // The sender of a Query waits for ReadyForQuery, the sender of others for its Sync.
+            // After a Query or a function call the client waits for ReadyForQuery, after others it
+            // sends a Sync.
             if matches!(kind, b'Q' | b'F') {
                 self.ready();
             } else {
@@ -400,7 +405,7 @@ impl<S: BackendSession> Connection<S> {
         Ok(Message::done(0))
     }
 
-    /// Gathers an error, after the notices that came before it, and lets the session know.
+    /// Gathers an error, after the notices that came before it, and tells the session.
     fn report(&mut self, error: &WireError) {
         self.session.fail();
         self.notices();
@@ -408,7 +413,7 @@ impl<S: BackendSession> Connection<S> {
         self.output.error(error, false);
     }
 
-    /// Texts are in the encoding that the client wants from now on.
+    /// Makes the output use the client's current encoding.
     fn follow_encoding(&mut self) {
         self.output.charset = self.session.client_settings().charset;
     }
@@ -419,14 +424,14 @@ impl<S: BackendSession> Connection<S> {
         }
     }
 
-    /// Gathers what others have said.
+    /// Gathers the notifications for this client.
     fn notifications(&mut self) {
         for notification in self.session.take_notifications() {
             self.output.notification(&notification);
         }
     }
 
-    /// Gathers ReadyForQuery, with what the client must know before it.
+    /// Gathers ReadyForQuery, after the messages that must come before it.
     fn ready(&mut self) {
         assert!(
             !self.skipping,
@@ -449,7 +454,7 @@ impl<S: BackendSession> Connection<S> {
     }
 }
 
-/// Puts together a connection whose client has been let in.
+/// Makes a connection of a client that has been let in.
 pub(crate) fn connection<S: BackendSession>(
     mut session: S,
     input: Input<Reader>,

@@ -1,4 +1,4 @@
-//! COPY data: text, CSV and binary, into batches and out of them.
+//! Decoding and encoding COPY data: text, CSV and binary.
 //!
 //! ```text
 //!  CopyData ──► Decoder: bytes not yet decoded ─┬─ lines │ columns ──┬─► builders ──► RecordBatch
@@ -6,8 +6,8 @@
 //!  RecordBatch ──► Encoder ──► one CopyData per row
 //! ```
 //!
-//! The reader takes pieces with boundaries anywhere and holds at most one
-//! record ([`crate::limits::COPY_ROW_BYTES_MAX`]) and one batch.
+//! The decoder takes pieces that may end anywhere, and holds at most one record
+//! ([`crate::limits::COPY_ROW_BYTES_MAX`]) and one batch.
 
 mod binary;
 mod csv;

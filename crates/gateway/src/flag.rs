@@ -1,4 +1,4 @@
-//! What is said once and may be waited for, and costs a load to look at.
+//! A flag that can be waited for, and that costs one load to look at.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -21,9 +21,9 @@ impl Flag {
         self.is_up.load(Ordering::SeqCst)
     }
 
-    /// Comes back when the flag is up.
+    /// Waits until the flag is up.
     pub(crate) async fn up(&self) {
-        // Made before the look: what is raised in between wakes it.
+        // Made before the flag is looked at, so that raising it in between wakes this task.
         let raised = self.waiters.notified();
         if !self.is_up() {
             raised.await;

@@ -7,16 +7,14 @@
 //!                         value, copy: Arrow ◄─► text and binary forms
 //! ```
 //!
-//! The only crate that knows the wire. It speaks through its own
-//! connection loop and message codec; of pgwire it uses the SCRAM-SHA-256
-//! exchange. pgwire's handler traits have no place from which to watch the
-//! socket while a statement runs, and its decoders index by lengths a client
-//! claims, so a truncated message would end in a panic.
+//! This is the only crate that knows the wire. It has its own connection loop and message codec,
+//! and uses pgwire for the SCRAM-SHA-256 exchange. pgwire's handler traits do not allow watching
+//! the socket while a statement runs, and its decoders index by lengths that a client claims, so a
+//! truncated message would end in a panic.
 //!
-//! Invariants: a message is decoded only when its length is within a named
-//! limit ([`limits`]) and its bytes are there; nothing a client sends makes
-//! memory grow before it has arrived; one connection's fault ends at most that
-//! connection; the client gets whole messages or none.
+//! Invariants: a message is decoded only when its length is within a named limit ([`limits`]) and
+//! its bytes have arrived; memory never grows before the bytes for it have arrived; an error of one
+//! connection ends at most that connection; the client gets whole messages or none.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
@@ -50,7 +48,7 @@ pub use serve::serve;
 pub use sqlstate::WireError;
 pub use texts::Texts;
 
-/// One of every kind of type, for tests.
+/// One type of every kind, for tests.
 #[cfg(test)]
 fn tests_types() -> Vec<aerostat_types::SqlType> {
     tests::fake_types().to_vec()

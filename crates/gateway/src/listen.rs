@@ -1,4 +1,5 @@
-//! Where clients come in: TCP, and for those on the same machine a Unix-domain socket.
+//! The sockets that clients connect to: TCP, and for clients on the same machine a Unix-domain
+//! socket.
 
 use std::{
     fmt, fs, future, io,
@@ -9,10 +10,10 @@ use std::{
 
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
-/// Who may connect to the socket is for the folder's permissions to say, as with PostgreSQL.
+/// The folder's permissions decide who may connect to the socket, as with PostgreSQL.
 const SOCKET_MODE: u32 = 0o777;
 
-/// What a gateway listens on.
+/// The sockets that a gateway listens on.
 #[derive(Debug)]
 pub struct Listeners {
     /// Address and port.
@@ -28,7 +29,7 @@ impl From<TcpListener> for Listeners {
 }
 
 impl Listeners {
-    /// The next client.
+    /// The connection of the next client.
     pub(crate) async fn accept(&self) -> io::Result<(Socket, Peer)> {
         let local = async {
             match &self.local {
@@ -48,7 +49,7 @@ impl Listeners {
     }
 }
 
-/// A Unix-domain socket where PostgreSQL's clients look for one. Its file goes with it.
+/// A Unix-domain socket where PostgreSQL's clients look for one. Its file is removed with it.
 #[derive(Debug)]
 pub struct LocalListener {
     listener: UnixListener,
@@ -56,12 +57,12 @@ pub struct LocalListener {
 }
 
 impl LocalListener {
-    /// Listens on `.s.PGSQL.{port}` in a folder. The file of a server that has died is
-    /// replaced. To be called within a runtime.
+    /// Listens on `.s.PGSQL.{port}` in a folder. The file of a server that has died is replaced.
+    /// The caller must be in a runtime.
     ///
     /// # Errors
-    /// [`io::ErrorKind::AddrInUse`] when a server listens there; what the system says of the
-    /// folder, or of a path longer than a socket's may be.
+    /// [`io::ErrorKind::AddrInUse`] if a server listens there; an error of the folder, or a path
+    /// that is longer than that of a socket may be.
     pub fn bind(folder: &Path, port: u16) -> io::Result<Self> {
         let file = folder.join(format!(".s.PGSQL.{port}"));
         let listener = match UnixListener::bind(&file) {
@@ -100,14 +101,14 @@ pub(crate) enum Socket {
     Local(UnixStream),
 }
 
-/// A socket between two runtimes.
+/// A socket that belongs to no runtime, on its way from one to another.
 pub(crate) enum Parked {
     Tcp(std::net::TcpStream),
     Local(net::UnixStream),
 }
 
 impl Socket {
-    /// Takes it from its runtime.
+    /// Takes the socket out of its runtime.
     pub(crate) fn park(self) -> io::Result<Parked> {
         Ok(match self {
             Socket::Tcp(socket) => Parked::Tcp(socket.into_std()?),
@@ -117,7 +118,7 @@ impl Socket {
 }
 
 impl Parked {
-    /// Gives it to the runtime of the caller.
+    /// Puts the socket into the caller's runtime.
     pub(crate) fn resume(self) -> io::Result<Socket> {
         Ok(match self {
             Parked::Tcp(socket) => Socket::Tcp(TcpStream::from_std(socket)?),
@@ -130,7 +131,7 @@ impl Parked {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Peer {
     Remote(SocketAddr),
-    /// On this machine, through a file of it.
+    /// On this machine, through a file.
     Local,
 }
 
@@ -143,7 +144,7 @@ impl Peer {
         }
     }
 
-    /// The client's address and port; `None` through a file.
+    /// The client's address and port; `None` if it came through a file.
     pub(crate) fn address(self) -> Option<(String, u16)> {
         match self {
             Peer::Remote(address) => {
@@ -153,7 +154,7 @@ impl Peer {
         }
     }
 
-    /// Whether what is sent passes no network.
+    /// Whether the connection uses no network.
     pub(crate) fn is_local(self) -> bool {
         matches!(self, Peer::Local)
     }

@@ -1,13 +1,13 @@
-//! Places for clients that have not said yet who they are: so many, and one more makes the
-//! one leave that has been there the longest.
+//! Places for clients that have not authenticated yet. Their number is limited: when all are taken,
+//! the next client takes the place of the one that has been there longest.
 //!
 //! ```text
 //!  accepted ─► [ 7 | 8 | 9 | … | 40 ] ─► let in: a place of another kind
-//!                └─ leaves when a client more comes than there are places
+//!                └─ leaves when another client comes and all places are taken
 //! ```
 //!
-//! Sockets on which nobody speaks therefore keep nobody out: whoever goes on speaking is let
-//! in long before as many others have come.
+//! So silent sockets keep nobody out: a client that goes on speaking is let in long before as many
+//! others have come.
 
 use std::{
     collections::BTreeMap,
@@ -26,9 +26,9 @@ pub struct Lobby {
 #[derive(Debug, Default)]
 struct Guests {
     next: u64,
-    /// Who is there, in the order of their coming, and how each is told to leave.
+    /// The clients in the order in which they came, each with the token that makes it leave.
     present: BTreeMap<u64, CancellationToken>,
-    /// How many have been told to.
+    /// How many clients have been made to leave.
     dismissed: u64,
 }
 
@@ -41,7 +41,7 @@ pub struct LobbyPlace {
 }
 
 impl Lobby {
-    /// A lobby with so many places, at least one.
+    /// A lobby with this many places, or one if that is 0.
     pub fn new(places_max: usize) -> Arc<Self> {
         Arc::new(Self {
             places_max: places_max.max(1),
@@ -53,7 +53,7 @@ impl Lobby {
         self.guests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a place. Where all are taken, the guest that came first loses its own.
+    /// Takes a place. If all are taken, the client that came first loses its own.
     pub fn enter(self: &Arc<Self>) -> LobbyPlace {
         let leave = CancellationToken::new();
         let mut guests = self.lock();
@@ -82,14 +82,14 @@ impl Lobby {
         }
     }
 
-    /// How many guests have lost their places to others so far.
+    /// How many clients have lost their places to others so far.
     pub fn dismissed(&self) -> u64 {
         self.lock().dismissed
     }
 }
 
 impl LobbyPlace {
-    /// Comes back when the place is another's.
+    /// Waits until the place belongs to another client.
     pub fn lost(&self) -> WaitForCancellationFutureOwned {
         self.leave.clone().cancelled_owned()
     }
@@ -116,7 +116,7 @@ mod tests {
             [lost(&first), lost(&second), lost(&third)],
             [true, false, false]
         );
-        // A guest that was dismissed gives nothing up; one that leaves does.
+        // A client that was dismissed gives no place up; one that leaves does.
         drop(first);
         drop(third);
         let fourth = lobby.enter();

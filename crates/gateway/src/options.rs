@@ -1,4 +1,4 @@
-//! What a node's configuration says about its gateway.
+//! The gateway's part of a node's configuration.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,7 +10,7 @@ use tokio::runtime::Handle;
 pub struct TlsOptions {
     /// The server's side of TLS, with its certificate.
     pub config: Arc<ServerConfig>,
-    /// The certificate in PEM; with it SCRAM-SHA-256-PLUS (channel binding) is offered.
+    /// The certificate in PEM; if given, SCRAM-SHA-256-PLUS (channel binding) is offered.
     pub certificate_pem: Option<Vec<u8>>,
     /// Whether clients without TLS are refused.
     pub required: bool,
@@ -24,7 +24,7 @@ impl std::fmt::Debug for TlsOptions {
     }
 }
 
-/// Bytes that nobody beyond the node may know.
+/// Bytes that must stay within the node.
 #[derive(Clone)]
 pub struct NodeSecret(pub [u8; 32]);
 
@@ -41,19 +41,19 @@ pub struct GatewayOptions {
     pub tls: Option<TlsOptions>,
     /// Whether a role without a password may come in over the loopback interface.
     pub trust_loopback: bool,
-    /// Runtimes of one thread each that connections are dealt to; without any they share the
-    /// gateway's own.
+    /// Single-threaded runtimes among which connections are distributed; without any, connections
+    /// share the gateway's own runtime.
     pub threads: Vec<Handle>,
-    /// Sessions at once.
+    /// How many sessions there may be at once.
     pub connections_max: usize,
     /// How long a client may take from connecting to being let in.
     pub authentication_timeout: Duration,
-    /// How long running statements may go on after a shutdown began.
+    /// How long running statements may continue after a shutdown has begun.
     pub shutdown_grace: Duration,
-    /// What the salts are made from that roles without a password are asked to prove one with.
-    /// They tell nobody which roles there are as long as it is secret and always the same.
+    /// The secret from which the salts for roles without a password are made. As long as it stays
+    /// secret and the same, the salts do not tell which roles exist.
     pub scram_secret: NodeSecret,
-    /// What `server_version` says; drivers read the number before the blank.
+    /// The value of `server_version`; drivers read the number before the blank.
     pub server_version: String,
 }
 

@@ -1,6 +1,7 @@
-//! What a connection is told from outside: to end its statement, to take no more of them, or to end.
+//! Orders to a connection from outside: to end its statement, to accept no more statements, or to
+//! end.
 //!
-//! All of it wakes the connection's task by one waker, so that waiting for any of it, which each
+//! All of them wake the connection's task by one waker, so waiting for any of them, which each
 //! message does, costs one registration and no lock.
 
 use std::{
@@ -15,16 +16,16 @@ const IDLE: u8 = 0;
 const RUNNING: u8 = 1;
 const CANCELLED: u8 = 2;
 
-/// How a connection is told to end. Later ones are stronger.
+/// An order to end. Later ones are stronger.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum End {
-    /// It goes on.
+    /// The connection continues.
     #[default]
     No,
-    /// The node stops: what runs is finished, and nothing more begun.
+    /// The node stops: the running statement is finished, and no other begins.
     Stopping,
-    /// At once, whatever it does: the node has waited long enough, or another session wants it.
+    /// The connection ends at once: the node has waited long enough, or another session wants it.
     Killed,
 }
 
@@ -39,7 +40,7 @@ pub(crate) struct Orders {
 }
 
 impl Orders {
-    /// Those of a connection that begins when its node has said this.
+    /// The orders of a new connection, whose node has already given this order.
     pub(crate) fn new(end: End) -> Self {
         Self {
             end: AtomicU8::new(end as u8),
@@ -47,19 +48,19 @@ impl Orders {
         }
     }
 
-    /// A statement begins; cancel requests count from now on.
+    /// Begins a statement; from now on cancel requests count.
     pub(crate) fn begin(&self) {
         let before = self.run.swap(RUNNING, Ordering::SeqCst);
         assert_eq!(before, IDLE, "a connection runs one statement at a time");
     }
 
-    /// It has ended; a late cancel request does nothing.
+    /// Ends the statement; a later cancel request does nothing.
     pub(crate) fn finish(&self) {
         let before = self.run.swap(IDLE, Ordering::SeqCst);
         assert_ne!(before, IDLE, "a statement ends once");
     }
 
-    /// Cancels what runs; whether anything did.
+    /// Cancels the running statement. Returns whether there was one.
     pub(crate) fn cancel(&self) -> bool {
         let order = Ordering::SeqCst;
         let changed = self.run.compare_exchange(RUNNING, CANCELLED, order, order);
@@ -69,7 +70,7 @@ impl Orders {
         changed.is_ok()
     }
 
-    /// Tells it to end, if it was not told so more strongly.
+    /// Orders the connection to end, unless a stronger order was given.
     pub(crate) fn tell(&self, end: End) {
         self.end.fetch_max(end as u8, Ordering::SeqCst);
         self.waker.wake();
@@ -83,17 +84,17 @@ impl Orders {
         self.end.load(Ordering::SeqCst) >= end as u8
     }
 
-    /// Comes back when what runs is cancelled.
+    /// Waits until the running statement is cancelled.
     pub(crate) async fn cancelled(&self) {
         poll_fn(|context| self.poll(context, |orders| orders.is_cancelled().then_some(()))).await;
     }
 
-    /// Comes back when the connection is told to end, so or more strongly.
+    /// Waits until the connection has this order to end, or a stronger one.
     pub(crate) async fn told(&self, end: End) {
         poll_fn(|context| self.poll(context, |orders| orders.is(end).then_some(()))).await;
     }
 
-    /// What `look` finds, which is asked again when the orders change.
+    /// Waits until `look` finds something. It is called again when the orders change.
     pub(crate) fn poll<T>(
         &self,
         context: &Context<'_>,
@@ -103,7 +104,7 @@ impl Orders {
             return Poll::Ready(found);
         }
         self.waker.register(context.waker());
-        // What came before the registration has woken nobody.
+        // An order that came before the registration has not woken this task.
         look(self).map_or(Poll::Pending, Poll::Ready)
     }
 }
@@ -134,7 +135,7 @@ mod tests {
         assert!(orders.is(End::Killed) && orders.is(End::Stopping));
     }
 
-    /// Whoever gives an order while its reader begins to wait still wakes it.
+    /// An order that is given while its reader begins to wait still wakes the reader.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn no_order_is_missed() {
         for _ in 0..5_000 {

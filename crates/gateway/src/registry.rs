@@ -1,4 +1,5 @@
-//! Who is connected: cancel keys, the places there are, and who is told when the node stops.
+//! The sessions of a gateway: their cancel keys, their places, and their orders when the node
+//! stops.
 
 use std::{
     collections::HashMap,
@@ -17,7 +18,7 @@ struct Entry {
     role: String,
 }
 
-/// All sessions of a gateway, by the numbers that their engine knows them by.
+/// All sessions of a gateway, by the numbers that their engine gives them.
 #[derive(Default)]
 pub(crate) struct Registry {
     sessions: Mutex<Sessions>,
@@ -26,7 +27,7 @@ pub(crate) struct Registry {
 #[derive(Default)]
 struct Sessions {
     entries: HashMap<i32, Entry>,
-    /// What all of them were told, and those to come are.
+    /// The order that all sessions have been given, and that new ones get.
     end: End,
 }
 
@@ -38,14 +39,14 @@ pub(crate) struct Registration {
     entered: Entered,
 }
 
-/// What gives the place up when dropped.
+/// The place itself; dropping this gives it up.
 pub(crate) struct Entered {
     registry: Arc<Registry>,
     pid: i32,
 }
 
 impl Registration {
-    /// What the connection is told, and the place itself.
+    /// The orders of the connection, and the place.
     pub(crate) fn split(self) -> (Arc<Orders>, Entered) {
         (self.orders, self.entered)
     }
@@ -56,8 +57,8 @@ impl Registry {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the place of the session with this number; `None` when the role has as many
-    /// connections as it may.
+    /// Takes a place for the session with this number; `None` if the role has as many connections
+    /// as it may have.
     pub(crate) fn enter(
         self: &Arc<Self>,
         pid: i32,
@@ -97,7 +98,7 @@ impl Registry {
         })
     }
 
-    /// Cancels what a session runs, if the key is right and it runs anything.
+    /// Cancels a session's running statement, if there is one and the key is right.
     pub(crate) fn cancel(&self, pid: i32, secret: i32) {
         let sessions = self.lock();
         let entry = sessions.entries.get(&pid);
@@ -111,7 +112,7 @@ impl Registry {
         }
     }
 
-    /// Tells every connection to end, also those that are still to come.
+    /// Orders every connection to end, including those that are still to come.
     pub(crate) fn tell_all(&self, end: End) {
         let mut sessions = self.lock();
         sessions.end = sessions.end.max(end);

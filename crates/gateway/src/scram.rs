@@ -1,20 +1,19 @@
-//! SCRAM-SHA-256: the server's side of the exchange.
-//! The cryptography is pgwire's (ring).
+//! SCRAM-SHA-256: the server's side of the exchange. The cryptography is pgwire's (ring).
 
 use pgwire::api::auth::sasl::scram::{SCRAM_ITERATIONS, ScramSecret, ScramServerAuth};
 use ring::hmac;
 
 use crate::api::ScramVerifier;
 
-/// Bytes of salt in a verifier, as those of roles have.
+/// The bytes of salt in a verifier, as roles have it.
 const SALT_BYTES: usize = 16;
 
-/// What stands in for a role that is not there or has no password, so that the exchange
-/// fails at its end as with a wrong password.
+/// A verifier for a role that does not exist or has no password, with which the exchange fails at
+/// its end as with a wrong password.
 ///
-/// Its salt is a role's own for ever, as that of a verifier is: one that differs from one
-/// attempt to the next, or from one start of the node to the next, would tell that there is no
-/// verifier (RFC 5802, section 9; PostgreSQL's mock authentication).
+/// Its salt never changes, like that of a real verifier: a salt that differed from one attempt to
+/// the next, or from one start of the node to the next, would reveal that there is no verifier
+/// (RFC 5802, section 9; PostgreSQL's mock authentication).
 pub(crate) fn impossible_verifier(secret: &[u8; 32], role: &str) -> ScramVerifier {
     let key = hmac::Key::new(hmac::HMAC_SHA256, secret);
     let salt = hmac::sign(&key, role.as_bytes());
@@ -36,7 +35,7 @@ pub(crate) fn secret(verifier: &ScramVerifier) -> ScramSecret {
     }
 }
 
-/// The server's side, with channel binding where `certificate_pem` is given.
+/// The server's side of the exchange, with channel binding if `certificate_pem` is given.
 pub(crate) fn server(certificate_pem: Option<&[u8]>) -> (ScramServerAuth, bool) {
     let mut server = ScramServerAuth::new();
     let bound = match certificate_pem.map(|pem| server.configure_certificate(pem)) {

@@ -15,19 +15,19 @@ use crate::{
     threads::Threads,
 };
 
-/// Pause after `accept` failed, typically for want of file descriptors.
+/// The pause after a failed `accept`, which typically lacks file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Between two lines about clients that were dropped before they had logged in.
+/// The time between two log lines about clients that were dropped before they had logged in.
 const DISMISSALS_PAUSE: Duration = Duration::from_secs(10);
 
 /// What all connections of a gateway share.
 pub(crate) struct Shared {
     pub(crate) options: GatewayOptions,
     pub(crate) registry: Arc<Registry>,
-    /// One permit for each session there may be.
+    /// A permit for each session that there may be.
     pub(crate) sessions: Arc<Semaphore>,
-    /// The node stops: nobody is let in any more.
+    /// Up when the node stops, and lets nobody in any more.
     pub(crate) stopping: Flag,
 }
 
@@ -44,11 +44,11 @@ impl Shared {
     }
 }
 
-/// Says that clients were sent away before they were let in: now and then, since it is the
-/// crowd of them that matters, and a line for each would fill the log.
+/// Logs that clients were dropped before they had logged in. It does so from time to time: the
+/// crowd matters, and a line for each client would fill the log.
 #[derive(Default)]
 struct Dismissals {
-    /// How many there were when it was said, and when.
+    /// How many there had been at the last log line, and when that was written.
     told: Option<(u64, Instant)>,
 }
 
@@ -70,11 +70,11 @@ impl Dismissals {
     }
 }
 
-/// Serves clients until `shutdown` is cancelled and the last client has gone: idle ones are told
+/// Serves clients until `shutdown` is cancelled and the last client has left: idle clients get
 /// 57P01 at once, running statements get [`GatewayOptions::shutdown_grace`].
 ///
 /// # Errors
-/// None at present; `accept` failures are logged and tried again.
+/// No errors at present; `accept` failures are logged and tried again.
 pub async fn serve<B: Backend>(
     listeners: impl Into<Listeners>,
     backend: Arc<B>,

@@ -1,15 +1,15 @@
-//! Errors on a connection: the fields of an `ErrorResponse`, and what becomes of the connection.
+//! Errors on a connection: the fields of an `ErrorResponse`, and their effect on the connection.
 
 use aerostat_types::{ErrorKind, SqlError, text::TextError};
 
 use crate::api::RESULT_CHANGED;
 
-/// An error on its way to a client: the engine's, and where in the data it happened.
+/// An error on its way to a client: the engine's error, and its place in the data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WireError {
-    /// What happened.
+    /// The error.
     pub error: Box<SqlError>,
-    /// Where, as PostgreSQL's CONTEXT line says it: `COPY t, line 3, column a: "x"`.
+    /// The place, as PostgreSQL's CONTEXT line gives it: `COPY t, line 3, column a: "x"`.
     pub context: Option<String>,
 }
 
@@ -21,7 +21,7 @@ impl WireError {
         }
     }
 
-    /// A broken rule of the protocol.
+    /// The error for a violation of the protocol.
     pub(crate) fn protocol(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::ProtocolViolation, message)
     }
@@ -49,8 +49,8 @@ impl WireError {
         self.error.kind.sqlstate()
     }
 
-    /// PostgreSQL's routine, where drivers tell errors of one SQLSTATE apart by it: asyncpg and
-    /// pgjdbc prepare a statement again if it comes from this one.
+    /// The name of PostgreSQL's routine, if drivers tell errors with one SQLSTATE apart by it:
+    /// asyncpg and pgjdbc prepare a statement again if an error comes from this routine.
     pub(crate) fn routine(&self) -> Option<&'static str> {
         (self.error.message == RESULT_CHANGED).then_some("RevalidateCachedQuery")
     }
@@ -71,12 +71,12 @@ impl From<TextError> for WireError {
     }
 }
 
-/// What went wrong on a connection, by what it does to the connection.
+/// An error on a connection, by its effect on the connection.
 #[derive(Debug)]
 pub(crate) enum Fault {
-    /// The statement failed; the connection goes on.
+    /// The statement failed; the connection continues.
     Sql(WireError),
-    /// The client is told, then the connection ends.
+    /// The client gets the error, then the connection ends.
     Fatal(WireError),
     /// The client is gone.
     Gone,

@@ -1,5 +1,5 @@
-//! From an accepted socket to a session: TLS, the startup packet,
-//! authentication, and the first words to a client that is let in.
+//! From an accepted socket to a session: TLS, the startup packet, authentication, and the first
+//! messages to a client that is let in.
 
 mod authenticate;
 mod packet;
@@ -29,13 +29,13 @@ pub(crate) struct Newcomer {
     pub(crate) input: Input<Reader>,
     pub(crate) socket: Writer,
     pub(crate) output: Output,
-    /// Whether it speaks TLS, and what was agreed on.
+    /// Whether the connection uses TLS, and what was negotiated.
     encrypted: bool,
     tls: Option<TlsDescription>,
     peer: Peer,
 }
 
-/// A client that has been let in, with what it holds while it stays.
+/// A client that has been let in, with its place.
 pub(crate) struct Guest<S: BackendSession> {
     pub(crate) connection: Connection<S>,
     pub(crate) place: PlaceHeld,
@@ -70,7 +70,7 @@ pub(crate) async fn serve_socket<B: Backend>(
             return;
         }
     };
-    // Its database may have to be opened, for which it may wait.
+    // The client's database may have to be opened first, which may take a while.
     let guest = tokio::select! {
         guest = admit(known, &backend, &shared) => guest,
         () = shared.stopping.up() => return,
@@ -81,12 +81,12 @@ pub(crate) async fn serve_socket<B: Backend>(
     }
 }
 
-/// A client that has proved who it is.
+/// A client that has authenticated.
 struct Known {
     newcomer: Newcomer,
     startup: Startup,
     role: RoleInfo,
-    /// Of `connections_max`.
+    /// A permit of `connections_max`.
     permit: OwnedSemaphorePermit,
 }
 
@@ -164,7 +164,7 @@ impl Newcomer {
         Ok(())
     }
 
-    /// Says why the client cannot come in, and closes.
+    /// Tells the client why it cannot be let in, and closes the connection.
     async fn refuse(&mut self, fault: Fault) {
         if let Fault::Fatal(error) | Fault::Sql(error) = fault {
             tracing::info!(peer = %self.peer, code = error.code(), message = %error.error.message, "client refused");
@@ -174,8 +174,8 @@ impl Newcomer {
         let _ = timeout(FAREWELL_TIMEOUT, self.socket.shutdown()).await;
     }
 
-    /// Answers requests for encryption until a startup packet comes. `None` when the
-    /// connection ends here.
+    /// Answers requests for encryption until a startup packet comes; `None` if the connection ends
+    /// here.
     async fn negotiate(mut self, shared: &Shared) -> Option<(Self, Startup)> {
         // At most one request for TLS and one for GSSAPI.
         for _ in 0..3 {
@@ -215,7 +215,7 @@ impl Newcomer {
 
     async fn encrypt(mut self, shared: &Shared) -> Option<Self> {
         let tls = shared.options.tls.as_ref()?;
-        // Bytes sent before the handshake could have been put there by someone in between.
+        // Somebody in between could have inserted bytes before the handshake.
         if self.input.has_bytes() {
             self.refuse(Fault::protocol(
                 "received unencrypted data after SSL request",
@@ -247,7 +247,7 @@ impl Newcomer {
         }
     }
 
-    /// Authenticates the client, if there is room for another.
+    /// Authenticates the client, if there is room for another session.
     async fn prove<B: Backend>(
         &mut self,
         startup: &Startup,
@@ -285,7 +285,7 @@ impl Newcomer {
         Ok((role, permit))
     }
 
-    /// Opens the client's session and says hello.
+    /// Opens the client's session and sends the first messages.
     async fn enter<B: Backend>(
         &mut self,
         startup: &Startup,
@@ -351,7 +351,8 @@ impl Newcomer {
             ("integer_datetimes", "on".to_owned()),
             ("standard_conforming_strings", "on".to_owned()),
         ];
-        // The session's word counts; what has changed since it began is in it.
+        // The session's values replace these; they include everything that has changed since it
+        // began.
         drop(session.parameter_changes());
         let reported = session.reported_parameters();
         let is_reported = |name: &str| {

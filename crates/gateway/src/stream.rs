@@ -1,4 +1,4 @@
-//! A client's socket, plain or within TLS, as two halves. Those of a plain one share no lock.
+//! A client's socket, plain or with TLS, as two halves. The halves of a plain socket share no lock.
 
 use std::{
     io,
@@ -21,7 +21,7 @@ use crate::{api::TlsDescription, listen::Socket};
 
 type Tls = TlsStream<TcpStream>;
 
-/// Where the client's bytes come from.
+/// The half that the client's bytes are read from.
 #[derive(Debug)]
 pub(crate) enum Reader {
     Plain(OwnedReadHalf),
@@ -29,7 +29,7 @@ pub(crate) enum Reader {
     Tls(ReadHalf<Tls>),
 }
 
-/// Where ours go.
+/// The half that our bytes are written to.
 #[derive(Debug)]
 pub(crate) enum Writer {
     Plain(OwnedWriteHalf),
@@ -51,17 +51,17 @@ pub(crate) fn plain(socket: Socket) -> (Reader, Writer) {
     }
 }
 
-/// The halves of a socket within TLS.
+/// The halves of a socket with TLS.
 pub(crate) fn within_tls(stream: Tls) -> (Reader, Writer) {
     let (read, write) = tokio::io::split(stream);
     (Reader::Tls(read), Writer::Tls(write))
 }
 
-/// What the two sides of a TLS connection have agreed on.
+/// What the two sides of a TLS connection have negotiated.
 pub(crate) fn describe_tls(stream: &Tls) -> Option<TlsDescription> {
     let connection = stream.get_ref().1;
     let suite = connection.negotiated_cipher_suite()?.suite();
-    // rustls speaks no older version than 1.2.
+    // rustls supports no version before 1.2.
     let version = match connection.protocol_version()? {
         ProtocolVersion::TLSv1_3 => "TLSv1.3",
         _ => "TLSv1.2",
@@ -69,13 +69,13 @@ pub(crate) fn describe_tls(stream: &Tls) -> Option<TlsDescription> {
     let name = suite.as_str()?;
     Some(TlsDescription {
         version,
-        // The standard's names; those of version 1.3 are OpenSSL's, too, and so PostgreSQL's.
+        // The standard's names. For version 1.3 these are also OpenSSL's, and so PostgreSQL's.
         cipher: name.replacen("TLS13_", "TLS_", 1),
         bits: if name.contains("AES_128") { 128 } else { 256 },
     })
 }
 
-/// The whole of a plain TCP socket; `None` of another.
+/// The whole socket of two halves of plain TCP; `None` for others.
 pub(crate) fn whole(reader: Reader, writer: Writer) -> Option<TcpStream> {
     match (reader, writer) {
         (Reader::Plain(read), Writer::Plain(write)) => read.reunite(write).ok(),

@@ -1,4 +1,4 @@
-//! The wire, from both ends: real clients and raw sockets against a double of the engine.
+//! Tests of the wire from both ends: real clients and raw sockets against a fake engine.
 
 mod admission;
 mod clients;

@@ -1,4 +1,4 @@
-//! The values of a result as texts, for whoever shows them without the wire.
+//! The values of a result as texts, for callers that show them without the wire.
 
 use std::sync::Arc;
 
@@ -18,15 +18,15 @@ pub struct Texts {
 }
 
 impl Texts {
-    /// Of a result with these columns, whose instants are shown in this zone.
+    /// For a result with these columns, whose instants are shown in this zone.
     pub fn new(columns: Arc<[ColumnDescription]>, zone: Zone) -> Self {
         Self { columns, zone }
     }
 
-    /// Hands over the rows of a batch one by one, `None` for NULL.
+    /// Passes the rows of a batch on one by one, with `None` for NULL.
     ///
     /// # Errors
-    /// The batch is not of the columns.
+    /// The batch does not have the columns.
     pub fn each_row(
         &self,
         batch: &RecordBatch,

@@ -1,9 +1,9 @@
-//! Which thread serves which connection.
+//! Distributing connections among threads.
 //!
-//! A connection stays with one thread, which reads its messages, runs what is short and
-//! sends the answers. Were it a task of a runtime with several threads, each message that
-//! arrives while others are handled would wake one more of them to take it over: waking
-//! costs more than what there is to do.
+//! A connection stays with one thread, which reads its messages, runs short statements and sends
+//! the answers. In a runtime with several threads, each message that arrives while others are
+//! handled would wake another thread to take its task over, and waking a thread costs more than
+//! handling the message.
 
 use std::{io, sync::Arc};
 
@@ -21,7 +21,7 @@ struct Thread {
 }
 
 impl Threads {
-    /// These; without any the caller's runtime.
+    /// Threads for these runtimes; without any, for the caller's runtime.
     pub(crate) fn new(runtimes: &[Handle]) -> Self {
         let caller = runtimes.is_empty().then(Handle::current);
         let thread = |runtime: &Handle| Thread {
@@ -90,7 +90,7 @@ mod tests {
         let (served, mut names) = mpsc::unbounded_channel();
         let mut connections = JoinSet::new();
         let mut clients = Vec::new();
-        // All clients of the thread of this name may go.
+        // All clients of the thread with this name may leave.
         let (leave, left) = watch::channel("");
         let mut connect = async |connections: &mut JoinSet<()>| {
             let address = listeners.tcp.local_addr().unwrap();
@@ -100,7 +100,7 @@ mod tests {
             let serve = move |socket| async move {
                 let name = thread::current().name().unwrap().to_owned();
                 served.send(name.clone()).unwrap();
-                // At the test's end there is nobody to tell.
+                // When the test ends, the sender is gone.
                 let _ = left.wait_for(|who| **who == name).await;
                 drop::<Socket>(socket);
             };

@@ -1,6 +1,6 @@
-//! Values on the wire: from Arrow columns to text and binary forms
-//! ([`Column`]), and back ([`Builder`]); and each by itself (`plain`). Text forms are
-//! [`aerostat_types::text`]'s; binary forms are PostgreSQL's `*send`/`*recv`.
+//! Values on the wire: from Arrow columns to text and binary forms ([`Column`]), and back
+//! ([`Builder`]); and single values (`plain`). Text forms are those of [`aerostat_types::text`];
+//! binary forms are those of PostgreSQL's `*send` and `*recv`.
 
 mod array;
 mod builder;

@@ -1,8 +1,8 @@
-//! The protocol's messages as bytes: reading a client's, writing ours.
+//! The protocol's messages as bytes: reading the client's, writing ours.
 //!
-//! pgwire's own decoders reserve by the counts a client claims and index past
-//! the end of a short body; these read through a cursor that cannot. Writing is
-//! straight into the connection's output buffer and cannot fail.
+//! pgwire's own decoders reserve memory by the counts that a client claims, and index past the end
+//! of a short body. The decoders here read through a cursor that does neither. Messages are written
+//! straight into the connection's output buffer, which cannot fail.
 
 mod cursor;
 mod frontend;

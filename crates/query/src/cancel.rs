@@ -1,5 +1,5 @@
-//! Stopping a statement: on the user's request, at its timeout, or because
-//! nobody is left to read its rows.
+//! Stopping a statement: on the user's request, at its timeout, or because nobody reads its rows
+//! any more.
 
 use std::{
     sync::{Arc, OnceLock},
@@ -59,17 +59,17 @@ impl CancelHandle {
 /// When one statement must stop.
 #[derive(Clone)]
 pub struct Cancellation {
-    /// Ends what waits for the statement.
+    /// Ends the wait for the statement.
     pub token: CancellationToken,
-    /// Ends the waits of its functions, which no other task can.
+    /// Ends the waits of its functions, which block their thread.
     pub waits: CancelToken,
     deadline: Option<Instant>,
-    /// Why, if it was not the user's wish.
+    /// Why it was stopped, unless the user wished it.
     reason: Arc<OnceLock<SqlError>>,
 }
 
 impl Cancellation {
-    /// For what no client and no timeout stops.
+    /// For work that no client and no timeout stops.
     #[inline]
     pub fn without_timeout() -> Self {
         Self {
@@ -93,8 +93,8 @@ impl Cancellation {
         self.error()
     }
 
-    /// Why the statement must stop, if it must: for work that does not give its thread back to
-    /// whoever waits for [`Self::stopped`].
+    /// Why the statement must stop, if it must. It serves work that does not give its thread back,
+    /// so that [`Self::stopped`] cannot be polled.
     #[inline]
     pub fn due(&self) -> Option<SqlError> {
         if self

@@ -1,20 +1,21 @@
-//! Checks of constraints that a transaction puts off.
+//! Deferred checks: checks of constraints that a transaction leaves to its end.
 //!
 //! ```text
-//!  statement ──► values that a check is about ──► Deferred, in the order they came in
-//!                                                    │ SET CONSTRAINTS … IMMEDIATE: some
-//!                                                    │ COMMIT: all
-//!                                                    ▼
-//!                                  checked against the rows of that moment, in a statement
-//!                                  of the block's own, under the locks of any check
+//!  statement ──► values to be checked ──► Deferred, in the order in which they came
+//!                                            │ SET CONSTRAINTS … IMMEDIATE: some
+//!                                            │ COMMIT: all
+//!                                            ▼
+//!                                         checked against the rows of that moment, in a
+//!                                         statement of the block's own, under the locks of
+//!                                         any check
 //! ```
 //!
-//! * What waits are values, not rows. Where a row is by then, and whether it is there still,
-//!   is looked up when it is checked, so it may change as often as it likes until then.
-//! * The constraint is looked up by its number: one that went with its table, by CASCADE, asks
-//!   for nothing. A table with rows that checks wait for is not altered, emptied or dropped.
-//! * Going back to a savepoint forgets what came after it, and what SET CONSTRAINTS said
-//!   after it; what was checked after it waits again.
+//! * Values wait, not rows. The check looks up whether a row with these values still exists and
+//!   where it is, so the row may change as often as it likes before.
+//! * The constraint is looked up by its number: a constraint that was dropped with its table, by
+//!   CASCADE, needs no check. A table with deferred checks cannot be altered, emptied or dropped.
+//! * A rollback to a savepoint forgets the checks that were deferred after it, and what SET
+//!   CONSTRAINTS said after it. Checks that were done after it become due again.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -31,7 +32,7 @@ use datafusion::{
 };
 use parking_lot::Mutex;
 
-/// What the checks of a transaction wait for, and which of them wait.
+/// The deferred checks of a transaction, and which constraints are deferred.
 #[derive(Default)]
 pub struct Deferred(Mutex<State>);
 
@@ -39,15 +40,15 @@ pub struct Deferred(Mutex<State>);
 struct State {
     said: Said,
     waiting: Vec<Waiting>,
-    /// Positions of those that were checked, in the order in which they were.
+    /// Positions of the checks that were done, in the order in which they were done.
     checked: Vec<usize>,
 }
 
-/// What SET CONSTRAINTS has said: of each `true` for DEFERRED.
+/// What SET CONSTRAINTS has said: `true` for DEFERRED.
 #[derive(Clone, Default)]
 struct Said {
     all: Option<bool>,
-    /// By the constraint's OID, and later than what is said of all.
+    /// By the constraint's OID. These were said after `all`.
     of: HashMap<ConstraintId, bool>,
 }
 
@@ -56,7 +57,7 @@ struct Waiting {
     is_checked: bool,
 }
 
-/// A moment of a transaction, to go back to.
+/// A moment of a transaction, to roll back to.
 #[derive(Clone)]
 pub struct Mark {
     said: Said,
@@ -64,33 +65,33 @@ pub struct Mark {
     checked: usize,
 }
 
-/// A check that waits.
+/// A deferred check.
 pub struct PutOff {
     /// The constraint's OID.
     pub(crate) constraint: ConstraintId,
     pub(crate) about: About,
-    /// Of the constraint's columns; of those referred to, if rows of these are gone.
+    /// Values of the constraint's columns; of the referenced columns, if referenced rows are gone.
     pub(crate) values: Vec<ArrayRef>,
-    /// For the values.
+    /// The memory of the values.
     reservation: MemoryReservation,
 }
 
 /// What the values of a check are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum About {
-    /// Keys of a unique index that rows have come to have.
+    /// Keys that rows have got in a unique index.
     Keys,
-    /// Values that rows have come to refer to another table with.
+    /// Values with which rows have come to refer to another table.
     References,
-    /// Keys that are gone, which rows may refer to.
+    /// Keys that no longer exist, to which rows may refer.
     Gone,
 }
 
-/// Checks whose time has come.
+/// Checks that are due.
 #[derive(Default)]
 pub struct Due {
     positions: Vec<usize>,
-    /// The checks, in the order in which they were put off.
+    /// The checks, in the order in which they were deferred.
     pub checks: Vec<Arc<PutOff>>,
 }
 
@@ -101,7 +102,7 @@ impl Said {
 }
 
 impl PutOff {
-    /// A check that waits; its values are charged to the memory of queries.
+    /// A deferred check, whose values are charged to the memory of queries.
     pub(crate) fn new(
         pool: &Arc<dyn MemoryPool>,
         constraint: ConstraintId,
@@ -119,7 +120,7 @@ impl PutOff {
         Ok(Arc::new(check))
     }
 
-    /// Of its values in memory.
+    /// The size of its values in memory.
     pub(crate) fn bytes(&self) -> usize {
         let values = self.values.iter();
         let bytes: usize = values.map(|values| values.get_array_memory_size()).sum();
@@ -127,7 +128,7 @@ impl PutOff {
     }
 }
 
-/// The table with the rows that a check is about.
+/// The table whose rows a check is about.
 fn table_of(constraint: ConstraintId, about: About, catalog: &CatalogState) -> Option<RelationId> {
     match about {
         About::Keys => catalog.index(constraint).map(|(entry, _)| entry.oid),
@@ -139,14 +140,14 @@ fn table_of(constraint: ConstraintId, about: About, catalog: &CatalogState) -> O
 }
 
 impl Deferred {
-    /// Whether checks of a constraint wait now.
+    /// Whether checks of a constraint are deferred now.
     pub(crate) fn puts_off(&self, constraint: ConstraintId, deferral: Deferral) -> bool {
         let said = || self.0.lock().said.of(constraint);
         deferral.is_deferrable() && said().unwrap_or(deferral == Deferral::Deferred)
     }
 
-    /// Lets checks of a statement that is done wait. If it fails after all, so does the block,
-    /// which ends or goes back to a savepoint before it.
+    /// Defers the checks of a statement that has finished. If the statement fails after all, so
+    /// does its block, which ends or goes back to a savepoint before the statement.
     pub(crate) fn add(&self, checks: Vec<Arc<PutOff>>) {
         let waiting = checks.into_iter().map(|check| Waiting {
             check,
@@ -163,7 +164,7 @@ impl Deferred {
         };
     }
 
-    /// SET CONSTRAINTS of these.
+    /// SET CONSTRAINTS for these constraints.
     pub fn say(&self, constraints: &[ConstraintId], is_deferred: bool) {
         let said = constraints
             .iter()
@@ -171,13 +172,13 @@ impl Deferred {
         self.0.lock().said.of.extend(said);
     }
 
-    /// Whether something waits.
+    /// Whether no check is left to do.
     pub fn is_empty(&self) -> bool {
         let state = self.0.lock();
         state.checked.len() == state.waiting.len()
     }
 
-    /// The tables with rows that checks wait for.
+    /// The tables with rows that deferred checks are about.
     pub fn tables(&self, catalog: &CatalogState) -> HashSet<RelationId> {
         let state = self.0.lock();
         let waiting = state.waiting.iter().filter(|waiting| !waiting.is_checked);
@@ -190,7 +191,7 @@ impl Deferred {
             .collect()
     }
 
-    /// What waits: all of it, or what SET CONSTRAINTS has come to say is not to wait.
+    /// The deferred checks: all of them, or those that SET CONSTRAINTS has made immediate.
     pub fn due(&self, all: bool) -> Due {
         let state = self.0.lock();
         let mut due = Due::default();
@@ -204,16 +205,23 @@ impl Deferred {
         due
     }
 
-    /// These have been checked. Nothing was added or forgotten since they were asked for.
+    /// Notes that these checks have been done. The caller has neither deferred nor forgotten
+    /// checks since it asked for them.
     pub fn settle(&self, due: Due) {
         let mut state = self.0.lock();
+        assert!(
+            due.positions
+                .iter()
+                .all(|&at| !state.waiting[at].is_checked),
+            "a deferred check is done once"
+        );
         for &at in &due.positions {
             state.waiting[at].is_checked = true;
         }
         state.checked.extend(due.positions);
     }
 
-    /// This moment.
+    /// The current moment.
     pub fn mark(&self) -> Mark {
         let state = self.0.lock();
         Mark {
@@ -223,9 +231,17 @@ impl Deferred {
         }
     }
 
-    /// Goes back to a moment.
+    /// Rolls back to a moment.
     pub fn rollback_to(&self, mark: &Mark) {
         let mut state = self.0.lock();
+        assert!(
+            mark.waiting <= state.waiting.len() && mark.checked <= state.checked.len(),
+            "a transaction goes back to {} deferred checks of {}, {} of {} done",
+            mark.waiting,
+            state.waiting.len(),
+            mark.checked,
+            state.checked.len()
+        );
         state.said = mark.said.clone();
         let again = state.checked.split_off(mark.checked);
         for at in again {
@@ -242,7 +258,7 @@ mod tests {
     const ONE: ConstraintId = ConstraintId(1);
     const TWO: ConstraintId = ConstraintId(2);
 
-    /// Checks of constraints without values, which need no context.
+    /// A check without values, which needs no context.
     fn put_off(constraint: ConstraintId) -> Arc<PutOff> {
         let pool: Arc<dyn MemoryPool> =
             Arc::new(datafusion::execution::memory_pool::UnboundedMemoryPool::default());

@@ -1,7 +1,7 @@
-//! Plans without what their statement sees, and with it again.
+//! Detaching plans from the statement that they were made for, and attaching them to another.
 //!
-//! A scan in a detached plan knows its table weakly, and no snapshot: the table's memory does
-//! not wait for the plan. A statement attaches its own view of each table.
+//! A scan in a detached plan holds its table weakly, and has no snapshot, so the table's memory
+//! does not wait for the plan. A statement attaches its own view of each table.
 
 use std::sync::{Arc, Weak};
 
@@ -16,16 +16,16 @@ use datafusion::{
 
 use crate::{pairs::Pairs, plan::StatementContext, scan::TableScanProvider};
 
-/// A table of a plan that was found under the catalogue that it was made under.
+/// A table of a cached plan, which is found only under the catalogue that it was made under.
 ///
 /// # Errors
-/// It is gone, which that catalogue keeps from happening.
+/// The table is gone, which cannot happen under that catalogue.
 pub(crate) fn known(table: &Weak<TableEntry>) -> Result<Arc<TableEntry>> {
     let entry = table.upgrade();
     entry.ok_or_else(|| internal("a kept plan without its table"))
 }
 
-/// What a scan in a kept plan reads.
+/// What a scan in a cached plan reads.
 enum Reads {
     Table {
         table: Weak<TableEntry>,
@@ -35,14 +35,14 @@ enum Reads {
     Pairs,
 }
 
-/// The source of a scan in a kept plan.
+/// The source of a scan in a cached plan.
 struct KeptSource {
     reads: Reads,
     schema: SchemaRef,
 }
 
 impl KeptSource {
-    /// As a statement sees it.
+    /// The source as a statement sees it.
     fn revive(
         &self,
         context: &StatementContext,
@@ -69,7 +69,7 @@ impl TableSource for KeptSource {
     }
 }
 
-/// A query's plan with what its statement sees.
+/// Attaches a query's plan to a statement.
 ///
 /// # Errors
 /// A table is gone.
@@ -77,10 +77,10 @@ pub(crate) fn attached(plan: LogicalPlan, context: &StatementContext) -> Result<
     attached_with(plan, context, None)
 }
 
-/// The plan with what its statement sees.
+/// Attaches a plan to a statement, with the pairs of its DO UPDATE if it has one.
 ///
 /// # Errors
-/// A table is gone, or the pairs that it reads are not given.
+/// A table is gone, or the plan reads pairs and gets none.
 pub(crate) fn attached_with(
     plan: LogicalPlan,
     context: &StatementContext,
@@ -93,10 +93,10 @@ pub(crate) fn attached_with(
     })
 }
 
-/// The plan without what its statement sees.
+/// Detaches a plan from its statement.
 ///
 /// # Errors
-/// It reads what is none of these tables.
+/// The plan reads something else than these tables.
 pub(crate) fn detached(plan: LogicalPlan, tables: &[Arc<TableEntry>]) -> Result<LogicalPlan> {
     map_scans(plan, |scan| {
         let reads = match scanned(scan, tables) {
@@ -112,10 +112,10 @@ pub(crate) fn detached(plan: LogicalPlan, tables: &[Arc<TableEntry>]) -> Result<
     })
 }
 
-/// A plan whose scans take filters with parameters that have no values yet.
+/// A plan whose scans take filters before the parameters in them have values.
 ///
 /// # Errors
-/// Those of walking a plan.
+/// The errors of walking a plan.
 pub fn opened(plan: LogicalPlan) -> Result<LogicalPlan> {
     map_scans(plan, |scan| {
         let source = scan.source.downcast_ref::<DefaultTableSource>();
@@ -128,7 +128,7 @@ pub fn opened(plan: LogicalPlan) -> Result<LogicalPlan> {
     })
 }
 
-/// The plan with other sources of its scans.
+/// Replaces the sources of a plan's scans.
 fn map_scans(
     plan: LogicalPlan,
     mut source: impl FnMut(&TableScan) -> Result<Arc<dyn TableSource>>,
@@ -143,7 +143,7 @@ fn map_scans(
     Ok(mapped?.data)
 }
 
-/// What a scan reads that may be kept.
+/// What a scan reads, if its plan may be cached.
 pub(crate) enum Scanned<'t> {
     Table {
         entry: &'t Arc<TableEntry>,
@@ -153,7 +153,7 @@ pub(crate) enum Scanned<'t> {
     Pairs,
 }
 
-/// What a scan reads, if it is one of these tables or pairs of DO UPDATE.
+/// What a scan reads, if it is one of these tables, or the pairs of DO UPDATE.
 pub(crate) fn scanned<'t>(scan: &TableScan, tables: &'t [Arc<TableEntry>]) -> Option<Scanned<'t>> {
     let source = scan.source.downcast_ref::<DefaultTableSource>()?;
     if source.table_provider.is::<Pairs>() {

@@ -1,9 +1,8 @@
-//! From DataFusion's and Arrow's errors to the one a user sees.
+//! Converting DataFusion's and Arrow's errors to those that a user sees.
 //!
-//! Our own code raises [`SqlError`]s, which travel through DataFusion as
-//! external errors and come out here as they went in. What DataFusion itself
-//! finds wrong is recognised by variant where there is one, by wording where
-//! there is none; the tests below hold the wordings.
+//! Our own code raises [`SqlError`]s, which travel through DataFusion as external errors and come
+//! out here unchanged. DataFusion's own errors are recognised by variant where there is one, and
+//! otherwise by wording; the tests below pin the wordings.
 
 use std::{error::Error, iter::successors};
 
@@ -29,7 +28,7 @@ pub fn from_datafusion(error: DataFusionError, source: &Source) -> SqlError {
     sql_error
 }
 
-/// The error of our own that another hides.
+/// The error of our own that another error wraps.
 pub(crate) fn ours(error: &DataFusionError) -> Option<&SqlError> {
     find(error)
 }
@@ -38,7 +37,7 @@ fn convert(error: &DataFusionError) -> SqlError {
     if let Some(ours) = ours(error) {
         return ours.clone();
     }
-    // Files are those that queries spill to.
+    // The only files are those that queries spill to.
     if chain(error).any(is_full) {
         let message = "no disk is left for temporary files";
         return SqlError::new(ErrorKind::DiskFull, message)
@@ -81,12 +80,12 @@ fn find<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a 
     chain(error).find_map(|error| error.downcast_ref())
 }
 
-/// An error and those that caused it, from the nearest to the farthest.
+/// An error and its causes, from the nearest to the farthest.
 fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
     successors(Some(error), |error| cause(*error))
 }
 
-/// What caused an error. Shared errors hide behind an Arc, external ones behind a Box.
+/// The cause of an error. Shared errors hide behind an Arc, external ones behind a Box.
 fn cause<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
     match error.downcast_ref::<DataFusionError>() {
         Some(DataFusionError::Shared(inner)) => return Some(&**inner),
@@ -140,7 +139,7 @@ fn from_schema(error: &SchemaError) -> SqlError {
                     .iter()
                     .filter_map(|field| field.relation.as_ref());
                 let mut same = qualifiers.filter(|qualifier| qualifier.resolved_eq(relation));
-                // One that is called as an outer query's is there.
+                // A relation with the schema of outer queries exists.
                 relation.schema() == Some(OUTER_SCHEMA) || same.next().is_some()
             };
             let is_meant = |other: &datafusion::prelude::Column| {
@@ -180,7 +179,7 @@ fn from_schema(error: &SchemaError) -> SqlError {
     }
 }
 
-/// DataFusion's planner tells most things by wording alone.
+/// The error for a message of DataFusion's planner, most of which differ by wording alone.
 fn from_plan(message: &str) -> SqlError {
     let line = first_line(message);
     if let Some(error) = reworded(&line) {
@@ -243,7 +242,7 @@ fn from_plan(message: &str) -> SqlError {
     SqlError::new(kind, line)
 }
 
-/// What the planner finds that PostgreSQL has words of its own for.
+/// The error for a message of the planner for which PostgreSQL has words of its own.
 fn reworded(line: &str) -> Option<SqlError> {
     let after = |pattern: &str| line.split_once(pattern).map(|(_, rest)| rest);
     let number = |rest: &str| -> String { rest.chars().take_while(char::is_ascii_digit).collect() };
@@ -326,7 +325,7 @@ fn from_execution(message: &str) -> SqlError {
     SqlError::new(kind, line)
 }
 
-/// DataFusion appends backtraces and contexts on further lines.
+/// The first line of a message: DataFusion appends backtraces and contexts on further lines.
 fn first_line(message: &str) -> String {
     let line = message.lines().next().unwrap_or_default().trim();
     let mut line = line;
@@ -342,12 +341,12 @@ fn first_line(message: &str) -> String {
     line.trim_end_matches('.').to_owned()
 }
 
-/// The place DataFusion's diagnostics name.
+/// The position in the statement that DataFusion's diagnostics name.
 fn diagnosed(error: &DataFusionError, source: &Source) -> Option<u32> {
     let start = error.diagnostic()?.span?.start;
     let line = usize::try_from(start.line.checked_sub(1)?).ok()?;
-    // The parser counted lines and columns over the whole message of the
-    // client; only in a statement on its first line do they mean this text.
+    // The parser counted lines and columns over the client's whole message, so they are
+    // positions in this text only for a statement on the message's first line.
     let before: usize = source
         .text
         .split('\n')
@@ -361,7 +360,7 @@ fn diagnosed(error: &DataFusionError, source: &Source) -> Option<u32> {
         .flatten()
 }
 
-/// The first place in the statement where the name stands that the message quotes.
+/// The first position in the statement of the name that the message quotes.
 fn mentioned(error: &SqlError, source: &Source) -> Option<u32> {
     if !matches!(
         error.kind,
@@ -397,7 +396,7 @@ fn mentioned(error: &SqlError, source: &Source) -> Option<u32> {
             !is_word(haystack[..at].chars().next_back())
                 && !is_word(haystack[at + needle.len()..].chars().next())
         })?;
-    // A literal's position is its opening quote's.
+    // The position of a literal is that of its opening quote.
     let at = if source.text[..at].ends_with('\'') {
         at - 1
     } else {

@@ -1,18 +1,20 @@
-//! What statements take from the heap without having asked for it.
+//! Heap memory that statements take without having reserved it.
 //!
-//! Operators that hold much ask a tenant's pool first (`memory_pool`). What else a statement takes is found
-//! by counting what its tasks allocate while they are polled (`aerostat_memory::Counted`):
+//! Operators that hold much memory reserve it from the tenant's pool first (`memory_pool`). Other
+//! memory of a statement is found by counting what its tasks allocate while they are polled
+//! (`aerostat_memory::Counted`):
 //!
 //! ```text
 //!   held      allocated by the statement's tasks, less what they freed and handed on
-//!   uncounted held by all statements of the tenant, less what their operators have asked for
+//!   uncounted held by all statements of the tenant, less what their operators have reserved
 //! ```
 //!
-//! Uncounted bytes are charged to the tenant's budget like any others. When it refuses, the
-//! statement that holds most is stopped with the budget's words. That is a barrier behind the others: it acts
-//! between two polls, so what makes much in one go must still ask before.
+//! Uncounted bytes are charged to the tenant's budget like any others. When the budget refuses
+//! them, the statement that holds most is stopped with the budget's error. This is a barrier
+//! behind the others: it acts between two polls, so code that makes much in one poll must still
+//! reserve first.
 //!
-//! Where the program's allocator does not count, nothing is held and nobody is stopped.
+//! If the program's allocator does not count, no statement holds anything and none is stopped.
 
 use std::{
     cell::RefCell,
@@ -33,48 +35,48 @@ use parking_lot::Mutex;
 
 use crate::cancel::Cancellation;
 
-/// What the statements of a tenant may hold together without anybody's asking: their plans, and
-/// batches of 8,192 rows of some columns between operators. A share for each would let a hundred
-/// statements hold a hundred of it.
+/// How much the statements of a tenant may hold together without a reservation: their plans, and
+/// batches of 8,192 rows of some columns between operators. With a share for each statement, a
+/// hundred statements could hold a hundred times as much.
 const FREE_BYTES: u64 = 32 << 20;
 
-/// What a statement holds that is looked at. Those that hold less cost a comparison.
+/// Statements that hold less are not listed; they cost a comparison.
 const LOOKED_AT_BYTES: i64 = 2 << 20;
 
-/// A statement's bytes are looked at again when they have changed by so many.
+/// A statement's bytes are settled again when they have changed by this much.
 const STEP_BYTES: i64 = 1 << 20;
 
-/// A part of what is asked for is lost between the allocator's sizes, which are an eighth of themselves
-/// apart, and in pages of which some is free.
+/// Uncounted bytes are charged with this part of them added: the allocator's sizes are an eighth of
+/// themselves apart, and some of its pages are partly free.
 const ROUNDED_UP: u64 = 4;
 
-/// What a tenant's statements hold.
+/// The memory that a tenant's statements hold.
 pub struct Heap {
     budget: Arc<Budget>,
-    /// What operators have asked for, and have from the pool.
+    /// How much operators and functions have reserved from the pool.
     reserved: AtomicUsize,
     state: Mutex<State>,
 }
 
 struct State {
-    /// Those that have held enough to be looked at.
+    /// The statements that have held enough to be listed.
     statements: Vec<Weak<Holding>>,
-    /// What is charged for uncounted bytes.
+    /// The charge for uncounted bytes.
     charge: Reservation,
 }
 
-/// What one statement holds.
+/// The memory that one statement holds.
 pub struct Holding {
     heap: Arc<Heap>,
     cancellation: Cancellation,
     held: AtomicI64,
-    /// As it was looked at last.
+    /// `held` when it was settled last.
     settled: AtomicI64,
     is_listed: AtomicBool,
 }
 
 impl Heap {
-    /// Of a tenant with this budget.
+    /// No statements yet, of a tenant with this budget.
     pub fn new(budget: &Arc<Budget>) -> Arc<Self> {
         Arc::new(Self {
             budget: Arc::clone(budget),
@@ -90,17 +92,21 @@ impl Heap {
         self.reserved.load(Ordering::Relaxed)
     }
 
-    /// The pool has given bytes to an operator.
+    /// Notes that the pool has given bytes to an operator.
     pub(crate) fn reserve(&self, bytes: usize) {
         self.reserved.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// An operator has given bytes back to the pool.
+    /// Notes that an operator has given bytes back to the pool.
     pub(crate) fn release(&self, bytes: usize) {
-        self.reserved.fetch_sub(bytes, Ordering::Relaxed);
+        let before = self.reserved.fetch_sub(bytes, Ordering::Relaxed);
+        assert!(
+            before >= bytes,
+            "{bytes} bytes are given back, and {before} were reserved"
+        );
     }
 
-    /// A statement begins, which this stops.
+    /// Begins a statement, which can be stopped by this cancellation.
     pub fn statement(self: &Arc<Self>, cancellation: &Cancellation) -> Arc<Holding> {
         Arc::new(Holding {
             heap: Arc::clone(self),
@@ -111,9 +117,9 @@ impl Heap {
         })
     }
 
-    /// Charges what is uncounted now, or stops the statement that holds most.
+    /// Charges the bytes that are uncounted now, or stops the statement that holds most.
     fn settle(&self) {
-        // They outlive the lock: the last reference to a statement may be ours, and its end settles.
+        // These outlive the lock: dropping the last reference to a statement settles again.
         let statements: Vec<_>;
         let charged = {
             let mut state = self.state.lock();
@@ -128,7 +134,7 @@ impl Heap {
         let Err(refused) = charged else {
             return;
         };
-        // One at a time: what it gives back may be enough.
+        // Only one statement at a time is stopped: the memory that it gives back may be enough.
         if statements.iter().any(|holding| holding.is_stopped()) {
             return;
         }
@@ -149,7 +155,7 @@ impl Holding {
         self.cancellation.token.is_cancelled()
     }
 
-    /// Its tasks have allocated so many bytes more than they freed.
+    /// Notes that tasks have allocated this many bytes more than they freed.
     fn add(self: &Arc<Self>, bytes: i64) {
         let held = self.held.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let settled = self.settled.load(Ordering::Relaxed);
@@ -164,7 +170,7 @@ impl Holding {
     }
 }
 
-/// What its functions make they ask for, and it is no longer uncounted.
+/// Reservations of a statement's functions, whose results are then no longer uncounted.
 impl Running for Holding {
     fn try_grow(&self, bytes: u64) -> Result<(), OutOfMemory> {
         self.heap.budget.try_grow_raw(MemoryClass::Queries, bytes)?;
@@ -210,7 +216,7 @@ impl<F: Future> Metered<F> {
 /// A statement whose task this thread polls.
 struct Current {
     holding: Arc<Holding>,
-    /// The thread's count when it was last charged to the statement.
+    /// The thread's count of bytes when it was last charged to the statement.
     since: i64,
 }
 
@@ -218,7 +224,8 @@ thread_local! {
     static CURRENT: RefCell<Option<Current>> = const { RefCell::new(None) };
 }
 
-/// Charges the statement that this thread polls with what was allocated since it was last charged.
+/// Charges the bytes that this thread has allocated since the last charge to the statement that it
+/// polls.
 fn charge_current() -> Option<Arc<Holding>> {
     let (holding, bytes) = CURRENT.with_borrow_mut(|current| {
         let current = current.as_mut()?;
@@ -230,35 +237,36 @@ fn charge_current() -> Option<Arc<Holding>> {
     Some(holding)
 }
 
-/// What the statement holds whose task this thread polls.
+/// The holding of the statement whose task this thread polls.
 pub(crate) fn current_holding() -> Option<Arc<Holding>> {
     CURRENT.with_borrow(|current| Some(Arc::clone(&current.as_ref()?.holding)))
 }
 
-/// Stops the statement that this thread polls, whatever its operators make of the error.
+/// Stops the statement that this thread polls, even if its operators swallow the error.
 pub(crate) fn stop_current(error: SqlError) {
     if let Some(holding) = current_holding() {
         holding.cancellation.stop(error);
     }
 }
 
-/// The statement that this thread polls no longer has these rows: who takes them answers for them.
+/// Notes that the statement which this thread polls no longer has these rows. The code that takes
+/// them accounts for them.
 pub fn hand_on(batch: &RecordBatch) {
     let Some(holding) = charge_current() else {
         return;
     };
     let bytes = i64::try_from(batch.get_array_memory_size()).unwrap_or(i64::MAX);
-    // Rows may lie in segments or be shared, and then were never held. The closure always gives a
-    // value, so the update cannot fail.
+    // Rows that lie in segments or are shared were never held. The closure always gives a value, so
+    // the update cannot fail.
     let less = |held: i64| Some(held.min(0).max(held - bytes));
     let _ = holding
         .held
         .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
 }
 
-/// Counts what the thread allocates meanwhile for the statement.
+/// Counts what the thread allocates during `work` for the statement.
 fn metered<T>(holding: &Arc<Holding>, work: impl FnOnce() -> T) -> T {
-    /// Also when the work panics.
+    /// Restores the previous statement, also when the work panics.
     struct Before(Option<Current>);
 
     impl Drop for Before {

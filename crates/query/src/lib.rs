@@ -1,7 +1,7 @@
 //! SQL on Aerostat's storage: from a statement's tree to a physical plan, what runs in it, and
-//! plans that are kept. Knows DataFusion, as do `aerostat-engine` above it, and of the crates
-//! below only `aerostat-semantics`, which holds PostgreSQL's types and functions, and
-//! `aerostat-pgcatalog`, which holds its system catalogue.
+//! cached plans. The crate knows DataFusion, as do `aerostat-engine` above it and two crates below:
+//! `aerostat-semantics`, which holds PostgreSQL's types and functions, and `aerostat-pgcatalog`,
+//! which holds its system catalogue.
 //!
 //! ```text
 //!  statement ─► plan ── one context: catalogue, snapshot, locks ──┬─► physical ─► scan ─► storage
@@ -11,8 +11,8 @@
 //!  while it runs: turns, cancel, heap and memory_pool, spill
 //! ```
 //!
-//! Nothing here knows sessions or the engine: a statement's settings, its role and its database come
-//! in a [`plan::StatementContext`], and what it may take in a runtime of its tenant's.
+//! The crate does not know sessions or the engine: a statement's settings, role and database come
+//! in a [`plan::StatementContext`], and its limits in a runtime of its tenant's.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 

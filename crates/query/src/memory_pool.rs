@@ -1,5 +1,5 @@
-//! DataFusion's memory pool over a tenant's budget: what queries use counts
-//! against the same ceiling as the tenant's rows.
+//! DataFusion's memory pool over a tenant's budget: the memory of queries counts against the same
+//! limit as the tenant's rows.
 
 use std::{
     fmt,
@@ -20,13 +20,13 @@ use crate::heap::Heap;
 /// The name of the consumer whose memory is lookup tables, a class of their own.
 pub(crate) const LOOKUPS: &str = "StarJoin";
 
-/// The pool of one tenant. First come, first served; an operator that cannot
-/// grow spills, or fails with the budget's own words.
+/// The pool of one tenant. Operators are served in the order in which they ask; one that cannot
+/// grow spills, or fails with the budget's error.
 pub(crate) struct TenantPool {
     budget: Arc<Budget>,
-    /// What is used of it is told there.
+    /// Also counts what the pool has given to operators.
     heap: Arc<Heap>,
-    /// Of what operators use, the bytes that the budget had no room for.
+    /// How many of the reserved bytes the budget had no room for.
     overdrawn: AtomicUsize,
     /// The same of lookup tables, since each class is given back what was taken for it.
     overdrawn_lookups: AtomicUsize,
@@ -72,8 +72,8 @@ impl MemoryPool for TenantPool {
 
     fn grow(&self, reservation: &MemoryReservation, additional: usize) {
         let (class, overdrawn) = self.class_of(reservation);
-        // DataFusion grows without asking only by what it has allocated already:
-        // little, and it must be counted even beyond the ceiling.
+        // DataFusion grows without asking only by what it has already allocated. That is
+        // little, and must be counted even beyond the limit.
         if self.budget.try_grow_raw(class, additional as u64).is_err() {
             overdrawn.fetch_add(additional, Ordering::Relaxed);
         }

@@ -19,21 +19,22 @@ use parking_lot::Mutex;
 
 use crate::plan::{ROW_ID_COLUMN, Target};
 
-/// What the rows that were to be inserted are called.
+/// The name of the relation with the rows that were to be inserted.
 pub(crate) const EXCLUDED: &str = "excluded";
 
-/// The column that counts the rows of the statement; no name that a user can write.
+/// The column with the position of a pair's row among the statement's rows. Users cannot write such
+/// a name.
 pub(crate) const ORDINAL_COLUMN: &str = "\u{1}ordinal";
 
-/// Pairs of rows as a table: row id and ordinal, the row that is there, the row that was to
-/// be inserted.
+/// Pairs of rows as a table: row id and ordinal, the existing row, the row that was to be
+/// inserted.
 pub(crate) struct Pairs {
     schema: SchemaRef,
     rows: Mutex<Option<RecordBatch>>,
 }
 
 impl Pairs {
-    /// Pairs of this table, none yet.
+    /// No pairs yet, with the columns of this table.
     pub(crate) fn of(target: &Target) -> Arc<Self> {
         let columns = &target.entry.table.schema().columns;
         let mut fields = vec![
@@ -51,7 +52,7 @@ impl Pairs {
         })
     }
 
-    /// Pairs of the same columns, none yet.
+    /// No pairs yet, with the same columns.
     pub(crate) fn afresh(&self) -> Arc<Self> {
         Arc::new(Self {
             schema: Arc::clone(&self.schema),
@@ -64,13 +65,13 @@ impl Pairs {
         &self.schema
     }
 
-    /// What the next plan reads.
+    /// Replaces the rows, for the plan that is made next.
     pub(crate) fn put(&self, rows: RecordBatch) {
         *self.rows.lock() = Some(rows);
     }
 
-    /// All of it, the columns under the names that the statement knows them by.
-    /// The row that is there is called `alias`.
+    /// A plan of all pairs, whose columns have the names that the statement uses. `alias` is the
+    /// name of the existing row's relation.
     pub(crate) fn plan(self: &Arc<Self>, target: &Target, alias: &str) -> Result<LogicalPlan> {
         let source = provider_as_source(Arc::clone(self) as Arc<dyn TableProvider>);
         let scan = LogicalPlanBuilder::scan("pairs", source, None)?.build()?;

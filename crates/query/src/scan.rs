@@ -1,9 +1,8 @@
-//! Reading a table from DataFusion: a table provider whose scans hand whole
-//! predicates, projections and limits to storage.
+//! Reading a table from DataFusion: a table provider whose scans pass predicates, projections and
+//! limits to storage as a whole.
 //!
-//! One execution of a scan has one morsel queue in storage, shared by all its
-//! partitions: whichever thread is free takes the next vectors, so a skewed
-//! filter leaves no core idle.
+//! One execution of a scan has one queue of morsels in storage, which all its partitions share:
+//! whichever thread is free takes the next morsel, so that a skewed filter leaves no core idle.
 
 pub(crate) mod conditions;
 mod domain;
@@ -65,7 +64,7 @@ pub(crate) struct TableScanProvider {
     usage: Arc<Usage>,
     schema: SchemaRef,
     row_ids: bool,
-    /// Whether it takes filters whose parameters have no values yet.
+    /// Whether it takes filters before their parameters have values.
     takes_open: bool,
 }
 
@@ -81,7 +80,7 @@ impl TableScanProvider {
         }
     }
 
-    /// The table with a further column of row ids, which DML and locks take.
+    /// The table with a further column of row ids, which DML and locks need.
     pub(crate) fn with_row_ids(view: TableView, usage: Arc<Usage>, column: &str) -> Self {
         let mut fields: Vec<_> = view
             .table()
@@ -100,7 +99,7 @@ impl TableScanProvider {
         }
     }
 
-    /// The same table in a plan that is made before the values of its parameters are known.
+    /// The same table in a plan that is made before its parameters have values.
     pub(crate) fn open(&self) -> Self {
         Self {
             takes_open: true,
@@ -118,12 +117,12 @@ impl TableScanProvider {
         &self.view
     }
 
-    /// Where is recorded what is done to the table.
+    /// The record of what is done to the table.
     pub(crate) fn usage(&self) -> &Arc<Usage> {
         &self.usage
     }
 
-    /// Filters in storage's form; `None` if it does not take one of them.
+    /// Filters in storage's form; `None` if storage does not take one of them.
     pub(crate) fn conditions(&self, filters: &[Expr]) -> Option<Conditions> {
         Conditions::of(filters, self.view.table().schema(), self.takes_open)
     }
@@ -133,7 +132,7 @@ impl TableScanProvider {
         self.row_ids
     }
 
-    /// A scan of these columns, of the rows that pass the filters which storage takes.
+    /// A scan of these columns, for the rows that pass the filters. Storage must take all of these.
     fn plan(
         &self,
         state: &dyn Session,
@@ -220,7 +219,7 @@ impl TableProvider for TableScanProvider {
     }
 }
 
-/// What a scan reads of its table, whichever rows that has.
+/// What a scan reads of its table, regardless of the rows that the table has.
 #[derive(Clone)]
 pub(crate) struct Wanted {
     schema: SchemaRef,
@@ -240,10 +239,10 @@ pub(crate) struct TableScan {
     view: TableView,
     usage: Arc<Usage>,
     wanted: Arc<Wanted>,
-    /// About output columns.
+    /// Filters on output columns.
     run_time_filters: Vec<RunTimeFilter>,
     metrics: ExecutionPlanMetricsSet,
-    /// About how many rows satisfy the predicates, once somebody has asked.
+    /// The estimated number of rows that satisfy the predicates, once it has been asked for.
     estimate: OnceLock<u64>,
 }
 
@@ -257,7 +256,7 @@ impl fmt::Debug for TableScan {
     }
 }
 
-/// A scan that its partitions share.
+/// A running scan, which its partitions share.
 struct Running {
     recorded: Arc<RecordedScan>,
     narrower: Option<Narrower>,
@@ -271,6 +270,11 @@ impl Running {
 
 impl TableScan {
     fn new(view: TableView, usage: Arc<Usage>, wanted: Arc<Wanted>) -> Self {
+        assert_eq!(
+            wanted.columns.len(),
+            wanted.schema.fields().len(),
+            "each output of a scan is a column"
+        );
         Self {
             view,
             usage,
@@ -286,22 +290,22 @@ impl TableScan {
         self.view.table()
     }
 
-    /// Notes which columns parameters are compared with; `false` if one is compared with
+    /// Notes which columns parameters are compared with; `false` if a parameter is compared with
     /// columns of different types.
     pub(crate) fn note_compared(&self, compared: &mut Compared) -> bool {
         let table = self.view.table().schema();
         self.wanted.conditions.note_compared(table, compared)
     }
 
-    /// What it reads, if that is the same each time it runs: it goes by no filter of another
-    /// operator's, and gives no row ids.
+    /// What the scan reads, if that is the same in each execution: the scan uses no filter of
+    /// another operator, and returns no row ids.
     pub(crate) fn lasting(&self) -> Option<&Arc<Wanted>> {
         let is_lasting = self.run_time_filters.is_empty() && self.wanted.row_id_at.is_none();
         is_lasting.then_some(&self.wanted)
     }
 
-    /// The scan with filters that are about its output columns. One with a limit takes none:
-    /// it counts the rows that are in it.
+    /// The scan with filters on its output columns; `None` if it takes none of them. A scan with a
+    /// limit takes none, because its limit counts the rows that it returns.
     pub(crate) fn with_run_time_filters(&self, filters: Vec<RunTimeFilter>) -> Option<TableScan> {
         let is_stored = |at: usize| self.attribute(at).map(|_| at);
         let filters = filters.iter();
@@ -314,14 +318,14 @@ impl TableScan {
         })
     }
 
-    /// Whether it goes by this filter.
+    /// Whether it uses this filter.
     pub(crate) fn takes(&self, filter: &RunTimeFilter) -> bool {
         self.run_time_filters
             .iter()
             .any(|taken| Arc::ptr_eq(&taken.filter, &filter.filter))
     }
 
-    /// The column of the table that an output column is.
+    /// The column of the table that an output column shows; `None` for the row id.
     fn attribute(&self, output: usize) -> Option<Attribute> {
         let position = *self.wanted.columns.get(output)?;
         let column = self.view.table().schema().columns.get(position)?;
@@ -332,7 +336,7 @@ impl TableScan {
         })
     }
 
-    /// About how many rows satisfy the predicates, which are the scan's; told once.
+    /// The estimated number of rows that satisfy the scan's predicates, computed once.
     fn estimated_rows(&self, predicates: &[Predicate]) -> Result<u64> {
         if let Some(rows) = self.estimate.get() {
             return Ok(*rows);
@@ -360,7 +364,8 @@ impl TableScan {
         }))
     }
 
-    /// Where each output column is in storage's batches, which have the row id last.
+    /// Where each output column is in storage's batches, which have the row id last; `None` without
+    /// a row id.
     fn order(&self) -> Option<Vec<usize>> {
         let row_id = self
             .wanted
@@ -387,6 +392,12 @@ impl DataSource for TableScan {
     }
 
     fn open_with_args(&self, args: OpenArgs) -> Result<SendableRecordBatchStream> {
+        assert!(
+            args.partition < self.wanted.partitions,
+            "partition {} of {} is opened",
+            args.partition,
+            self.wanted.partitions
+        );
         let batch_rows = args.context.session_config().batch_size();
         let shared = args
             .sibling_state
@@ -396,7 +407,7 @@ impl DataSource for TableScan {
             None => self.start(batch_rows)?,
         };
         let metrics = BaselineMetrics::new(&self.metrics, args.partition);
-        // The partitions share the scan, so that one of them tells.
+        // The partitions share the scan, so only the first one reports its counts.
         let by_index = (args.partition == 0)
             .then(|| MetricBuilder::new(&self.metrics).gauge("segments_by_index", 0));
         let order = self.order();
@@ -454,7 +465,7 @@ impl DataSource for TableScan {
     }
 
     fn create_sibling_state(&self, config: &ConfigOptions) -> Option<Arc<dyn Any + Send + Sync>> {
-        // What is wrong is said when it is opened.
+        // An error is reported when the scan is opened.
         let scan = self.start(config.execution.batch_size.into()).ok()?;
         Some(scan)
     }
@@ -503,7 +514,7 @@ impl DataSource for TableScan {
         let mut statistics = statistics(&self.view, self.wanted.columns.len());
         let predicates = match &self.wanted.conditions {
             Conditions::Closed(predicates) => &predicates[..],
-            // Who plans for all values takes the table as a whole.
+            // A plan for all values is planned for the whole table.
             Conditions::Open(_) => &[],
         };
         if predicates.is_empty() {
@@ -544,7 +555,7 @@ impl DataSource for TableScan {
         &self,
         projection: &ProjectionExprs,
     ) -> Result<Option<Arc<dyn DataSource>>> {
-        // Run-time filters are about the columns as they are.
+        // Run-time filters refer to the columns by their current positions.
         if !self.run_time_filters.is_empty() {
             return Ok(None);
         }
@@ -567,6 +578,11 @@ impl DataSource for TableScan {
             .iter()
             .filter_map(|at| self.wanted.columns.iter().position(|column| column == at))
             .collect();
+        assert_eq!(
+            kept.len(),
+            columns.len(),
+            "a narrower scan has columns of the wider one"
+        );
         let mut narrower = self.clone();
         let wanted = Arc::make_mut(&mut narrower.wanted);
         wanted.schema = Arc::new(wanted.schema.project(&kept)?);
@@ -578,7 +594,7 @@ impl DataSource for TableScan {
         &self,
         f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
     ) -> Result<TreeNodeRecursion> {
-        // By these a join finds out that somebody wants its filter.
+        // These expressions tell a join that its filter has a user.
         for filter in &self.run_time_filters {
             let filter: Arc<dyn PhysicalExpr> = Arc::clone(&filter.filter) as _;
             if f(&filter)? == TreeNodeRecursion::Stop {
@@ -589,7 +605,7 @@ impl DataSource for TableScan {
     }
 }
 
-/// What the planner may assume of a table's size. Inexact: rows come and go while it plans.
+/// The assumed size of a table for the planner. It is inexact, because rows come and go meanwhile.
 fn statistics(view: &TableView, columns: usize) -> Statistics {
     let table = view.statistics();
     Statistics {

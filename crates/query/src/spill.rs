@@ -1,13 +1,13 @@
-//! What queries write to disk when they are out of memory, within limits: of the node, of each
-//! tenant, and of what is left free for logs and checkpoints.
+//! Temporary files that queries write when they are out of memory, within limits: of the node, of
+//! each tenant, and of the disk that is left free for logs and checkpoints.
 //!
 //! ```text
 //!  operator ─► spill file ─► bytes counted: tenant's, node's ─► over a limit: 53400
 //!                     └────► free disk, looked at now and then ─► below the reserve: 53100
 //! ```
 //!
-//! A statement that meets a limit fails and its files go. A tenant's log needs the disk, too,
-//! and cannot go without, so spilling stops while there is room for it.
+//! A statement that meets a limit fails, and its files are removed. A tenant's log needs the disk,
+//! too, and cannot go without, so spilling stops while there is still room for the log.
 
 use std::{
     fmt,
@@ -36,37 +36,36 @@ use tokio_util::io::ReaderStream;
 
 use crate::{error::ours, heap::stop_current};
 
-/// A file may write so many bytes before the free disk is looked at again: that takes a
-/// microsecond, and writing them some hundred.
+/// How many bytes a file may get before the free disk is looked at again. A look takes a
+/// microsecond; writing this much takes some hundred.
 const BYTES_PER_LOOK: u64 = 1 << 20;
 
-/// Bytes that are read at once. With the 8 KiB that are usual, reading batches of megabytes is mostly
-/// changes of threads.
+/// How many bytes are read at once. With the usual 8 KiB, reading batches of megabytes would
+/// consist mostly of thread switches.
 const CHUNK_BYTES: usize = 128 << 10;
 
 /// A quantity of disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DiskQuantity {
-    /// So many bytes.
+    /// This many bytes.
     Bytes(ByteSize),
-    /// A share of the file system that has the data folder.
+    /// This share of the file system that has the data folder, in percent.
     Percent(u8),
 }
 
-/// How much of the disk queries may take.
+/// How much disk queries may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpillLimits {
-    /// All of them together.
+    /// What the queries of all databases may take together.
     pub node: DiskQuantity,
-    /// Those of any one database.
+    /// What the queries of one database may take.
     pub tenant: DiskQuantity,
-    /// What they leave free.
+    /// How much disk stays free.
     pub reserve: ByteSize,
 }
 
 impl Default for SpillLimits {
-    /// Half of the disk, half of that for one tenant, and what sixteen files of logs take is
-    /// left free.
+    /// Half of the disk, half of that for one tenant, and free disk for sixteen log files.
     fn default() -> Self {
         Self {
             node: DiskQuantity::Percent(50),
@@ -76,7 +75,7 @@ impl Default for SpillLimits {
     }
 }
 
-/// A limit in bytes, and what is used of it.
+/// A limit in bytes, and how much of it is used.
 struct Account {
     name: &'static str,
     setting: &'static str,
@@ -106,7 +105,12 @@ impl Account {
     }
 
     fn give_back(&self, bytes: u64) {
-        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        let before = self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        assert!(
+            before >= bytes,
+            "{}: {bytes} bytes of temporary files are gone, and {before} were counted",
+            self.name
+        );
     }
 }
 
@@ -119,8 +123,8 @@ pub struct SpillSpace {
 }
 
 impl SpillSpace {
-    /// In a folder below the data folder. What a killed process had spilled is removed: it is
-    /// of no use to anybody.
+    /// Spill space in a folder below the data folder. Files that a killed process has left there
+    /// are removed, because nobody needs them.
     pub fn new(data: &Path, limits: &SpillLimits) -> Arc<Self> {
         let folder = data.join("spill");
         if let Err(error) = std::fs::remove_dir_all(&folder)
@@ -128,7 +132,7 @@ impl SpillSpace {
         {
             tracing::warn!(%error, folder = %folder.display(), "cannot remove old spill files");
         }
-        // A disk whose size is not known limits nothing by shares of it.
+        // Without a known size of the disk, shares of it limit nothing.
         let disk = DiskSpace::of(data).map_or(u64::MAX, |disk| disk.bytes);
         let bytes = |quantity| match quantity {
             DiskQuantity::Bytes(size) => size.0,
@@ -147,7 +151,7 @@ impl SpillSpace {
         })
     }
 
-    /// Where a tenant's queries spill to.
+    /// The spill space of one tenant.
     pub fn of_tenant(self: &Arc<Self>, name: &str) -> Arc<TenantSpill> {
         Arc::new(TenantSpill(Arc::new(Shared {
             folder: self.folder.join(name),
@@ -179,7 +183,7 @@ impl SpillSpace {
     }
 }
 
-/// A tenant's disk for spilled rows, as DataFusion asks for files.
+/// A tenant's spill space, as DataFusion's factory of temporary files.
 pub struct TenantSpill(Arc<Shared>);
 
 struct Shared {
@@ -230,8 +234,8 @@ impl TempFileFactory for TenantSpill {
     }
 }
 
-/// A file that is there, and counted, until it and its writers are gone. It is open only while
-/// it is written or read: there is one for every batch that a repartition spills.
+/// A file that exists, and is counted, until its readers and writers are gone. It is open only
+/// while it is written or read: a repartition spills each batch to a file of its own.
 struct OnDisk {
     path: TempPath,
     shared: Arc<Shared>,
@@ -297,7 +301,7 @@ impl CountedWriter {
     }
 
     fn append(&mut self, buffer: &[u8]) -> io::Result<()> {
-        // A sort writes all that it has at a go.
+        // A sort writes all that it has in one call, so it must look whether it is stopped.
         growth::go_on().map_err(|error| {
             let why = ours(&error).cloned().unwrap_or_else(canceled);
             io::Error::other(why)
@@ -309,8 +313,8 @@ impl CountedWriter {
 
 impl Write for CountedWriter {
     fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
-        // Whoever reads a repartition's file waits for the rest of it and never hears of the
-        // error, which is told in another place: so the statement is stopped from outside.
+        // A task that reads a repartition's file waits for the rest of it and does not get this
+        // error, which goes to another task: so the whole statement is stopped.
         self.append(buffer)
             .inspect_err(|error| stop_current(not_written(error)))?;
         Ok(buffer.len())
@@ -327,7 +331,7 @@ impl SpillWriter for CountedWriter {
     }
 }
 
-/// A limit's own words, or what the disk says.
+/// The error of a limit, or of the disk.
 fn not_written(error: &io::Error) -> SqlError {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
     if let Some(limit) = inner {
@@ -415,7 +419,7 @@ mod tests {
         assert_eq!(refused(writer.write_all(b"x")), ErrorKind::DiskFull);
     }
 
-    /// What another task spills while one opens its file.
+    /// Another task that spills while this one opens its file.
     #[derive(Default)]
     struct Meanwhile(Mutex<Option<(SpillPoolSink, RecordBatch)>>);
 
@@ -448,8 +452,8 @@ mod tests {
         }
     }
 
-    /// A repartition's tasks wait for its reader when there is enough for it, so what it wants
-    /// must be there without any more of theirs.
+    /// A repartition's tasks wait until its reader has read enough, so the rows that the reader
+    /// waits for must be in the files without anything more from the tasks.
     #[tokio::test]
     async fn what_two_tasks_have_spilled_is_read_though_neither_goes_on() {
         let data = tempfile::tempdir().unwrap();

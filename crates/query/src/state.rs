@@ -1,5 +1,5 @@
-//! What statements are planned and run with that no session changes: the configuration, rules and
-//! functions of DataFusion, and for each tenant its memory and its part of the disk.
+//! The part of planning and running that no session changes: the configuration, rules and functions
+//! of DataFusion, and for each tenant its memory and its spill space.
 
 use std::sync::Arc;
 
@@ -26,18 +26,20 @@ use crate::{
     star::StarPlanner,
 };
 
-/// Rows of a batch between operators, and of a vector in storage.
+/// How many rows a batch between operators has, and a vector in storage.
 const BATCH_ROWS: usize = 8_192;
 
-/// A join tells a scan its keys one by one when there are so many at most, in so many bytes; of
-/// more only the least and the greatest. The list costs a fraction of a microsecond for each key.
+/// A join gives a scan a list of its keys if there are at most this many, in at most this many
+/// bytes; otherwise only the least and the greatest. The list costs a fraction of a microsecond for
+/// each key.
 const JOIN_KEYS_MAX: usize = 1 << 14;
 const JOIN_KEYS_BYTES_MAX: usize = 256 << 10;
 
-/// What the statements of a tenant run with: memory of its budget, and files in its part of the disk.
+/// The runtime environment of a tenant's statements: memory of its budget, and files in its spill
+/// space.
 ///
 /// # Errors
-/// Those of DataFusion's builder.
+/// The errors of DataFusion's builder.
 pub fn tenant_environment(
     budget: Arc<Budget>,
     heap: Arc<Heap>,
@@ -49,7 +51,7 @@ pub fn tenant_environment(
         .build_arc()
 }
 
-/// The state that those of all sessions are made from. A query uses so many threads at most.
+/// The state from which those of all sessions are made. A query uses at most `threads` threads.
 pub fn base_state(threads: usize) -> SessionState {
     let mut config = SessionConfig::new()
         .with_target_partitions(threads.max(1))
@@ -61,20 +63,21 @@ pub fn base_state(threads: usize) -> SessionState {
     options.sql_parser.map_string_types_to_utf8view = true;
     options.sql_parser.default_null_ordering = "nulls_max".to_owned();
     options.sql_parser.collect_spans = true;
-    // `aerostat_semantics` sees to the order of subqueries.
+    // `aerostat_semantics` handles the order of subqueries.
     options.sql_parser.enable_subquery_sort_elimination = false;
     options.optimizer.filter_null_join_keys = true;
-    // It takes an output for the key of a group that is called so: `SELECT -g AS g … GROUP BY g ORDER BY g LIMIT 3`.
+    // The rule takes an output for a group's key of the same name: `SELECT -g AS g … GROUP BY g
+    // ORDER BY g LIMIT 3`.
     options.optimizer.enable_topk_aggregation = false;
     options.optimizer.hash_join_inlist_pushdown_max_size = JOIN_KEYS_BYTES_MAX;
     options
         .optimizer
         .hash_join_inlist_pushdown_max_distinct_values = JOIN_KEYS_MAX;
-    // Casts of ours may be nullable in the logical plan and not in the physical
-    // one; the check takes the difference for a defect.
+    // Our casts may be nullable in the logical plan and not in the physical one, which the
+    // check takes for a defect.
     options.execution.skip_physical_aggregate_schema_check = true;
-    // Each batch that a repartition spills has a file of its own. Of a file that several tasks
-    // add to, a reader waits for batches that another file has, and the tasks for the reader.
+    // Each batch that a repartition spills gets a file of its own. If several tasks add to one
+    // file, a reader may wait for batches in another file, and the tasks for the reader.
     options.execution.max_spill_file_size_bytes =
         ConfigNonZeroUsize::try_new(1).expect("it is not zero");
     let mut builder = SessionStateBuilder::new()
@@ -88,7 +91,9 @@ pub fn base_state(threads: usize) -> SessionState {
         .with_expr_planners(planners)
         .with_type_planner(aerostat_semantics::type_planner());
     let mut rules: Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> = Vec::new();
-    for rule in PhysicalOptimizer::new().rules {
+    let rules_of_datafusion = PhysicalOptimizer::new().rules;
+    let count = rules_of_datafusion.len();
+    for rule in rules_of_datafusion {
         match rule.name() {
             HideConstants::BEFORE => {
                 rules.push(Arc::new(HideConstants));
@@ -98,13 +103,14 @@ pub fn base_state(threads: usize) -> SessionState {
                 rules.push(Arc::new(SortAgain));
                 rules.push(rule);
             }
-            // It finds columns by their names, of which a join has some twice, and takes a filter to
-            // the wrong one. The optimizer has handed down what filters are known.
+            // This rule finds columns by their names. A join may have a name twice, and then the
+            // rule takes a filter to the wrong column. The optimizer has already handed down the
+            // known filters.
             "FilterPushdown" => {}
-            // It looks for an aggregate without FILTER below one that has it, and takes that for this
-            // one. No table of ours has the exact statistics that it is for.
+            // This rule looks for an aggregate without FILTER below one with FILTER, and mistakes
+            // it for this one. None of our tables has the exact statistics that the rule is for.
             "aggregate_statistics" => {}
-            // Bounds of sorts are handed down by it.
+            // This rule hands the bounds of sorts down, so the sorts must be final.
             RunTimeFilters::REPLACES => {
                 rules.push(Arc::new(BoundByAllKeys));
                 rules.push(Arc::new(RunTimeFilters));
@@ -112,6 +118,11 @@ pub fn base_state(threads: usize) -> SessionState {
             _ => rules.push(rule),
         }
     }
+    assert_eq!(
+        rules.len(),
+        count + 3 - 2,
+        "DataFusion has each of the rules that ours precede (2), replace by two (1) or leave out (2)"
+    );
     rules.push(Arc::new(CooperateAboveJoins));
     rules.push(Arc::new(MakeInPieces));
     builder = builder.with_physical_optimizer_rules(rules);
@@ -121,8 +132,8 @@ pub fn base_state(threads: usize) -> SessionState {
     state
 }
 
-/// The functions that SQL can call, for `pg_proc`. DataFusion knows argument
-/// types only call by call, so none are told.
+/// The functions that SQL can call, for `pg_proc`. DataFusion knows argument types only for a
+/// particular call, so none are given.
 pub fn describe_functions(state: &SessionState) -> Arc<[FunctionDescription]> {
     let describe = |name: &String, kind| FunctionDescription {
         name: name.clone(),
@@ -149,7 +160,7 @@ pub fn describe_functions(state: &SessionState) -> Arc<[FunctionDescription]> {
             .keys()
             .map(|name| describe(name, FunctionKind::Window)),
     );
-    // Those that only rewritten statements call.
+    // Functions that only rewritten statements call are left out.
     all.retain(|function| !function.name.starts_with(RESERVED));
     all.sort_by(|a, b| a.name.cmp(&b.name));
     all.dedup_by(|a, b| a.name == b.name);

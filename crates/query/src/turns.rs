@@ -1,6 +1,6 @@
-//! Turns of queries on their threads (`aerostat-schedule`): a statement's task, and those that
-//! DataFusion's operators and ours make of it. In all of them functions know their statement
-//! (`aerostat_semantics::growth`).
+//! Turns of queries on their threads (`aerostat-schedule`): for a statement's task, and for the
+//! tasks that DataFusion's operators and ours start from it. In all of them functions know their
+//! statement (`aerostat_semantics::growth`).
 
 use std::{any::Any, future::Future, sync::Arc};
 
@@ -12,8 +12,8 @@ use tokio::{runtime::Handle, task::JoinHandle};
 
 use crate::heap::{Holding, Metered, current_holding};
 
-/// Runs a statement's work on the query threads, when it is its turn. What the work takes from the
-/// heap is counted by `holding`.
+/// Runs a statement's work on the query threads when it is its turn. `holding` counts the heap
+/// memory that the work takes.
 pub fn spawn<T: Send + 'static>(
     queries: &Handle,
     statement: Arc<Work>,
@@ -25,10 +25,10 @@ pub fn spawn<T: Send + 'static>(
     queries.spawn(Scheduled::new(statement, work))
 }
 
-/// From now on tasks that a statement's task makes are the statement's, in the whole process.
+/// Makes tasks that a statement's task starts belong to the statement, in the whole process.
 pub fn follow_tasks() {
     if set_join_set_tracer(&Follower).is_err() {
-        // Another engine's, or the program that we are in has one of its own.
+        // Another engine has set the tracer, or the program that we run in has one of its own.
         tracing::debug!("tasks of DataFusion have a tracer already");
     }
 }

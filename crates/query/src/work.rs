@@ -8,7 +8,7 @@ use crate::{dml::BoundDml, error::external, plan::Origins};
 /// A query or a change, anywhere between binding and the physical plan.
 #[derive(Clone)]
 pub enum Work {
-    /// Its plan, and where the columns of its result come from.
+    /// A query's plan, and the origins of its result's columns.
     Query(LogicalPlan, Origins),
     /// A change.
     Dml(Box<BoundDml>),
@@ -23,7 +23,7 @@ impl Work {
         }
     }
 
-    /// The query that it is, or that finds the rows of a change.
+    /// The query itself, or the one that finds the rows of a change.
     pub fn found(&self) -> &LogicalPlan {
         match self {
             Work::Query(plan, _) => plan,
@@ -31,10 +31,10 @@ impl Work {
         }
     }
 
-    /// The same with other plans in the place of its own.
+    /// The work with `map` applied to its plans.
     ///
     /// # Errors
-    /// Those of `map`.
+    /// The errors of `map`.
     pub fn map_plans(
         self,
         mut map: impl FnMut(LogicalPlan) -> Result<LogicalPlan>,

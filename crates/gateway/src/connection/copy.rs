@@ -15,7 +15,7 @@ use crate::{
 };
 
 impl<S: BackendSession> Connection<S> {
-    /// COPY FROM STDIN. Whatever goes wrong, the engine's side is aborted.
+    /// COPY FROM STDIN. If anything fails, the engine's side is aborted.
     pub(super) async fn copy_in(&mut self, mut copy: CopyIn) -> Result<(), Fault> {
         let format = if copy.options.format == CopyFormat::Binary {
             Format::Binary
@@ -95,7 +95,7 @@ impl<S: BackendSession> Connection<S> {
         }
     }
 
-    /// A CopyData message of any length, decoded piece by piece.
+    /// Receives a CopyData message of any length, and decodes it piece by piece.
     async fn receive_data(
         &mut self,
         length: usize,
@@ -112,14 +112,14 @@ impl<S: BackendSession> Connection<S> {
                 self.signals.input.discard(left).await?;
                 return Err(error.into());
             }
-            // The rows of small messages that have come together are decoded together.
+            // The rows of small messages that have arrived together are decoded together.
             let more = left == 0 && self.signals.input.comes_next(b'd');
             if more && decoder.undecoded_bytes() < READ_BYTES {
                 break;
             }
             if let Err(fault) = self.decode(copy, decoder).await {
                 if matches!(fault, Fault::Sql(_)) {
-                    // The rest of the message is not the next message.
+                    // The rest of the message must not be read as the next message.
                     self.signals.input.discard(left).await?;
                 }
                 return Err(fault);
@@ -139,7 +139,7 @@ impl<S: BackendSession> Connection<S> {
         Ok(())
     }
 
-    /// How the data of a COPY are converted.
+    /// The character set of the data of a COPY; `None` for the server's own.
     fn charset_of(&self, options: &CopyOptions) -> Option<&'static Charset> {
         match options.encoding {
             Some(encoding) => encoding.charset(),

@@ -45,8 +45,8 @@ fn too_many(what: &str, limit: usize) -> WireError {
 }
 
 impl<S: BackendSession> Connection<S> {
-    /// What a statement or portal is charged as, whose message has so many bytes: one without a
-    /// name, of which there is one at a time, as nothing if it is short.
+    /// The charge for a statement or portal whose message has `sent` bytes. Without a name there is
+    /// only one at a time, which is not charged if it is short.
     fn charge_kept(
         &self,
         name: &str,
@@ -63,7 +63,7 @@ impl<S: BackendSession> Connection<S> {
     pub(super) async fn parse(&mut self, body: &[u8]) -> Result<(), Fault> {
         let parse = Parse::read(body)?;
         if parse.name.is_empty() {
-            // It is gone even if its successor fails.
+            // The previous statement is gone even if the new one fails.
             self.unnamed = None;
         } else {
             let admitted = self.session.admit_name(parse.name);
@@ -98,7 +98,7 @@ impl<S: BackendSession> Connection<S> {
         Ok(())
     }
 
-    /// The prepared statement of a name, to be run.
+    /// The prepared statement with a name, to be run.
     fn statement_to_run(&self, name: &str) -> Result<Arc<S::Prepared>, WireError> {
         let found = match (name, &self.unnamed) {
             ("", unnamed) => unnamed.as_ref().map(|unnamed| Arc::clone(&unnamed.kept.0)),
@@ -127,7 +127,7 @@ impl<S: BackendSession> Connection<S> {
             ))));
         }
         if !bind.portal.is_empty() {
-            // To SQL a portal is a cursor.
+            // In SQL a portal is a cursor.
             let is_taken = self.portals.get(bind.portal).is_some()
                 || self.session.cursor_columns(bind.portal).is_some();
             if is_taken {
@@ -226,12 +226,12 @@ impl<S: BackendSession> Connection<S> {
 
     pub(super) async fn execute(&mut self, body: &[u8]) -> Result<(), Fault> {
         let execute = Execute::read(body)?;
-        // More may come before the Sync, and is one transaction with this. Nearly always the
-        // Sync is there already.
+        // More messages may come before the Sync, and belong to one transaction with this one.
+        // Nearly always the Sync has already arrived.
         if !self.signals.input.comes_next(b'S') {
             self.session.begin_group(Group::Pipeline);
         }
-        // The portal is out of the map while it runs.
+        // While the portal runs, it is not in the map.
         let mut portal = self
             .portals
             .remove(execute.portal)
@@ -239,7 +239,7 @@ impl<S: BackendSession> Connection<S> {
         let result = self
             .execute_portal(&mut portal, execute.portal, execute.rows_max)
             .await;
-        // One that fails is there until its transaction ends, and gives nothing more.
+        // A portal that has failed stays until its transaction ends, and returns nothing more.
         self.portals.insert(execute.portal, portal);
         result
     }
@@ -250,7 +250,7 @@ impl<S: BackendSession> Connection<S> {
         name: &str,
         rows_max: Option<u64>,
     ) -> Result<(), Fault> {
-        // The session looks itself at what begins.
+        // The session itself checks whether a statement may begin.
         if !matches!(portal.progress, Progress::Bound(_)) {
             self.session.admit_again(&portal.prepared)?;
         }
@@ -332,7 +332,7 @@ impl<S: BackendSession> Connection<S> {
         Ok(())
     }
 
-    /// Sends up to `rows_max` rows, then says that the portal is suspended or complete.
+    /// Sends up to `rows_max` rows, and then that the portal is suspended or complete.
     async fn go_on(
         &mut self,
         portal: &mut Portal<S>,
@@ -368,7 +368,7 @@ impl<S: BackendSession> Connection<S> {
                 }
             }
             if rows_max == Some(sent) {
-                // As PostgreSQL, without looking whether more rows come.
+                // As PostgreSQL does, without looking whether more rows come.
                 self.output.bare(b's');
                 portal.progress = Progress::Open(open);
                 return Ok(());
@@ -381,8 +381,8 @@ impl<S: BackendSession> Connection<S> {
     }
 }
 
-/// Rows are sent as they were described, or not at all. The engine has looked already, before the
-/// statement did anything; this is what clients rely on, whatever the engine does.
+/// Checks that rows have the columns that were described to the client. The engine has checked it
+/// before the statement did anything; clients rely on this check, whatever the engine does.
 fn check_shape(
     described: Option<&[ColumnDescription]>,
     columns: &[ColumnDescription],
@@ -406,7 +406,7 @@ fn check_formats(formats: &[Format], columns: usize) -> Result<(), WireError> {
     )))
 }
 
-/// A parameter with its texts as the server's.
+/// A parameter with its texts in the server's encoding.
 fn decoded_parameter<'a>(
     charset: &Charset,
     bytes: Option<&'a [u8]>,
@@ -432,7 +432,8 @@ fn parameter(
     zone: Zone,
     at: usize,
 ) -> Result<Value, WireError> {
-    // A parameter of type varchar(n) or char(n) takes any length: the column it goes to decides.
+    // A parameter of type varchar(n) or char(n) takes any length, because the column that it is
+    // assigned to checks it.
     let any_length = |ty: SqlType| if ty.is_text() { SqlType::Text } else { ty };
     let read = match (bytes, ty, format) {
         (None, ..) => return Ok(Value::Null),

@@ -29,7 +29,8 @@ impl<S: BackendSession> Connection<S> {
             mut output,
             ..
         } = self;
-        // Others wait for what the session holds; they need not wait for its client to read.
+        // Other sessions may wait for what the session holds, and need not wait for its client to
+        // read.
         drop(session);
         drop(portals);
         if let Err(Fault::Fatal(error)) = ended {
@@ -44,7 +45,7 @@ impl<S: BackendSession> Connection<S> {
             if self.signals.orders.is(End::Stopping) {
                 return Err(Fault::Fatal(shutting_down()));
             }
-            // Of several that came together only the first was waited for.
+            // If several messages have arrived together, there is a wait for the first alone.
             let message = match self.arrived() {
                 Some(message) => message,
                 None => self.next_message_in_time().await?,
@@ -67,7 +68,7 @@ impl<S: BackendSession> Connection<S> {
                     }
                 },
             };
-            // What runs nothing and waits for nothing needs no future.
+            // These run nothing and wait for nothing, so they need no future.
             let handled = match message.kind {
                 b'B' => self.bind(&message.body),
                 b'D' => self.describe(&message.body),
@@ -101,7 +102,7 @@ impl<S: BackendSession> Connection<S> {
         self.signals.input.rest();
         loop {
             let signals = &mut self.signals;
-            // Outside the extended protocol nothing waits unsent here.
+            // Outside of the extended protocol no output is left unsent here.
             tokio::select! {
                 biased;
                 header = signals.input.header() => {
@@ -129,7 +130,7 @@ impl<S: BackendSession> Connection<S> {
         let Message {
             kind,
             body,
-            // Until the message is dealt with.
+            // Held until the message has been handled.
             held: _held,
         } = message;
         let handled = match kind {
@@ -157,13 +158,13 @@ impl<S: BackendSession> Connection<S> {
                 return self.flush().await;
             }
             b'p' => return Err(Fault::protocol("a password message outside authentication")),
-            // COPY data after a failed COPY, and messages that were refused already.
+            // COPY data after a failed COPY, and messages that have already been refused.
             _ => return Ok(()),
         };
         self.settle(handled).await
     }
 
-    /// Answers a message with a text that is none of the client's encoding.
+    /// Answers a message with a text that is not valid in the client's encoding.
     async fn refuse_text(&mut self, kind: u8, error: &WireError) -> Result<(), Fault> {
         self.report(error);
         match kind {
@@ -173,7 +174,7 @@ impl<S: BackendSession> Connection<S> {
         self.flush().await
     }
 
-    /// After a message of the extended protocol.
+    /// Finishes the handling of a message of the extended protocol.
     async fn settle(&mut self, handled: Result<(), Fault>) -> Result<(), Fault> {
         match handled {
             Err(Fault::Sql(error)) => {
@@ -184,7 +185,7 @@ impl<S: BackendSession> Connection<S> {
             other => {
                 other?;
                 self.flush_when_full().await.or_else(|fault| match fault {
-                    // The statement whose rows these are has ended already.
+                    // The statement that these rows come from has already ended.
                     Fault::Sql(_) => Ok(()),
                     fault => Err(fault),
                 })
@@ -209,7 +210,7 @@ impl<S: BackendSession> Connection<S> {
     }
 }
 
-/// Says why the connection ends, if the client still listens.
+/// Tells the client why the connection ends, if the client still listens.
 async fn farewell(socket: &mut Writer, output: &mut Output, error: &WireError) {
     output.error(error, true);
     let _ = timeout(FAREWELL_TIMEOUT, async {

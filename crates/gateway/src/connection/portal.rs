@@ -11,49 +11,50 @@ use crate::{
     wire::{Format, Formats, format_of},
 };
 
-/// The prepared statement without a name; the session has those with one.
+/// The prepared statement without a name. The session keeps those with names.
 pub(super) struct Unnamed<S: BackendSession> {
     pub(super) kept: Kept<S::Prepared>,
-    /// What a long one is charged as.
+    /// The charge for a long statement.
     pub(super) held: Option<Arc<S::Held>>,
 }
 
-/// A statement with parameters, on its way through its rows.
+/// A prepared statement with parameters, and how many of its rows have been sent.
 pub(super) struct Portal<S: BackendSession> {
     pub(super) prepared: Arc<S::Prepared>,
-    /// Those of its rows, as they were when it was bound; `None` if it gives none.
+    /// The columns of its rows when it was bound; `None` if it returns none.
     pub(super) columns: Option<Arc<[ColumnDescription]>>,
-    /// What the statement is charged as, if it was without a name: it may be gone before its portal.
+    /// The charge for its statement, if that has no name: the statement may be gone before its
+    /// portal.
     pub(super) _statement_held: Option<Arc<S::Held>>,
     /// As the client gave them: none, one for all, or one for each column.
     pub(super) formats: Formats,
     pub(super) progress: Progress,
-    /// What one with a name, or long parameters, is charged as.
+    /// The charge for a portal with a name, or with long parameters.
     pub(super) _held: Option<S::Held>,
 }
 
 pub(super) enum Progress {
-    /// Not run yet.
+    /// It has not run yet.
     Bound(Arc<[Value]>),
-    /// Rows are left.
+    /// Some rows have not been sent.
     Open(Box<OpenRows>),
-    /// The rows have all been sent.
+    /// All rows have been sent.
     Exhausted(RowsTag),
-    /// A statement without rows was run, or the portal failed.
+    /// A statement without rows has run, or the portal has failed.
     Done,
 }
 
-/// The rows of a portal that are left.
+/// The unsent rows of a portal.
 pub(super) struct OpenRows {
     pub(super) batches: RowStream,
     pub(super) encoder: RowEncoder,
     pub(super) tag: RowsTag,
-    /// The batch at hand and the first of its rows that was not sent.
+    /// The current batch, and the position of its first unsent row.
     pub(super) current: Option<(RecordBatch, Vec<Column>, usize)>,
 }
 
-/// The portals of a connection. Most clients have only the one without a name, with every
-/// statement anew.
+/// The portals of a connection. Most clients use only the one without a name, anew for every
+/// statement.
 pub(super) struct Portals<S: BackendSession> {
     unnamed: Option<Portal<S>>,
     named: HashMap<String, Portal<S>>,
@@ -76,12 +77,12 @@ impl<S: BackendSession> Portals<S> {
         }
     }
 
-    /// How many have names.
+    /// How many portals have names.
     pub(super) fn named(&self) -> usize {
         self.named.len()
     }
 
-    /// One without a name takes the place of the one before.
+    /// Inserts a portal. One without a name replaces the previous one without a name.
     pub(super) fn insert(&mut self, name: &str, portal: Portal<S>) {
         match name {
             "" => self.unnamed = Some(portal),
@@ -110,8 +111,7 @@ impl<S: BackendSession> Portals<S> {
     }
 }
 
-/// Whether so many formats say the format of each of `count` values: none, one for all, or one
-/// for each.
+/// Whether this number of formats is valid for `count` values: none, one for all, or one for each.
 pub(super) fn are_formats_of(formats: &[Format], count: usize) -> bool {
     formats.len() <= 1 || formats.len() == count
 }

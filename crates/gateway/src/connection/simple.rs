@@ -1,4 +1,4 @@
-//! The simple protocol: a string of statements, one after another, results in text.
+//! The simple protocol: a string of statements that run one after another, with results in text.
 
 use std::{pin::pin, sync::Arc};
 
@@ -13,7 +13,7 @@ use crate::{
     wire::Format,
 };
 
-/// Rows that are encoded before the task looks whether it must flush or yield.
+/// How many rows are encoded before the task checks whether it must flush or yield.
 const SLICE_ROWS: usize = 256;
 
 impl<S: BackendSession> Connection<S> {
@@ -66,8 +66,8 @@ impl<S: BackendSession> Connection<S> {
         Ok(())
     }
 
-    /// The statements of a message commit together after the last, before it is said to be
-    /// complete.
+    /// Commits the statements of a message together, after the last one has run and before its
+    /// completion is sent.
     async fn commit_after(&mut self, last: bool) -> Result<(), Fault> {
         if last {
             let committing = self.session.end_group();
@@ -106,7 +106,7 @@ impl<S: BackendSession> Connection<S> {
         Ok(())
     }
 
-    /// Sends rows that are there as plain values.
+    /// Sends rows that are plain values.
     pub(super) async fn send_values(
         &mut self,
         rows: &Rows,
@@ -124,13 +124,13 @@ impl<S: BackendSession> Connection<S> {
         Ok(())
     }
 
-    /// The next rows of a running statement. A cancel request drops the wait.
+    /// The next rows of a running statement. A cancel request ends the wait.
     pub(super) async fn next_batch(
         &mut self,
         batches: &mut RowStream,
     ) -> Result<Option<RecordBatch>, Fault> {
         let next = self.signals.droppable(batches.next()).await?;
-        // What functions have said of these rows comes before them.
+        // The notices that functions have raised for these rows come before them.
         self.notices();
         match next {
             None => Ok(None),

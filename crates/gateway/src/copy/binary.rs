@@ -11,13 +11,13 @@ use aerostat_types::ErrorKind;
 use super::decoder::{Step, Target};
 use crate::{limits::VALUE_BYTES_MAX, sqlstate::WireError};
 
-/// What a file begins with.
+/// The beginning of a file.
 pub(super) const SIGNATURE: &[u8; 11] = b"PGCOPY\n\xff\r\n\0";
 
 /// The number of fields behind the last tuple.
 const END_MARK: [u8; 2] = (-1i16).to_be_bytes();
 
-/// Flags that a reader must know: OIDs are included, which no PostgreSQL since 12 writes.
+/// Flags that a reader must know: OIDs are included, which no PostgreSQL writes since version 12.
 const CRITICAL_FLAGS: u32 = 0xffff_0000;
 
 /// The longest header extension that is skipped.
@@ -58,7 +58,7 @@ impl BinaryReader {
         Ok(step)
     }
 
-    /// The data have ended where a record would go on: well between two tuples, and behind the mark.
+    /// Handles the end of the data. It is valid between two tuples and behind the end mark.
     fn end(&self, data: &[u8], target: &Target) -> Result<Step, WireError> {
         let message = match (self.header_read, data.len()) {
             (true, 0..2) => return Ok(Step::End),
@@ -96,14 +96,15 @@ impl BinaryReader {
         Ok(Step::Skip(19 + extension))
     }
 
-    /// Looks over the whole tuple before it puts any value, so that a tuple cut by a piece's end is read again whole.
+    /// Reads a tuple. It checks the whole tuple before it appends any value, so that a tuple which
+    /// a piece cuts off can be read again from its beginning.
     fn tuple(&mut self, data: &[u8], target: &mut Target) -> Result<Step, WireError> {
         let Some(&[high, low]) = data.first_chunk::<2>() else {
             return Ok(Step::More);
         };
         let count = i16::from_be_bytes([high, low]);
         if count == -1 {
-            // Whether nothing follows is known at the end.
+            // At the end of the data it is known whether anything follows the mark.
             return match data == END_MARK {
                 true => Ok(Step::More),
                 false => Err(target.bad_record("received copy data after EOF marker", None)),

@@ -1,5 +1,5 @@
-//! The CSV format, as PostgreSQL reads it: quotes may begin inside a field, and
-//! a quoted field may hold line ends.
+//! The CSV format, as PostgreSQL reads it: quotes may begin inside a field, and a quoted field may
+//! contain line ends.
 
 use memchr::{memchr2, memchr3};
 
@@ -16,20 +16,20 @@ pub(super) struct CsvReader {
     quote: u8,
     escape: u8,
     null: String,
-    /// Per column: never NULL; NULL even when quoted.
+    /// Per column: whether it is never NULL, and whether it may be NULL even when quoted.
     force: Vec<(bool, bool)>,
-    /// Where the search for the record's end goes on, and whether within quotes there.
+    /// Where the search for the record's end continues, and whether that is within quotes.
     searched: usize,
     quoted: bool,
-    /// Whether a quote was found in the record at hand.
+    /// Whether the current record contains a quote.
     has_quotes: bool,
     crlf: Option<bool>,
-    /// Line ends within quotes of the record at hand.
+    /// How many line ends within quotes the current record contains.
     inner_lines: u64,
     scratch: Vec<u8>,
 }
 
-/// A field's value is in the scratch buffer; this is the rest.
+/// A field whose value is in the scratch buffer.
 struct Field<'a> {
     quoted: bool,
     rest: Option<&'a [u8]>,
@@ -60,8 +60,8 @@ impl CsvReader {
         }
     }
 
-    /// What lines are plain, unless a record is being read already. Of one column none is:
-    /// the end-of-data mark looks like a value.
+    /// Which lines are plain, unless a record is being read. With a single column no line is,
+    /// because the end-of-data mark looks like a value.
     pub(super) fn form(&self) -> Option<Form> {
         let ready = self.searched == 0 && self.delimiter.is_ascii() && self.force.len() > 1;
         ready.then_some(Form {
@@ -71,18 +71,18 @@ impl CsvReader {
         })
     }
 
-    /// The text that stands for NULL in a column where it is not quoted.
+    /// The text that stands for NULL in a column if it is not quoted.
     pub(super) fn null(&self, column: usize) -> Option<&str> {
         let (never_null, _) = self.force[column];
         (!never_null).then_some(self.null.as_str())
     }
 
-    /// Takes notice of lines that ended without a carriage return.
+    /// Notes that lines have ended without a carriage return.
     pub(super) fn lines_taken(&mut self) {
         self.crlf.get_or_insert(false);
     }
 
-    /// The length of the first record without its end, and with it.
+    /// The lengths of the first record without its line end, and with it.
     fn record(&mut self, data: &[u8], ended: bool) -> Option<(usize, usize)> {
         let mut at = self.searched;
         while let Some(offset) = self.next_mark(&data[at..]) {
@@ -99,7 +99,7 @@ impl CsvReader {
                         _ => {}
                     }
                 } else if byte == self.quote {
-                    // A doubled quote closes and opens again, which comes to the same here.
+                    // A doubled quote closes and opens again, which has the same result here.
                     self.quoted = false;
                 } else if byte == b'\n' {
                     self.inner_lines += 1;
@@ -122,7 +122,7 @@ impl CsvReader {
         None
     }
 
-    /// Where the next byte is that may matter to where the record ends.
+    /// The next byte that may matter for the record's end.
     fn next_mark(&self, data: &[u8]) -> Option<usize> {
         if self.quoted {
             memchr3(self.quote, self.escape, b'\n', data)
@@ -207,7 +207,7 @@ impl CsvReader {
         }
     }
 
-    /// Takes the first field into the scratch buffer; `None` when its quotes do not close.
+    /// Reads the first field into the scratch buffer; `None` if its quotes do not close.
     fn field<'a>(&mut self, record: &'a [u8]) -> Option<Field<'a>> {
         self.scratch.clear();
         let (mut quoted, mut inside) = (false, false);

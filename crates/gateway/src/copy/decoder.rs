@@ -1,4 +1,4 @@
-//! COPY FROM: bytes in pieces to batches of rows.
+//! COPY FROM: decoding pieces of bytes to batches of rows.
 
 use std::sync::Arc;
 
@@ -30,15 +30,16 @@ pub(crate) struct Decoder {
     reader: Reader,
     splitter: Splitter,
     target: Target,
-    /// Bytes received and not yet decoded, from `start`.
+    /// Bytes that have been received; from `start` on they have not been decoded.
     pending: Vec<u8>,
     start: usize,
-    /// No more bytes will come.
+    /// Whether no more bytes will come.
     ended: bool,
-    /// The end-of-data mark was read: what follows is not looked at, in whatever piece it comes.
+    /// Whether the end-of-data mark has been read. Later bytes are ignored, in whatever piece.
     marked: bool,
     header: CopyHeader,
-    /// How the data become the server's, as they come; values of the binary format by themselves.
+    /// The conversion of the data to the server's encoding when they arrive. In the binary format
+    /// each value is converted by itself.
     charset: Option<&'static Charset>,
 }
 
@@ -50,7 +51,7 @@ enum Reader {
 }
 
 impl Reader {
-    /// The text that stands for NULL in a column where nothing is quoted.
+    /// The text that stands for NULL in a column if nothing is quoted.
     fn null(&self, column: usize) -> Option<&str> {
         match self {
             Reader::Text(reader) => Some(reader.null()),
@@ -60,20 +61,20 @@ impl Reader {
     }
 }
 
-/// What a reader found at the front of the bytes.
+/// What a reader has found at the beginning of the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// A row took so many bytes.
+    /// A row of this many bytes.
     Row(usize),
-    /// So many bytes held no row.
+    /// This many bytes without a row.
     Skip(usize),
-    /// The record goes on beyond the bytes there are.
+    /// A record that continues beyond the available bytes.
     More,
     /// The end-of-data mark.
     End,
 }
 
-/// The columns a row goes to, and where in the data it stands.
+/// The columns that rows are read into, and the current position in the data.
 #[derive(Debug)]
 pub(super) struct Target {
     table: String,
@@ -81,7 +82,7 @@ pub(super) struct Target {
     builders: Vec<Builder>,
     schema: SchemaRef,
     rows: usize,
-    /// Bytes that the rows took in the data.
+    /// How many bytes of the data the rows took.
     bytes: usize,
     /// The number of the current line or tuple, from 1.
     pub(super) line: u64,
@@ -97,7 +98,7 @@ impl Target {
         &self.columns[column].name
     }
 
-    /// A bad record as a whole.
+    /// The error for a record that is wrong as a whole.
     pub(super) fn bad_record(
         &self,
         message: impl Into<String>,
@@ -134,7 +135,7 @@ impl Target {
         self.bad_record("extra data after last expected column", Some(record))
     }
 
-    /// Puts the values of a [`plain`] record; `is_null` knows NULL by its column and text.
+    /// Appends the values of a [`plain`] record. `is_null` recognises NULL by column and text.
     pub(super) fn put_plain(
         &mut self,
         record: &str,
@@ -146,7 +147,7 @@ impl Target {
             let Some(from) = rest else {
                 return Err(self.missing(column, record.as_bytes()));
             };
-            // Most fields are too short for a search by vectors to pay.
+            // Most fields are too short for a vectorised search to be worth it.
             let value = match from.bytes().position(|byte| byte == delimiter) {
                 Some(end) => {
                     rest = Some(&from[end + 1..]);
@@ -167,13 +168,14 @@ impl Target {
         }
     }
 
-    /// Puts the values of lines, column by column.
+    /// Appends the values of lines, column by column.
     fn put_lines(&mut self, lines: Lines<'_>, reader: &Reader) -> Result<(), WireError> {
         let (mut rows, mut bad) = (lines.count(), None);
         for (column, builder) in self.builders.iter_mut().enumerate() {
             let fields = lines.column(column).take(rows);
             if let Err((row, error)) = builder.push_fields(fields, reader.null(column)) {
-                // What the other columns have before it would have been met first.
+                // Later columns are read only up to this row, because an earlier row's error comes
+                // first.
                 (rows, bad) = (row, Some((column, error)));
             }
         }
@@ -219,7 +221,7 @@ impl Target {
         let rows = std::mem::take(&mut self.rows);
         let finish = |builder: &mut Builder| {
             let column = builder.finish();
-            // The next batch has about as many rows.
+            // The next batch probably has about as many rows.
             builder.restart(rows);
             column
         };
@@ -234,8 +236,8 @@ impl Target {
     }
 }
 
-/// The record as text, if it is one whose values are just what lies between delimiters: no
-/// bytes that are refused, and none that the delimiter could be a part of.
+/// The record as text, if its values are simply the texts between delimiters: it contains no byte
+/// that is refused, and none that the delimiter could be a part of.
 pub(super) fn plain(record: &[u8], delimiter: u8) -> Option<&str> {
     if !delimiter.is_ascii() || memchr2(0, b'\r', record).is_some() {
         return None;
@@ -243,7 +245,7 @@ pub(super) fn plain(record: &[u8], delimiter: u8) -> Option<&str> {
     std::str::from_utf8(record).ok()
 }
 
-/// Bytes of a value that a context repeats; PostgreSQL's MAX_COPY_DATA_DISPLAY.
+/// How many bytes of a value an error's context shows; PostgreSQL's MAX_COPY_DATA_DISPLAY.
 const SHOWN_BYTES_MAX: usize = 100;
 
 fn shown(value: &[u8]) -> String {
@@ -256,7 +258,7 @@ fn shown(value: &[u8]) -> String {
 }
 
 impl Decoder {
-    /// A decoder for rows of `columns` written as `options` say.
+    /// A decoder for rows of `columns`, which are written as `options` say.
     pub(crate) fn new(
         table: &str,
         columns: &[CopyColumn],
@@ -296,16 +298,16 @@ impl Decoder {
         }
     }
 
-    /// Bytes taken and not decoded yet.
+    /// How many bytes have been received and not decoded yet.
     pub(crate) fn undecoded_bytes(&self) -> usize {
         self.pending.len() - self.start
     }
 
-    /// Takes a piece of the data. Decode all of it with [`Decoder::next_batch`] before the
-    /// next, or a few pieces together.
+    /// Takes a piece of the data. The caller decodes everything with [`Decoder::next_batch`] before
+    /// it pushes more, or after a few pieces together.
     ///
     /// # Errors
-    /// A byte is no character of the data's encoding.
+    /// A byte is not a character of the data's encoding.
     pub(crate) fn push(&mut self, piece: &[u8]) -> Result<(), WireError> {
         self.pending.drain(..std::mem::take(&mut self.start));
         if self.marked {
@@ -313,7 +315,7 @@ impl Decoder {
         }
         match self.charset {
             None => self.pending.extend_from_slice(piece),
-            // A byte is a character, so a piece may end anywhere.
+            // Each byte is a character, so a piece may end anywhere.
             Some(charset) => {
                 let text = charset.decode(piece)?;
                 self.pending.extend_from_slice(text.as_bytes());
@@ -322,15 +324,15 @@ impl Decoder {
         Ok(())
     }
 
-    /// Says that the data are complete.
+    /// Notes that the data are complete.
     pub(crate) fn end(&mut self) {
         self.ended = true;
     }
 
-    /// A full batch, or after [`Decoder::end`] the rest. `None` when more bytes are needed.
+    /// A full batch, or the rest after [`Decoder::end`]; `None` if more bytes are needed.
     ///
     /// # Errors
-    /// What is wrong with the data, with line and column as context.
+    /// A mistake in the data, with line and column as context.
     pub(crate) fn next_batch(&mut self) -> Result<Option<RecordBatch>, WireError> {
         while !self.marked && !self.target.is_full() {
             self.take_lines()?;
@@ -370,7 +372,7 @@ impl Decoder {
         }
     }
 
-    /// Takes the plain lines at the front of the bytes, which nearly all lines are.
+    /// Decodes the plain lines at the beginning of the bytes. Nearly all lines are plain.
     fn take_lines(&mut self) -> Result<(), WireError> {
         let form = match &self.reader {
             Reader::Text(reader) => reader.form(),

@@ -1,4 +1,4 @@
-//! COPY TO: rows to `CopyData` messages, one each.
+//! COPY TO: encoding rows as `CopyData` messages, one for each row.
 
 use std::sync::Arc;
 
@@ -21,9 +21,9 @@ pub(crate) struct Encoder {
     zone: Zone,
     quote_always: Vec<bool>,
     scratch: Vec<u8>,
-    /// The binary header goes into the first message.
+    /// Whether the binary header has been written, which is part of the first message.
     begun: bool,
-    /// How texts become the data's.
+    /// The conversion of texts to the data's encoding.
     charset: Option<&'static Charset>,
 }
 
@@ -53,7 +53,7 @@ impl Encoder {
         }
     }
 
-    /// The format of the whole, for `CopyOutResponse`.
+    /// The format of all columns, for `CopyOutResponse`.
     pub(crate) fn format(&self) -> Format {
         match self.options.format {
             CopyFormat::Binary => Format::Binary,
@@ -61,7 +61,7 @@ impl Encoder {
         }
     }
 
-    /// Makes a batch ready.
+    /// Prepares a batch for encoding.
     pub(crate) fn prepare(&self, batch: &RecordBatch) -> Result<Vec<Column>, WireError> {
         if batch.num_columns() != self.columns.len() {
             return Err(WireError::new(
@@ -75,10 +75,10 @@ impl Encoder {
             .collect()
     }
 
-    /// The header line, if one was asked for.
+    /// Writes the header line, if the statement asks for one.
     ///
     /// # Errors
-    /// A name has a character that the data's encoding has not.
+    /// A name has a character that the data's encoding does not have.
     pub(crate) fn put_header(&mut self, output: &mut Output) -> Result<(), WireError> {
         if self.options.header == CopyHeader::None {
             return Ok(());
@@ -98,9 +98,10 @@ impl Encoder {
         self.encode_line(start, output)
     }
 
-    /// Ends a message with a line that begins after its length, in the data's encoding.
+    /// Converts the line behind a message's length to the data's encoding, and ends the message.
     fn encode_line(&self, start: usize, output: &mut Output) -> Result<(), WireError> {
-        // The length counts itself, that of a value does not; it is written last.
+        // The length of a message includes itself, that of a value does not, so it is written
+        // again.
         let encoded = match self.charset {
             Some(charset) => Texts::Whole.encode_last(charset, start, &mut output.bytes),
             None => Ok(()),
@@ -112,7 +113,7 @@ impl Encoder {
         encoded
     }
 
-    /// One row.
+    /// Writes one row.
     pub(crate) fn put_row(
         &mut self,
         columns: &[Column],
@@ -132,7 +133,7 @@ impl Encoder {
         match (put, self.options.format) {
             (Ok(()), CopyFormat::Binary) => output.end(start),
             (Ok(()), CopyFormat::Text | CopyFormat::Csv) => return self.encode_line(start, output),
-            // Nothing of a row that failed may reach the client.
+            // No part of a row that failed may reach the client.
             (Err(error), _) => {
                 output.bytes.truncate(start - 1);
                 return Err(error);
@@ -141,7 +142,7 @@ impl Encoder {
         Ok(())
     }
 
-    /// What ends the data.
+    /// Writes the end of the data.
     pub(crate) fn put_end(&mut self, output: &mut Output) {
         if self.options.format == CopyFormat::Binary {
             let start = output.begin(b'd');
@@ -201,7 +202,7 @@ impl Encoder {
             value.clear();
             column.put_text(row, &mut value)?;
             if csv {
-                // A lone "\." would end the data when they are read again.
+                // A lone "\." would be read as the end of the data.
                 let force = self.quote_always[at] || columns.len() == 1 && value == b"\\.";
                 self.put_csv(&value, force, out);
             } else if column.is_plain() {
@@ -237,7 +238,7 @@ impl Encoder {
     }
 }
 
-/// The text format's escapes.
+/// Appends a value with the text format's escapes.
 fn escape(value: &[u8], delimiter: u8, out: &mut Vec<u8>) {
     for &byte in value {
         let letter = match byte {

@@ -1,11 +1,11 @@
 //! Lines without escapes and quotes, many at a time.
 //!
-//! Nearly all COPY data are lines in which every value is just what lies between two
-//! delimiters. They are split by one pass over the bytes, 64 at once, and then decoded
-//! column by column, so that what a type needs is chosen once for a column. Everything
-//! else (escapes, quotes, carriage returns, NUL, bytes that are no UTF-8, a line with too
-//! many values or too few, a line whose end is yet to come) ends the run of lines and is
-//! left to the format's own reader, which takes lines one by one and says what is wrong.
+//! In nearly all COPY data, the values of a line are simply the texts between two delimiters. Such
+//! lines are split in one pass over the bytes, 64 at once, and then decoded column by column, so
+//! that the code for a type is chosen once per column. Anything else ends the run of lines:
+//! escapes, quotes, carriage returns, NUL, bytes that are not UTF-8, a line with too many or too
+//! few values, a line whose end has not arrived. The format's own reader handles it, which reads
+//! one line at a time and reports errors.
 //!
 //! ```text
 //!  data   1 7 , a b , , 5 \n 1 8 , c , d , 6 \n 1 9 …
@@ -16,28 +16,28 @@ use memchr::memchr3;
 
 use crate::{limits::READ_BYTES, value::TextField};
 
-/// Bytes whose lines are decoded together: all that has come at once, and little enough to
-/// stay in the caches while one column after the other is read.
+/// How many bytes of lines are decoded together: as many as arrive at once, and few enough to stay
+/// in the caches while they are read column by column.
 const RUN_BYTES_MAX: usize = 2 * READ_BYTES;
 
-/// What is plain in a format.
+/// Which lines are plain in a format.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Form {
-    /// An ASCII byte, but not NUL.
+    /// An ASCII byte other than NUL.
     pub(super) delimiter: u8,
-    /// The byte that begins what is not plain: a backslash, or a quote.
+    /// The byte that begins an escape or a quoted value: a backslash, or a quote.
     pub(super) special: u8,
-    /// A whole value `\N` is NULL, and plain.
+    /// Whether a whole value `\N` is NULL, although it begins with `special`.
     pub(super) marked_null: bool,
 }
 
 /// The text format's usual NULL.
 pub(super) const MARKED_NULL: &str = "\\N";
 
-/// Bytes looked at together: a word has a bit for each.
+/// How many bytes are searched together: a word has a bit for each.
 const GROUP_BYTES: usize = 64;
 
-/// Splits lines; the memory of marks is kept from run to run.
+/// Splits lines. It keeps the memory of the marks from run to run.
 #[derive(Debug, Default)]
 pub(super) struct Splitter {
     marks: Vec<u32>,
@@ -46,10 +46,10 @@ pub(super) struct Splitter {
 /// A run of plain lines.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lines<'a> {
-    /// Whole lines, and perhaps what follows them.
+    /// Whole lines, perhaps with more bytes behind them.
     text: &'a str,
     marks: &'a [u32],
-    /// Values of a line.
+    /// How many values a line has.
     width: usize,
 }
 
@@ -82,7 +82,7 @@ impl Splitter {
         }
     }
 
-    /// Notes where the values of lines end, up to a line that has too few or too many.
+    /// Notes the ends of values, up to a line that has too few or too many.
     fn mark(&mut self, data: &[u8], delimiter: u8, width: usize, rows_max: usize) {
         self.marks.clear();
         let mut lines = 0;
@@ -99,7 +99,7 @@ impl Splitter {
                 *mark = first + at;
             }
             for at in ones(newlines) {
-                // All values up to this line's end.
+                // The number of values up to this line's end.
                 let values = before + (ends & (u64::MAX >> (63 - at))).count_ones() as usize;
                 if lines == rows_max || values != (lines + 1) * width {
                     self.marks.truncate(lines * width);
@@ -112,7 +112,7 @@ impl Splitter {
     }
 }
 
-/// The places of the bits that are set, from the lowest.
+/// The positions of the bits that are set, from the lowest.
 #[inline]
 fn ones(mut bits: u64) -> impl Iterator<Item = u32> {
     std::iter::from_fn(move || {
@@ -122,7 +122,7 @@ fn ones(mut bits: u64) -> impl Iterator<Item = u32> {
     })
 }
 
-/// A bit for each byte of a group that is this one.
+/// A bit for each byte of a group that equals `wanted`.
 #[inline]
 fn positions(group: &[u8; GROUP_BYTES], wanted: u8) -> u64 {
     let (words, _) = group.as_chunks::<8>();
@@ -132,19 +132,19 @@ fn positions(group: &[u8; GROUP_BYTES], wanted: u8) -> u64 {
     })
 }
 
-/// Eight bits, for the bytes of a little-endian word.
+/// As [`positions`], with eight bits for the bytes of a little-endian word.
 #[inline]
 fn positions_in_word(word: u64, wanted: u8) -> u64 {
     const LOW_BITS: u64 = u64::from_le_bytes([0x7F; 8]);
     let difference = word ^ u64::from_le_bytes([wanted; 8]);
-    // The top bit of each byte: 0 for a byte that is 0, for no carry leaves a byte.
+    // The top bit of each byte is 0 for a byte that is 0, because no carry leaves a byte.
     let other = ((difference & LOW_BITS) + LOW_BITS) | difference;
     let found = !other >> 7 & u64::from_le_bytes([1; 8]);
     // The product has bit 8·i at bit 56 + i.
     found.wrapping_mul(0x0102_0408_1020_4080) >> 56
 }
 
-/// The front of the data that is text and has nothing special.
+/// The longest beginning of the data that is text without anything special.
 fn plain_text<'a>(data: &'a [u8], form: &Form) -> &'a str {
     let mut from = 0;
     let end = loop {
@@ -164,8 +164,8 @@ fn plain_text<'a>(data: &'a [u8], form: &Form) -> &'a str {
     std::str::from_utf8(valid).expect("the bytes before the first bad one are good")
 }
 
-/// Whether a whole value at this place is `\N`. No delimiter is escaped before it, for that
-/// would have ended the plain text.
+/// Whether a whole value at this position is `\N`. The delimiter before it is not escaped, because
+/// an escape would have ended the plain text.
 fn is_marked_null(data: &[u8], at: usize, form: &Form) -> bool {
     let is_end = |byte: &u8| *byte == form.delimiter || *byte == b'\n';
     let begins = at == 0 || is_end(&data[at - 1]);
@@ -178,12 +178,12 @@ impl<'a> Lines<'a> {
         self.marks.len() / self.width
     }
 
-    /// Bytes that the lines take in the data.
+    /// How many bytes the lines take in the data.
     pub(super) fn bytes(&self) -> usize {
         self.marks.last().map_or(0, |&end| end as usize + 1)
     }
 
-    /// The values of a column from line to line.
+    /// The values of a column, one per line.
     pub(super) fn column(self, column: usize) -> impl Iterator<Item = TextField<'a>> {
         let value = move |line: &'a [u32], before: Option<u32>| {
             let before = match column {
@@ -231,7 +231,7 @@ mod tests {
         (rows, lines.bytes())
     }
 
-    /// The same, line by line.
+    /// The values of the lines, read line by line.
     fn expected(
         data: &[u8],
         form: &Form,

@@ -1,4 +1,5 @@
-//! COPY data: what PostgreSQL reads and writes, and identity with any piece boundaries.
+//! COPY data as PostgreSQL reads and writes them; and the same results for all boundaries of
+//! pieces.
 
 use std::sync::Arc;
 
@@ -71,7 +72,7 @@ fn encode(batch: &RecordBatch, types: &[SqlType], options: &CopyOptions) -> Vec<
     data
 }
 
-/// The rows as texts, NULL as `None`.
+/// The rows as texts, with `None` for NULL.
 fn rows(
     types: &[SqlType],
     options: &CopyOptions,
@@ -248,7 +249,7 @@ fn errors_name_line_and_column() {
         "unterminated CSV quoted field",
         "COPY t, line 1: \"1,\"a\n\"",
     );
-    // The first in the order of lines, not of columns.
+    // The first error in the order of lines, not of columns.
     check(
         Text,
         b"1\ta\n2\tb\n3\tlong\nx\td\n4\n",
@@ -426,7 +427,7 @@ fn any_format() -> impl Strategy<Value = CopyOptions> {
     )
 }
 
-/// Pieces of the data that end anywhere.
+/// The data in pieces that end anywhere.
 fn cut<'a>(data: &'a [u8], cuts: &[prop::sample::Index]) -> Vec<&'a [u8]> {
     let mut at: Vec<usize> = cuts.iter().map(|cut| cut.index(data.len() + 1)).collect();
     at.extend([0, data.len()]);
@@ -467,7 +468,7 @@ proptest! {
     #[test]
     fn what_is_written_is_read_back(table in any_table(), options in any_format(), cuts: [prop::sample::Index; 4]) {
         let (types, batch) = (crate::tests_types(), batch_of(&table));
-        // A "~" that is no NULL is told apart in CSV alone.
+        // Only CSV can write a "~" that is not NULL.
         let ambiguous = options.format == CopyFormat::Text && table.iter().flatten().flatten().any(|t| t == "~");
         prop_assume!(!ambiguous);
         let data = encode(&batch, &types, &options);
@@ -480,7 +481,7 @@ proptest! {
         let _ = decode(&TWO_TEXTS, &options, &cut(&data, &cuts));
     }
 
-    /// Byte by byte no line comes whole, so each is read by itself.
+    /// Byte by byte no line arrives as a whole, so each is read by the format's own reader.
     #[test]
     fn lines_together_are_lines_one_by_one(
         data in "((-?[0-9]{1,9}| 7|\\\\N|0|) ?[\t,](-?[0-9]{1,6}|\\\\N|)[\t,](~|[ab\u{e9}]{0,4} {0,2}|\"c\"|\\\\t)\r?\n){0,12}",

@@ -13,11 +13,11 @@ use crate::{api::CopyOptions, sqlstate::WireError};
 pub(super) struct TextReader {
     delimiter: u8,
     null: String,
-    /// Where the search for the record's end goes on; everything before is known.
+    /// Where the search for the record's end continues. All bytes before have been searched.
     searched: usize,
-    /// Whether a backslash was found before that.
+    /// Whether the searched bytes contain a backslash.
     escaped: bool,
-    /// The first line ended with a carriage return too, so the others must.
+    /// Whether the first line ended with a carriage return, too, so that the others must.
     crlf: Option<bool>,
     scratch: Vec<u8>,
 }
@@ -34,7 +34,7 @@ impl TextReader {
         }
     }
 
-    /// What lines are plain, unless a line is being read already.
+    /// Which lines are plain, unless a line is being read.
     pub(super) fn form(&self) -> Option<Form> {
         let ready = self.searched == 0 && self.delimiter.is_ascii();
         ready.then_some(Form {
@@ -49,12 +49,12 @@ impl TextReader {
         &self.null
     }
 
-    /// Takes notice of lines that ended without a carriage return.
+    /// Notes that lines have ended without a carriage return.
     pub(super) fn lines_taken(&mut self) {
         self.crlf.get_or_insert(false);
     }
 
-    /// The length of the first line without its end, and with it.
+    /// The lengths of the first line without its line end, and with it.
     fn line(&mut self, data: &[u8], ended: bool) -> Option<(usize, usize)> {
         let mut at = self.searched;
         while let Some(offset) = memchr2(b'\n', b'\\', &data[at..]) {
@@ -66,7 +66,7 @@ impl TextReader {
                 return Some((at - usize::from(carriage && crlf), at + 1));
             }
             self.escaped = true;
-            // A backslash takes the next byte with it, even a line end.
+            // A backslash escapes the next byte, even a line end.
             if at + 1 == data.len() {
                 self.searched = at;
                 return self.last_line(data, ended);
@@ -77,7 +77,7 @@ impl TextReader {
         self.last_line(data, ended)
     }
 
-    /// What there is without a line end is a line only when nothing more comes.
+    /// The bytes behind the last line end, which are a line only at the end of the data.
     fn last_line(&mut self, data: &[u8], ended: bool) -> Option<(usize, usize)> {
         if ended && !data.is_empty() {
             self.searched = 0;
@@ -152,7 +152,8 @@ impl TextReader {
     }
 }
 
-/// The first field as written, whether it has backslashes, and what follows its delimiter.
+/// The first field as it is written, whether it contains backslashes, and the bytes behind its
+/// delimiter.
 fn field(record: &[u8], delimiter: u8) -> (&[u8], bool, Option<&[u8]>) {
     let mut escaped = false;
     let mut at = 0;

@@ -1,4 +1,4 @@
-//! Who a client is: trust, or SCRAM-SHA-256 against a stored verifier.
+//! Authentication: trust, or SCRAM-SHA-256 against a stored verifier.
 
 use aerostat_types::ErrorKind;
 use bytes::Bytes;
@@ -36,8 +36,8 @@ fn bad_exchange(error: &PgWireError, user: &str) -> Fault {
     }
 }
 
-/// The client can bind the exchange to the channel, and has not seen that we can: somebody in
-/// between has taken that out of our offer (RFC 5802, section 6).
+/// The error for a client that can bind the exchange to the channel, and has not seen that we can:
+/// somebody in between has removed that from our offer (RFC 5802, section 6).
 fn negotiation_was_changed() -> Fault {
     let error = WireError::new(
         ErrorKind::InvalidAuthorization,
@@ -52,8 +52,9 @@ fn negotiation_was_changed() -> Fault {
 impl Newcomer {
     /// Lets the client prove that it is `user`.
     ///
-    /// A role without a password comes in only from this machine, where the options trust
-    /// the loopback interface; over the network an unknown role is told the same as a wrong password.
+    /// A role without a password is let in only from this machine, if the options trust the
+    /// loopback interface. Over the network an unknown role gets the same error as a wrong
+    /// password.
     pub(super) async fn authenticate(
         &mut self,
         user: &str,

@@ -1,4 +1,4 @@
-//! The untyped packets a connection begins with.
+//! The untyped packets with which a connection begins.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +13,10 @@ const CANCEL_CODE: u32 = 80_877_102;
 const TLS_CODE: u32 = 80_877_103;
 const GSS_CODE: u32 = 80_877_104;
 
-/// The protocol we speak: 3.0. Clients that ask for a later minor are told.
+/// The protocol's major version: 3.0. Clients that ask for a later minor version are told so.
 const MAJOR: u32 = 3;
 
-/// What a client may begin with.
+/// The first packet of a client.
 #[derive(Debug)]
 pub(super) enum Request {
     Startup(Startup),
@@ -78,7 +78,7 @@ impl Startup {
         self.get("user").filter(|user| !user.is_empty())
     }
 
-    /// The database; a client that names none means the one called as it is.
+    /// The database; if the client names none, it is the one with the user's name.
     pub(super) fn database(&self) -> &str {
         self.get("database")
             .filter(|name| !name.is_empty())
@@ -86,7 +86,7 @@ impl Startup {
             .unwrap_or("")
     }
 
-    /// Protocol extensions, of which we know none.
+    /// The protocol extensions that the client asks for. We support none.
     pub(super) fn unsupported(&self) -> Vec<&str> {
         self.parameters
             .keys()
@@ -107,7 +107,8 @@ impl Startup {
         )))
     }
 
-    /// The settings for the session: parameters that are no connection data, and those in `options`.
+    /// The settings for the session: parameters that are not about the connection, and those in
+    /// `options`.
     pub(super) fn settings(&self) -> Vec<(String, String)> {
         let connection_data = ["user", "database", "options", "replication"];
         let mut settings = self.get("options").map(parse_options).unwrap_or_default();
@@ -119,7 +120,7 @@ impl Startup {
     }
 }
 
-/// `-c name=value`, `-cname=value` and `--name=value`; a backslash keeps a blank.
+/// Parses `-c name=value`, `-cname=value` and `--name=value`; a backslash escapes a blank.
 fn parse_options(options: &str) -> Vec<(String, String)> {
     let mut words = vec![String::new()];
     let mut chars = options.chars();

@@ -1,4 +1,4 @@
-//! Before a client is let in, and what a session holds once it is.
+//! What happens before a client is let in, and what a session holds afterwards.
 
 use std::{sync::Arc, sync::atomic::Ordering, time::Duration};
 
@@ -21,7 +21,7 @@ async fn sockets_on_which_nobody_speaks_keep_nobody_out() {
     let mut silent = Vec::new();
     for n in 0..300 {
         let mut raw = Raw::open(node.address).await;
-        // Some have begun to speak.
+        // Some have sent the beginning of a packet.
         let half = &startup(&[("user", "ann")])[..n % 12];
         raw.send(half).await;
         silent.push(raw);
@@ -30,8 +30,8 @@ async fn sockets_on_which_nobody_speaks_keep_nobody_out() {
     for raw in [&mut first, &mut second] {
         assert_eq!(kinds(&raw.ask(&query("count 1")).await), "TDCZ");
     }
-    // The one that came first has gone; the one that came last may still say who it is, and is
-    // told what it would have been told.
+    // The first client has been dropped. The last one may still authenticate, and gets the
+    // ordinary answer.
     assert!(silent[0].until_closed().await.is_empty());
     let mut last = Raw::open(node.address).await;
     last.send(&startup(&[("user", "ann")])).await;
@@ -39,7 +39,7 @@ async fn sockets_on_which_nobody_speaks_keep_nobody_out() {
     assert_eq!(refused[0].field(b'C').as_deref(), Some("53300"));
 }
 
-/// The server's first words of SCRAM to a user that wants to prove a password.
+/// The server's first SCRAM message to a user that wants to prove a password.
 async fn server_first(node: &Node, user: &str) -> String {
     let mut raw = Raw::open(node.address).await;
     raw.send(&startup(&[("user", user)])).await;
@@ -57,7 +57,7 @@ fn client_first(words: &str) -> Vec<u8> {
     )
 }
 
-/// What of them does not change from one exchange to the next: salt and iterations.
+/// The parts of that message that are the same in each exchange: salt and iterations.
 async fn salt(node: &Node, user: &str) -> String {
     let first = server_first(node, user).await;
     first.split_once(",s=").unwrap().1.to_owned()
@@ -79,8 +79,8 @@ async fn salts_do_not_tell_which_roles_there_are() {
         };
         node_with(fake, options).await
     };
-    // "ann" has no password, "nobody" is no role: as with a verifier, each has a salt of its
-    // own, today as tomorrow, and after a restart.
+    // "ann" has no password and "nobody" is no role. As with a verifier, each has a salt of its
+    // own, which never changes, not even after a restart.
     let (before, after) = (node().await, node().await);
     let known = salt(&before, "bob").await;
     assert_eq!(salt(&before, "bob").await, known);
@@ -142,7 +142,7 @@ async fn an_offer_of_channel_binding_that_was_taken_out_is_noticed() {
     raw.send(&client_first("y,,n=,r=abc")).await;
     let refused = raw.until_closed().await;
     assert_eq!(refused[0].field(b'C').as_deref(), Some("28000"));
-    // Without TLS nothing is offered, and a client that could is right.
+    // Without TLS channel binding is not offered, and a client that supports it is right.
     assert!(server_first(&node, "bob").await.starts_with("r=abc"));
     let mut plain = Raw::open(node.address).await;
     plain.send(&startup(&[("user", "bob")])).await;
@@ -167,12 +167,12 @@ async fn what_a_session_keeps_is_charged_until_it_is_let_go() {
     let long = format!("count 1{}", " ".repeat(1 << 20));
     assert_eq!(kinds(&raw.ask(&query(&long)).await), "TDCZ");
     assert_eq!((node.seen.holds.load(Ordering::SeqCst), held()), (1, 0));
-    // A statement with a name until it is closed.
+    // A statement with a name is charged until it is closed.
     raw.ask(&[parse("s", "count 1"), sync()].concat()).await;
     assert!(held() > 0);
     raw.ask(&[message(b'C', b"Ss\0"), sync()].concat()).await;
     assert_eq!(held(), 0);
-    // What is too much is refused, and the session goes on.
+    // A charge beyond the limit is refused, and the session continues.
     let mut kept = 0;
     let statement = format!("count 1{}", " x".repeat(10 << 10));
     let refused = loop {

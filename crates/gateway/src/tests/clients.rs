@@ -1,4 +1,4 @@
-//! tokio-postgres as a client that knows nothing of us: SCRAM, parameters and results in binary, COPY.
+//! tokio-postgres as an independent client: SCRAM, parameters and results in binary, COPY.
 
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ async fn scram_lets_in_with_the_right_password_alone() {
     .await;
     let client = connect(&node, "bob", Some("pencil")).await.unwrap();
     assert_eq!(client.simple_query("count 1").await.unwrap().len(), 3);
-    // A wrong password, a role without one, and no role at all look the same.
+    // A wrong password, a role without one, and an unknown role cannot be told apart.
     for (user, password) in [
         ("bob", "Pencil"),
         ("bob", ""),
@@ -70,7 +70,7 @@ async fn scram_lets_in_with_the_right_password_alone() {
             "{user} {password:?}: {error}"
         );
     }
-    // Trust does not help a role that has a password.
+    // Trust does not let a role in that has a password.
     let trusting = node_with(fake(), GatewayOptions::default()).await;
     assert!(connect(&trusting, "bob", Some("wrong")).await.is_err());
     assert!(connect(&trusting, "bob", Some("pencil")).await.is_ok());

@@ -1,4 +1,4 @@
-//! An engine that does what a statement's words say.
+//! A fake engine, which does what a statement's words say.
 
 use std::{
     collections::HashMap,
@@ -25,7 +25,7 @@ use crate::api::{
     RowsTag, ScramVerifier, TransactionStatus, Value, Zone,
 };
 
-/// What the double saw.
+/// What the fake engine has seen.
 #[derive(Default)]
 pub(super) struct Seen {
     pub(super) copied: Mutex<Vec<RecordBatch>>,
@@ -38,14 +38,14 @@ pub(super) struct Seen {
     pub(super) sessions_dropped: AtomicUsize,
     pub(super) client: Mutex<Option<Client>>,
     pub(super) held_bytes: AtomicUsize,
-    /// How often memory was asked for and given.
+    /// How often memory was asked for and granted.
     pub(super) holds: AtomicUsize,
 }
 
-/// What all sessions of the double may hold.
+/// How much memory all sessions of the fake engine may hold.
 pub(super) const HELD_BYTES_MAX: usize = 200 << 20;
 
-/// Memory that a session of the double has given.
+/// Memory that a session of the fake engine has granted.
 pub(super) struct Held(Arc<Seen>, usize);
 
 impl Drop for Held {
@@ -131,7 +131,7 @@ impl Backend for Fake {
             .iter()
             .find(|(name, _)| name == "TimeZone")
             .and_then(|(_, zone)| Zone::named(zone));
-        // No numbers from 1 on: the gateway's own count would be found to differ.
+        // The numbers do not begin at 1, so that they differ from a count of the gateway's own.
         let before = self.seen.sessions_opened.fetch_add(1, Ordering::SeqCst);
         Ok(FakeSession {
             number: 1_000 + i32::try_from(before).unwrap(),
@@ -322,7 +322,7 @@ impl FakeSession {
                     tag: RowsTag::Select,
                 })
             }
-            // The parameters come back, by themselves or as columns.
+            // The parameters are returned, as plain values or as columns.
             [word @ ("echo" | "echo-columns"), ..] => {
                 let types = &ALL_TYPES[..parameters.len()];
                 let fields: Vec<_> = types.iter().map(|ty| ty.field("v", true)).collect();

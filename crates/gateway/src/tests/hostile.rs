@@ -1,4 +1,5 @@
-//! What no honest client sends: the connection may end, the gateway goes on, and memory stays.
+//! Messages that no honest client sends: the connection may end, but the gateway goes on, and
+//! memory does not grow.
 
 use std::time::Duration;
 
@@ -93,7 +94,7 @@ async fn startup_packets_of_any_length_are_survived() {
     still_serves(&node).await;
 }
 
-/// Sends a message whose body is never held whole, on either side.
+/// Sends a message whose body is never held as a whole, on either side.
 async fn send_huge(raw: &mut Raw, kind: u8, length: usize) {
     let mut header = vec![kind];
     header.extend_from_slice(&(length as u32 + 4).to_be_bytes());
@@ -124,7 +125,8 @@ async fn messages_beyond_the_limit_are_refused_and_the_connection_goes_on() {
         ("EZ", Some("54000"))
     );
     assert_eq!(kinds(&raw.ask(&query("count 1")).await), "TDCZ");
-    // The header alone makes nobody reserve a gibibyte; and who never sends the rest is let go.
+    // The header alone must not make the gateway reserve a gibibyte, and a client that never sends
+    // the rest is dropped.
     raw.send(&[&b"B"[..], &0x3fff_ffffu32.to_be_bytes(), b"few"].concat())
         .await;
     drop(raw);

@@ -327,7 +327,7 @@ async fn cancel_ends_what_runs_at_once() {
         let replies = raw.until_ready().await;
         let error = &replies[replies.len() - 2];
         assert_eq!(error.field(b'C').as_deref(), Some("57014"), "{statement}");
-        // A generous bound: the wire tests run beside builds. The product's goal is 100 ms.
+        // A generous bound: these tests run beside builds. The product's goal is 100 ms.
         assert!(asked.elapsed() < Duration::from_secs(5), "{statement}");
         assert_eq!(
             kinds(&raw.ask(&query("count 1")).await),
@@ -402,7 +402,7 @@ async fn copy_goes_both_ways() {
         (opening.kind, &opening.body[..]),
         (b'G', &[0, 0, 2, 0, 0, 0, 0][..])
     );
-    // Boundaries of messages need not be those of rows.
+    // Messages may end within rows.
     for piece in ["1,\"a\nb", "\"\n2", ",\n", "3,\"\"\n"] {
         raw.send(&message(b'd', piece.as_bytes())).await;
     }
@@ -432,7 +432,7 @@ async fn copy_goes_both_ways() {
     let binary = raw.ask(&query("copy out binary")).await;
     assert_eq!(kinds(&binary), "HddddcCZ");
 
-    // What goes out in binary comes in again.
+    // Data that were sent in binary can be read again.
     raw.send(&query("copy in binary")).await;
     raw.reply().await.unwrap();
     for data in &binary[1..5] {
@@ -469,10 +469,10 @@ async fn copy_that_fails_is_aborted_and_the_connection_goes_on() {
         error.field(b'W').as_deref(),
         Some("COPY t, line 3, column a: \"x\"")
     );
-    // The data still on their way are not taken for statements.
+    // Data that are still on their way are not read as statements.
     assert_eq!(kinds(&raw.ask(&query("count 1")).await), "TDCZ");
 
-    // As tokio-postgres does it: Sync comes with Execute, and again after the data.
+    // As tokio-postgres does it: a Sync comes with Execute, and another after the data.
     let begin = [
         parse("", "copy in text"),
         bind("", ""),
@@ -538,7 +538,7 @@ async fn an_idle_client_is_sent_away_and_its_session_goes_before_it_has_read_so(
         let (mut raw, _) = Raw::login(node.address).await;
         raw.ask(&query(&format!("idle 60000 {place}"))).await;
         raw.ask(&query(&format!("idle 30 {place}"))).await;
-        // Nobody reads: what the session holds is given back all the same.
+        // The client reads nothing; what the session holds is freed all the same.
         let dropped = &node.seen.sessions_dropped;
         eventually("the session ends", || dropped.load(Ordering::SeqCst) == 1).await;
         let replies = raw.until_closed().await;
@@ -552,7 +552,7 @@ async fn a_client_is_idle_between_statements_only() {
     let node = node().await;
     let (mut raw, _) = Raw::login(node.address).await;
     raw.ask(&query("idle 100 transaction")).await;
-    // Between Parse and Sync it has something under way, however long that takes.
+    // Between Parse and Sync the session is not idle, however long that takes.
     raw.send(&parse("", "count 1")).await;
     sleep(Duration::from_millis(300)).await;
     assert_eq!(
@@ -648,7 +648,7 @@ async fn tls_is_offered_and_carries_a_session() {
     );
     assert_eq!(kinds(&raw.ask(&query("count 3")).await), "TDDDCZ");
 
-    // Words sent before the handshake are never taken as the client's.
+    // Bytes before the handshake are never read as the client's.
     let mut injected = Raw::open(node.address).await;
     injected
         .send(&[ask(80_877_103), startup(&[("user", "ann")])].concat())

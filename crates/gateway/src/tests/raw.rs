@@ -1,4 +1,4 @@
-//! A client that sends exactly the bytes it is told to.
+//! A client that sends exactly the bytes that it is given.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -13,10 +13,10 @@ use tokio_util::sync::CancellationToken;
 use super::fake::{Fake, Seen};
 use crate::{GatewayOptions, serve};
 
-/// No test waits longer for the other side.
+/// How long a test waits for the other side.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A gateway in front of a double.
+/// A gateway in front of a fake engine.
 pub(super) struct Node {
     pub(super) address: SocketAddr,
     pub(super) seen: Arc<Seen>,
@@ -163,7 +163,7 @@ impl Raw {
         }
     }
 
-    /// Connects and logs in as ann; gives the messages up to ReadyForQuery too.
+    /// Connects and logs in as ann; also returns the messages up to ReadyForQuery.
     pub(super) async fn login(address: SocketAddr) -> (Self, Vec<Reply>) {
         let mut raw = Self::open(address).await;
         raw.send(&startup(&[("user", "ann"), ("database", "d")]))
@@ -179,7 +179,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Raw<S> {
         self.socket.flush().await.unwrap();
     }
 
-    /// The next message; `None` when the server has closed.
+    /// The next message; `None` if the server has closed the connection.
     pub(super) async fn reply(&mut self) -> Option<Reply> {
         let mut header = [0; 5];
         let read = timeout(PATIENCE, self.socket.read_exact(&mut header))

@@ -1,4 +1,4 @@
-//! PostgreSQL arrays from Arrow lists, `{1,NULL,"a b"}` and their binary form; and the text of
+//! PostgreSQL arrays from Arrow lists: `{1,NULL,"a b"}` and their binary form; and the text of
 //! a parameter's binary form.
 //!
 //! ```text
@@ -23,7 +23,7 @@ use crate::{
     wire::{Cursor, Format},
 };
 
-/// What PostgreSQL calls the type `oid`.
+/// The number of PostgreSQL's type `oid`.
 const OID: u32 = 26;
 
 /// A column of lists.
@@ -33,7 +33,7 @@ pub(crate) struct ListColumn {
     offsets: Vec<i32>,
     values: Column,
     element_oid: u32,
-    /// `int2vector` and `oidvector` write blanks and no braces.
+    /// Whether the texts are those of `int2vector` and `oidvector`, with blanks and without braces.
     vector: bool,
 }
 
@@ -76,7 +76,7 @@ impl ListColumn {
         })
     }
 
-    /// Whether its items are texts.
+    /// Whether the items are texts.
     pub(super) fn is_of_texts(&self) -> bool {
         self.values.texts(Format::Binary).is_some()
     }
@@ -93,7 +93,7 @@ impl ListColumn {
         self.put_text_of(row, VALUE_BYTES_MAX, out)
     }
 
-    /// An array's text, if it has at most so many bytes.
+    /// An array's text, if it has at most `bytes_max` bytes.
     fn put_text_of(
         &self,
         row: usize,
@@ -106,7 +106,7 @@ impl ListColumn {
         } else {
             (b"{", b',', b"}")
         };
-        // An item and what is between two take two bytes.
+        // Each item with its separator takes at least two bytes.
         check_length(2 * self.elements(row).len(), bytes_max)?;
         let start = out.len();
         out.extend_from_slice(open);
@@ -155,8 +155,8 @@ impl ListColumn {
     }
 }
 
-/// An array may be longer in memory than any value that is stored: it is sent at a go, while
-/// others wait.
+/// Refuses an array that is too long. In memory it may be longer than any stored value, and it is
+/// sent in one step, while others wait.
 fn check_length(bytes: usize, bytes_max: usize) -> Result<(), WireError> {
     if bytes <= bytes_max {
         return Ok(());
@@ -166,8 +166,8 @@ fn check_length(bytes: usize, bytes_max: usize) -> Result<(), WireError> {
         .with_hint("Send its items as rows, which unnest makes of them."))
 }
 
-/// The text of an array with items of this type, which the wire calls `element`, from its binary
-/// form, which a client has sent: its text may be longer than that.
+/// The text of an array, from the binary form that a client has sent. The items have the type
+/// `item`, which the wire calls `element`. The text may be longer than the binary form.
 pub(crate) fn text_of(
     bytes: &[u8],
     item: SqlType,
@@ -202,7 +202,7 @@ pub(crate) fn text_of(
             format!("binary data has array element type {oid} instead of expected {element}"),
         ));
     }
-    // A count that the bytes do not bear out ends in an error at the first item that is missing.
+    // A count that is greater than the number of items leads to an error at the first missing item.
     let mut items = Builder::new(item, zone, 0);
     for _ in 0..count {
         let length = cursor.i32().map_err(|_| invalid())?;
@@ -231,7 +231,7 @@ pub(crate) fn text_of(
     String::from_utf8(text).map_err(|_| invalid())
 }
 
-/// A value with its length before it; −1 for NULL.
+/// Appends a value with its length before it; −1 for NULL.
 pub(crate) fn put_value(
     column: &Column,
     row: usize,
@@ -250,7 +250,7 @@ pub(crate) fn put_value(
     Ok(())
 }
 
-/// An element's text, quoted where PostgreSQL's `array_out` quotes.
+/// Appends an element's text, quoted where PostgreSQL's `array_out` quotes.
 fn put_element(text: &[u8], out: &mut Vec<u8>) {
     let special = |b: &u8| {
         matches!(
@@ -276,7 +276,7 @@ fn put_element(text: &[u8], out: &mut Vec<u8>) {
 mod tests {
     use super::*;
 
-    /// In PostgreSQL's binary form, each the greatest number.
+    /// An array in PostgreSQL's binary form, each of whose items is the greatest integer.
     fn sent(items: i32) -> Vec<u8> {
         let oid = SqlType::Integer.oid() as i32;
         let head = [1, 0, oid, items, 1];

@@ -1,4 +1,4 @@
-//! Values from the wire into Arrow arrays: columns of COPY.
+//! From values on the wire to Arrow arrays: the columns of COPY.
 
 use std::sync::Arc;
 
@@ -109,7 +109,7 @@ impl Builder {
         }
     }
 
-    /// Appends a value from its text form. The text holds no NUL.
+    /// Appends a value from its text form. The text must not contain NUL.
     pub(crate) fn push_text(&mut self, value: &str) -> Result<(), WireError> {
         match &mut self.values {
             Values::Text(_) => self.push_string(value),
@@ -126,11 +126,11 @@ impl Builder {
         }
     }
 
-    /// Appends the values of fields, which hold no NUL; `null` is the text that stands for
-    /// NULL, if one does.
+    /// Appends the values of fields, which contain no NUL; `null` is the text that stands for NULL,
+    /// if there is one.
     ///
     /// # Errors
-    /// What is wrong with the first bad value, and how many good ones were before it.
+    /// The error of the first bad value, and how many good ones came before it.
     pub(crate) fn push_fields<'a>(
         &mut self,
         fields: impl Iterator<Item = TextField<'a>>,
@@ -214,12 +214,12 @@ impl Builder {
         Ok(())
     }
 
-    /// Starts again, with room for so many values: what [`Self::finish`] leaves has none.
+    /// Starts again, with room for this number of values; after [`Self::finish`] there is no room.
     pub(crate) fn restart(&mut self, rows: usize) {
         *self = Self::new(self.ty, self.zone, rows);
     }
 
-    /// The values gathered, of type [`SqlType::arrow`]; the builder starts again.
+    /// The gathered values, of type [`SqlType::arrow`]. The builder starts again.
     pub(crate) fn finish(&mut self) -> ArrayRef {
         match &mut self.values {
             Values::Bool(b) => Arc::new(b.finish()),
@@ -240,7 +240,7 @@ impl Builder {
     }
 }
 
-/// Integers that are gathered before a builder takes them together.
+/// How many integers are gathered before a builder takes them together.
 const RUN: usize = 64;
 
 /// Appends integers; see [`Builder::push_fields`].

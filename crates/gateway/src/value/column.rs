@@ -1,7 +1,7 @@
-//! One column of a batch, ready to write any of its values in either form.
+//! One column of a batch, prepared so that any of its values can be written in either form.
 //!
-//! The column's declared type decides the form; an array of another Arrow type
-//! is cast once per batch, so that writing a value is a match and a store.
+//! The column's declared type decides the form. An array of another Arrow type is cast once per
+//! batch, so that writing a value is a match and a store.
 
 use aerostat_types::{ErrorKind, SqlType, text};
 use arrow::{
@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{api::ColumnDescription, sqlstate::WireError, wire::Format};
 
-/// A column's values. The arrays are held, not copied.
+/// A column's values. The arrays are shared, not copied.
 #[derive(Debug)]
 pub(crate) enum Column {
     Null,
@@ -38,7 +38,7 @@ pub(crate) enum Column {
     Numeric(Decimal128Array, i8),
     Text(StringArray),
     TextView(StringViewArray),
-    /// `char(n)`: blanks are added up to n characters.
+    /// `char(n)`: values are padded with blanks to n characters.
     Char(StringViewArray, u32),
     Bytea(BinaryArray),
     ByteaView(BinaryViewArray),
@@ -96,7 +96,7 @@ impl Column {
         }
     }
 
-    /// Takes an array as a column of the declared type.
+    /// An array as a column of the declared type.
     pub(crate) fn new(
         array: &ArrayRef,
         declared: &ColumnDescription,
@@ -109,7 +109,7 @@ impl Column {
         Self::of_type(array, oid, declared.typmod, zone)
     }
 
-    /// Takes an array as values of the type with this number.
+    /// An array as values of the type with this number.
     pub(super) fn of_type(
         array: &ArrayRef,
         oid: u32,
@@ -124,7 +124,7 @@ impl Column {
             DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View
         );
         let shape = shape(oid);
-        // A catalogue's view may give a regclass or an array as its text.
+        // A catalogue's view may return a regclass or an array as its text.
         if is_text
             && matches!(
                 shape,
@@ -276,7 +276,7 @@ impl Column {
         }
     }
 
-    /// Whether the text form never holds a delimiter, quote, backslash or line end.
+    /// Whether the text form never contains a delimiter, quote, backslash or line end.
     pub(crate) fn is_plain(&self) -> bool {
         matches!(
             self,

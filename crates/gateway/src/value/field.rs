@@ -1,4 +1,4 @@
-//! A value's text form where it stands in the data.
+//! A value's text form, as a part of the text around it.
 
 use std::ops::Range;
 
@@ -29,8 +29,8 @@ impl<'a> TextField<'a> {
         &self.around[self.start..self.end]
     }
 
-    /// The value as an integer, if it has at most eight digits and perhaps a minus, and the
-    /// text around goes on for as long: nearly every integer there is.
+    /// The value as an integer, if it has at most eight digits with perhaps a minus, and the text
+    /// goes on for at least eight bytes: nearly all integers do.
     #[inline]
     pub(super) fn short_integer(self) -> Option<i32> {
         let word = self.around.as_bytes().get(self.start..)?.first_chunk()?;

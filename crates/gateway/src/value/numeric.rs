@@ -10,7 +10,7 @@ use crate::sqlstate::WireError;
 
 const NEGATIVE: u16 = 0x4000;
 
-/// More groups than 38 digits in any position need; a longer one is zeros or out of range.
+/// 38 digits at any scale need fewer groups; a longer number is zeros or out of range.
 const GROUPS_MAX: usize = 32_768;
 
 /// Appends `value` units of 10^-scale.
@@ -30,7 +30,7 @@ pub(super) fn put(value: i128, scale: i8, out: &mut Vec<u8>) {
     while text.len() <= places {
         text.insert(0, b'0');
     }
-    // The point stands before the last `places` digits: fill groups on both sides of it.
+    // The decimal point is before the last `places` digits: fill up the groups on both sides of it.
     let whole = text.len() - places;
     let before = (4 - whole % 4) % 4;
     text.splice(0..0, std::iter::repeat_n(b'0', before));
@@ -66,7 +66,8 @@ pub(super) fn put(value: i128, scale: i8, out: &mut Vec<u8>) {
         .for_each(|group| out.extend_from_slice(&group.to_be_bytes()));
 }
 
-/// Reads the binary form as decimal text, for [`aerostat_types::text::parse_numeric`] to round and check.
+/// Reads the binary form as decimal text, which [`aerostat_types::text::parse_numeric`] rounds and
+/// checks.
 pub(super) fn text_of(bytes: &[u8]) -> Result<String, WireError> {
     let invalid = |what: &str| {
         WireError::new(

@@ -1,4 +1,4 @@
-//! PostgreSQL's type numbers, by the form their values have.
+//! PostgreSQL's type numbers, by the form of the types' values.
 
 /// The form of a type's values on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,7 +12,7 @@ pub(super) enum Shape {
     Float4,
     Float8,
     Numeric,
-    /// Anything whose binary form is its text.
+    /// A type whose binary form is its text.
     Text,
     Char,
     Bytea,
@@ -22,11 +22,11 @@ pub(super) enum Shape {
     Timestamp,
     TimestampTz,
     Interval,
-    /// An array, with its elements' type number.
+    /// An array, with the type number of its elements.
     Array(u32),
-    /// `int2vector`, `oidvector`: in text without braces, blanks between.
+    /// `int2vector`, `oidvector`: in text without braces, with blanks between the elements.
     Vector(u32),
-    /// A type we have no form for: the text that Arrow makes.
+    /// A type without a form of its own: Arrow's text.
     Other,
 }
 

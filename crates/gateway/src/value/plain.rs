@@ -1,5 +1,5 @@
-//! Values each by itself, without a column: parameters, and rows that are there as plain
-//! values. [`Builder`](super::Builder) reads with the same functions.
+//! Single values, without a column: parameters, and rows of plain values.
+//! [`Builder`](super::Builder) reads with the same functions.
 
 use aerostat_types::{ErrorKind, SqlType, text};
 use arrow::datatypes::IntervalMonthDayNano;
@@ -168,7 +168,7 @@ pub(super) fn put_interval(value: text::Interval, out: &mut Vec<u8>) {
     out.extend_from_slice(&value.months.to_be_bytes());
 }
 
-/// Arrow counts nanoseconds, PostgreSQL microseconds.
+/// PostgreSQL's form of an Arrow interval, in microseconds instead of nanoseconds.
 pub(super) fn interval(value: IntervalMonthDayNano) -> text::Interval {
     text::Interval {
         months: value.months,
@@ -202,7 +202,7 @@ fn integer(bytes: &[u8]) -> Result<i64, WireError> {
     }
 }
 
-/// The number of a catalogue entry, which has no sign.
+/// The number of a catalogue entry, which is unsigned.
 pub(crate) fn read_oid(bytes: &[u8]) -> Result<i64, WireError> {
     fixed(bytes).map(|bytes| i64::from(u32::from_be_bytes(bytes)))
 }

@@ -42,7 +42,7 @@ impl RowEncoder {
         }
     }
 
-    /// Whether a result shows catalogue entries whose numbers the client wants.
+    /// Whether a result shows catalogue entries as names whose numbers the client wants.
     pub(crate) fn wants_numbers(columns: &[ColumnDescription], formats: &[Format]) -> bool {
         let wants = |(column, format): (&ColumnDescription, &Format)| {
             *format == Format::Binary && is_entry(column.oid)
@@ -50,13 +50,13 @@ impl RowEncoder {
         columns.iter().zip(formats).any(wants)
     }
 
-    /// The same, with the numbers that names of catalogue entries mean.
+    /// This encoder with the numbers of the catalogue entries that names stand for.
     pub(crate) fn with_numbers(mut self, numbers: EntryNumbers) -> Self {
         self.numbers = Some(numbers);
         self
     }
 
-    /// Makes a batch ready.
+    /// Prepares a batch for encoding.
     pub(crate) fn prepare(&self, batch: &RecordBatch) -> Result<Vec<Column>, WireError> {
         if batch.num_columns() != self.columns.len() {
             return Err(WireError::new(
@@ -74,7 +74,8 @@ impl RowEncoder {
             .collect()
     }
 
-    /// Names of catalogue entries as numbers, where those are wanted.
+    /// The column with numbers in the place of catalogue entries' names, if the client wants
+    /// numbers.
     fn numbered(
         &self,
         array: &ArrayRef,
@@ -116,7 +117,7 @@ impl RowEncoder {
                 put = texts.encode_last(charset, at, &mut output.bytes);
             }
             if let Err(error) = put.and_then(|()| check_length(output.bytes.len() - start)) {
-                // Nothing of a row that failed may reach the client.
+                // No part of a row that failed may reach the client.
                 output.bytes.truncate(start - 1);
                 return Err(error);
             }
@@ -148,7 +149,7 @@ pub(crate) fn put_values(
             put = Texts::Whole.encode_last(charset, before, &mut output.bytes);
         }
         if let Err(error) = put.and_then(|()| check_length(output.bytes.len() - start)) {
-            // Nothing of a row that failed may reach the client.
+            // No part of a row that failed may reach the client.
             output.bytes.truncate(start - 1);
             return Err(error);
         }
@@ -157,7 +158,7 @@ pub(crate) fn put_values(
     Ok(())
 }
 
-/// Whether a row may have so many bytes.
+/// Checks that a row of this many bytes may be sent.
 pub(crate) fn check_length(bytes: usize) -> Result<(), WireError> {
     if bytes <= ROW_BYTES_MAX {
         return Ok(());

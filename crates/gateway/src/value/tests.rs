@@ -109,7 +109,7 @@ proptest! {
         }
     }
 
-    /// A value alone is read as one of a column, and written as one.
+    /// A single value is read as a column's value would be, and written so.
     #[test]
     fn plain_values_are_those_of_columns((ty, texts) in any_column()) {
         let array = build(ty, &texts);
@@ -191,7 +191,7 @@ fn shown(array: ArrayRef, oid: u32, typmod: i32, format: Format) -> Vec<u8> {
 
 #[test]
 fn binary_forms_are_postgresqls() {
-    // As `encode(numeric_send(…), 'hex')` and its like show them in PostgreSQL 15.
+    // As `encode(numeric_send(…), 'hex')` and similar show them in PostgreSQL 15.
     let golden: [(SqlType, &str, &str); 12] = [
         (
             SqlType::Numeric {

@@ -1,7 +1,7 @@
-//! The texts in a value's bytes, between the client's encoding and the server's.
+//! Converting the texts in a value's bytes between the client's encoding and the server's.
 //!
-//! Every value's text form is a text. Of binary forms those of texts are, and those of arrays of
-//! texts hold some.
+//! The text form of every value is a text. The binary form of a text is one, too, and the binary
+//! form of an array of texts contains some.
 
 use std::borrow::Cow;
 
@@ -12,21 +12,21 @@ use crate::{sqlstate::WireError, wire::utf8};
 /// Which of a value's bytes are texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Texts {
-    /// All.
+    /// All of them.
     Whole,
     /// The items of an array in its binary form.
     Items,
 }
 
-/// Bytes of a length that stands before a value.
+/// The size of the length before a value.
 const LENGTH_BYTES: usize = 4;
 
 impl Texts {
-    /// Converts the value at the end of `out`, whose length stands at `start`, to the client's
+    /// Converts the value at the end of `out`, whose length is at `start`, to the client's
     /// encoding.
     ///
     /// # Errors
-    /// A character is none of the client's encoding.
+    /// A character is not in the client's encoding.
     pub(crate) fn encode_last(
         self,
         charset: &Charset,
@@ -48,10 +48,10 @@ impl Texts {
         Ok(())
     }
 
-    /// A value of the client's with its texts as the server's.
+    /// A value from the client with its texts in the server's encoding.
     ///
     /// # Errors
-    /// A byte is no character of the client's encoding.
+    /// A byte is not a character of the client's encoding.
     pub(crate) fn decode<'a>(
         self,
         charset: &Charset,
@@ -77,8 +77,8 @@ impl Texts {
     }
 }
 
-/// Appends an array in its binary form with each item converted. Bytes that are no array are
-/// appended as they are: whoever reads them says so.
+/// Appends an array in its binary form with each item converted. Bytes that are not an array are
+/// appended unchanged; the code that reads them reports the error.
 fn each_item(
     array: &[u8],
     out: &mut Vec<u8>,

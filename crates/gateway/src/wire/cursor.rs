@@ -1,4 +1,4 @@
-//! A reader over a message body that answers a short body with an error.
+//! A reader of message bodies, for which a short body is an error.
 
 use aerostat_types::ErrorKind;
 
@@ -47,7 +47,7 @@ impl<'a> Cursor<'a> {
         self.array().map(u32::from_be_bytes)
     }
 
-    /// Bytes up to a NUL, which is skipped.
+    /// The bytes up to a NUL, which is skipped.
     pub(crate) fn c_bytes(&mut self) -> Result<&'a [u8], Fault> {
         let end = self
             .rest
@@ -94,7 +94,7 @@ pub(crate) fn utf8(bytes: &[u8]) -> Result<&str, WireError> {
         },
         Err(error) => {
             let at = error.valid_up_to();
-            // As many as the first one promises are shown, as in PostgreSQL.
+            // As in PostgreSQL, as many bytes are shown as the first one announces.
             let promised = match bytes[at] {
                 0xc0..=0xdf => 2,
                 0xe0..=0xef => 3,

@@ -1,4 +1,4 @@
-//! The client's messages of the extended protocol, and how long each may be.
+//! The client's messages of the extended protocol, and their lengths.
 
 use aerostat_types::Charset;
 use bytes::Bytes;
@@ -10,8 +10,8 @@ use crate::{
     wire::{Cursor, Format},
 };
 
-/// The longest body of a message of this type; `None` for types a client never sends.
-/// COPY data have no limit here: they are taken in pieces.
+/// The length of the body of a message of this type, at most; `None` for types that no client
+/// sends. COPY data have no limit here, because they are read in pieces.
 pub(crate) const fn message_limit(kind: u8) -> Option<usize> {
     match kind {
         b'Q' | b'P' | b'B' | b'F' => Some(MESSAGE_BYTES_MAX),
@@ -23,11 +23,11 @@ pub(crate) const fn message_limit(kind: u8) -> Option<usize> {
     }
 }
 
-/// A message with its names and statements in the server's encoding; `None` if it has none.
-/// What else is in it stays as it is: values of parameters are converted by their types.
+/// A message with its names and statements in the server's encoding; `None` if it contains none.
+/// Its other parts stay unchanged: values of parameters are converted by their types.
 ///
 /// # Errors
-/// A byte is no character of the client's encoding.
+/// A byte is not a character of the client's encoding.
 pub(crate) fn decoded_body(
     kind: u8,
     body: &[u8],
@@ -43,7 +43,7 @@ pub(crate) fn decoded_body(
     let mut decoded = Vec::with_capacity(body.len() + body.len() / 2);
     decoded.extend_from_slice(head);
     for _ in 0..texts {
-        // Whoever reads the message misses the end of a text.
+        // The code that reads the message reports the missing end of a text.
         let Some(end) = memchr::memchr(0, rest) else {
             break;
         };
@@ -55,14 +55,14 @@ pub(crate) fn decoded_body(
     Ok(Some(decoded.into()))
 }
 
-/// What Describe and Close are about.
+/// The object of a Describe or Close.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     Statement,
     Portal,
 }
 
-/// Parse: a statement gets a name.
+/// Parse: prepares a statement under a name.
 #[derive(Debug)]
 pub(crate) struct Parse<'a> {
     pub(crate) name: &'a str,
@@ -86,7 +86,7 @@ impl<'a> Parse<'a> {
     }
 }
 
-/// Bind: a statement and parameters become a portal.
+/// Bind: makes a portal of a statement and parameters.
 #[derive(Debug)]
 pub(crate) struct Bind<'a> {
     pub(crate) portal: &'a str,
@@ -96,7 +96,7 @@ pub(crate) struct Bind<'a> {
     pub(crate) result_formats: Formats,
 }
 
-/// Formats of values: mostly one for all of them.
+/// Formats of values, mostly one for all of them.
 pub(crate) type Formats = SmallVec<[Format; 8]>;
 
 fn formats(cursor: &mut Cursor<'_>) -> Result<Formats, Fault> {
@@ -164,7 +164,7 @@ impl<'a> Describe<'a> {
     }
 }
 
-/// Execute: run a portal, for at most so many rows.
+/// Execute: runs a portal, for at most a number of rows.
 #[derive(Debug)]
 pub(crate) struct Execute<'a> {
     pub(crate) portal: &'a str,

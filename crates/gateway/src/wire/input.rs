@@ -1,5 +1,5 @@
-//! The client's bytes, cut into messages. Memory grows with what has arrived,
-//! never with what a length field claims.
+//! The client's bytes, cut into messages. Memory grows with the bytes that have arrived, never with
+//! what a length field claims.
 
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt};
@@ -24,12 +24,12 @@ impl<R: AsyncRead + Unpin> Input<R> {
         }
     }
 
-    /// Whether bytes are there that no message has taken.
+    /// Whether there are bytes that belong to no message taken so far.
     pub(crate) fn has_bytes(&self) -> bool {
         !self.buffer.is_empty()
     }
 
-    /// Whether the next message has arrived, at least its beginning, and is of this type.
+    /// Whether the next message has arrived, at least its first byte, and is of this type.
     pub(crate) fn comes_next(&self, kind: u8) -> bool {
         self.buffer.first() == Some(&kind)
     }
@@ -46,13 +46,13 @@ impl<R: AsyncRead + Unpin> Input<R> {
         (self.buffer.len() > length).then_some((kind, length.checked_sub(4)?))
     }
 
-    /// Takes a message that has arrived; its body.
+    /// Takes a message that has arrived. Returns its body.
     pub(crate) fn take(&mut self, length: usize) -> Bytes {
         self.take_header();
         self.cut(length)
     }
 
-    /// Takes bytes that are there. The memory that a long message has taken goes with it.
+    /// Takes bytes that have arrived. A long message's memory goes with them.
     fn cut(&mut self, bytes: usize) -> Bytes {
         let cut = self.buffer.split_to(bytes).freeze();
         if bytes > INPUT_KEEP_BYTES {
@@ -61,8 +61,8 @@ impl<R: AsyncRead + Unpin> Input<R> {
         cut
     }
 
-    /// The client rests, perhaps for long: an empty buffer needs no memory beyond that for one
-    /// reading.
+    /// Frees memory while the client rests, perhaps for long: an empty buffer needs room for only
+    /// one read.
     pub(crate) fn rest(&mut self) {
         if self.buffer.is_empty() && self.buffer.capacity() > READ_BYTES {
             self.buffer = BytesMut::new();
@@ -73,7 +73,7 @@ impl<R: AsyncRead + Unpin> Input<R> {
         self.socket
     }
 
-    /// Takes what the socket has. Safe to drop while it waits.
+    /// Reads what the socket has. This may be dropped while it waits.
     async fn fill(&mut self) -> Result<(), Fault> {
         self.buffer.reserve(READ_BYTES);
         match self.socket.read_buf(&mut self.buffer).await {
@@ -89,10 +89,10 @@ impl<R: AsyncRead + Unpin> Input<R> {
         Ok(())
     }
 
-    /// The next message's type and the length of its body, which stay until taken. Safe to
-    /// drop while it waits.
+    /// The next message's type and the length of its body. They stay in the buffer until they are
+    /// taken. This may be dropped while it waits.
     ///
-    /// A length that cannot be ends the connection: what follows has no boundaries.
+    /// An impossible length ends the connection, because the following messages cannot be found.
     pub(crate) async fn header(&mut self) -> Result<(u8, usize), Fault> {
         self.need(5).await?;
         let kind = self.buffer[0];
@@ -123,13 +123,13 @@ impl<R: AsyncRead + Unpin> Input<R> {
             .ok_or_else(startup_length)
     }
 
-    /// The whole body.
+    /// Takes the whole body, once it has arrived.
     pub(crate) async fn body(&mut self, bytes: usize) -> Result<Bytes, Fault> {
         self.need(bytes).await?;
         Ok(self.cut(bytes))
     }
 
-    /// A piece of a body of which `left` bytes are to come.
+    /// A piece of a body, of which `left` bytes have not been taken.
     pub(crate) async fn piece(&mut self, left: &mut usize) -> Result<Bytes, Fault> {
         assert!(*left > 0, "a piece is waited for while bytes are to come");
         if self.buffer.is_empty() {
@@ -140,7 +140,7 @@ impl<R: AsyncRead + Unpin> Input<R> {
         Ok(self.buffer.split_to(taken).freeze())
     }
 
-    /// Throws a body away.
+    /// Discards a body.
     pub(crate) async fn discard(&mut self, mut left: usize) -> Result<(), Fault> {
         while left > 0 {
             self.piece(&mut left).await?;
@@ -148,8 +148,8 @@ impl<R: AsyncRead + Unpin> Input<R> {
         Ok(())
     }
 
-    /// Comes back when the client has gone. Reads ahead up to a limit; beyond it nothing is
-    /// noticed until the buffer is taken. Safe to drop while it waits.
+    /// Waits until the client has left. It reads ahead up to a limit; beyond that it notices
+    /// nothing until the buffer is taken. This may be dropped while it waits.
     pub(crate) async fn gone(&mut self) {
         while self.buffer.len() < READ_AHEAD_BYTES_MAX {
             if self.fill().await.is_err() {

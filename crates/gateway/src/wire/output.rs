@@ -5,7 +5,7 @@ use aerostat_types::{Charset, ErrorKind};
 use crate::api::{ColumnDescription, Notice, NoticeSeverity, Notification, TransactionStatus};
 use crate::sqlstate::{Fault, WireError};
 
-/// How a value stands on the wire.
+/// The form of a value on the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Format {
     #[default]
@@ -33,8 +33,8 @@ impl Format {
     }
 }
 
-/// The format of the value at a position, as the client gave them: none, one for all, or one
-/// for each.
+/// The format of the value at a position, from the formats that the client gave: none, one for all,
+/// or one for each.
 pub(crate) fn format_of(formats: &[Format], at: usize) -> Format {
     match *formats {
         [] => Format::Text,
@@ -43,10 +43,10 @@ pub(crate) fn format_of(formats: &[Format], at: usize) -> Format {
     }
 }
 
-/// How many columns a result has, as the protocol says it.
+/// How many columns a result has, in the protocol's type.
 ///
 /// # Errors
-/// It has more than the protocol can count.
+/// The result has more columns than the protocol can count.
 pub(crate) fn count_of(columns: usize) -> Result<u16, WireError> {
     u16::try_from(columns).map_err(|_| {
         let message = format!("a result has {columns} columns, which are more than 65,535");
@@ -58,12 +58,12 @@ pub(crate) fn count_of(columns: usize) -> Result<u16, WireError> {
 #[derive(Debug, Default)]
 pub(crate) struct Output {
     pub(crate) bytes: Vec<u8>,
-    /// How texts become the client's; `None` if they are as they stand.
+    /// The conversion of texts to the client's encoding; `None` if they stay as they are.
     pub(crate) charset: Option<&'static Charset>,
 }
 
 fn put_text(bytes: &mut Vec<u8>, text: &str) {
-    // A NUL would end the field early; nothing we send may hold one.
+    // A NUL would end the field early, and no text that we send may contain one.
     match memchr::memchr(0, text.as_bytes()) {
         None => bytes.extend_from_slice(text.as_bytes()),
         Some(_) => bytes.extend(text.bytes().filter(|&b| b != 0)),
@@ -71,8 +71,8 @@ fn put_text(bytes: &mut Vec<u8>, text: &str) {
     bytes.push(0);
 }
 
-/// A text for people, in the client's encoding as far as that goes: an error must arrive, whatever
-/// characters it is about.
+/// Appends a text for people, in the client's encoding as far as possible: an error must arrive,
+/// whatever characters it contains.
 fn put_message(bytes: &mut Vec<u8>, text: &str, charset: Option<&Charset>) {
     match charset.filter(|_| !text.is_ascii()) {
         None => put_text(bytes, text),
@@ -84,14 +84,14 @@ fn put_message(bytes: &mut Vec<u8>, text: &str, charset: Option<&Charset>) {
 }
 
 impl Output {
-    /// One message; its length is filled in after `body` has written.
+    /// Writes one message. Its length is filled in after `body` has written.
     pub(crate) fn message(&mut self, kind: u8, body: impl FnOnce(&mut Vec<u8>)) {
         let start = self.begin(kind);
         body(&mut self.bytes);
         self.end(start);
     }
 
-    /// Begins a message; [`Output::end`] takes what this gives.
+    /// Begins a message. Returns the position that [`Output::end`] needs.
     pub(crate) fn begin(&mut self, kind: u8) -> usize {
         self.bytes.push(kind);
         let start = self.bytes.len();
@@ -271,7 +271,7 @@ impl Output {
         });
     }
 
-    /// `A`: what another session, or this one, has said on a channel.
+    /// `A`: the message of a session on a channel.
     pub(crate) fn notification(&mut self, notification: &Notification) {
         let charset = self.charset;
         self.message(b'A', |body| {

@@ -1,4 +1,4 @@
-//! Which plans may be kept, and how far they may be worked out before they are.
+//! Which plans may be cached, and how far they may be planned before their values are known.
 
 use std::sync::Arc;
 
@@ -18,26 +18,27 @@ use datafusion::{
 
 use crate::{detach::scanned, scan::compare_op, work::Work};
 
-/// What is known of a plan that may be kept.
+/// What the examination of a plan that may be cached has found.
 #[derive(Clone, Copy, Debug)]
 pub struct Fitness {
-    /// Whether it calls nothing that tells each statement something else, such as `now()`:
-    /// the optimizer would write down the first answer.
+    /// Whether no function in the plan has another result for each statement, such as `now()`:
+    /// the optimizer would put the first result into the plan.
     pub is_settled: bool,
-    /// Whether its parameters stand only where their types decide everything, so that it can
-    /// be analysed and optimised before their values are known: compared with values of a like
-    /// type in conditions that all must hold, in LIMIT, and as a column's new value.
+    /// Whether the plan can be analysed and optimised before the values of its parameters are
+    /// known, because each parameter stands where its type decides everything: compared with
+    /// a value of a similar type in a condition that must hold, in LIMIT, and as a new value of a
+    /// column.
     ///
-    /// Elsewhere a constant means more than its type. A digit count makes the type of `round`,
-    /// a text that is no number is an error over no rows, and the lists that
-    /// `x = $1 OR x = $2` becomes must be kept apart from others.
+    /// Elsewhere the value decides, too. The number of digits makes the type of `round`; a text
+    /// that is not a number is an error even over no rows; and the lists that `x = $1 OR x = $2`
+    /// becomes must not be merged with others.
     pub(crate) is_plain: bool,
 }
 
-/// What is known of bound work over these tables; `None` if it may not be kept.
+/// Examines bound work over these tables; `None` if its plan may not be cached.
 ///
 /// # Errors
-/// Those of walking a plan.
+/// The errors of walking a plan.
 pub fn examine(work: &Work, tables: &[Arc<TableEntry>]) -> Result<Option<Fitness>> {
     let mut examiner = Examiner {
         tables,
@@ -62,13 +63,13 @@ pub fn examine(work: &Work, tables: &[Arc<TableEntry>]) -> Result<Option<Fitness
 
 struct Examiner<'t> {
     tables: &'t [Arc<TableEntry>],
-    /// Whether outputs of queries are new values of columns.
+    /// Whether the outputs of queries are new values of columns.
     assigns: bool,
     fitness: Fitness,
 }
 
 impl Examiner<'_> {
-    /// Whether nothing in a plan belongs to its statement.
+    /// Whether a plan contains nothing that belongs to one statement.
     fn takes(&mut self, plan: &LogicalPlan) -> Result<bool> {
         let mut is_fit = true;
         plan.apply_with_subqueries(|node| {
@@ -81,7 +82,7 @@ impl Examiner<'_> {
         Ok(is_fit)
     }
 
-    /// Looks at a node's expressions; `false` if one belongs to its statement.
+    /// Examines a node's expressions; `false` if one of them belongs to one statement.
     fn takes_expressions(&mut self, node: &LogicalPlan) -> Result<bool> {
         let (mut is_fit, mut parameters) = (true, 0);
         let fitness = &mut self.fitness;
@@ -107,7 +108,7 @@ impl Examiner<'_> {
     }
 }
 
-/// A node that is not listed holds what nobody here knows.
+/// Whether a node may be cached. Nodes that are not listed may hold anything.
 fn is_keepable(node: &LogicalPlan, tables: &[Arc<TableEntry>]) -> bool {
     match node {
         LogicalPlan::TableScan(scan) => scanned(scan, tables).is_some(),
@@ -158,8 +159,8 @@ fn plain_parameters(node: &LogicalPlan, assigns: bool) -> usize {
     terms.map(|term| plain_in_term(term, &schema)).sum()
 }
 
-/// As a column's new value a parameter stands plainly by itself, or beside a column in integer
-/// arithmetic, which can fail for a row alone.
+/// How many parameters of a column's new value stand plainly. One does by itself, or beside a
+/// column in integer arithmetic, which fails only for a row.
 fn plain_in_output(output: &Expr, schema: &DFSchema) -> usize {
     match output {
         Expr::Alias(alias) => plain_in_output(&alias.expr, schema),
@@ -173,7 +174,7 @@ fn plain_in_output(output: &Expr, schema: &DFSchema) -> usize {
                 };
                 usize::from(is_plain(left, right) || is_plain(right, left))
             }
-            // An assignment of the sum.
+            // An assignment cast of the sum.
             [inner @ Expr::ScalarFunction(_)] => plain_in_output(inner, schema),
             _ => 0,
         },
@@ -206,7 +207,7 @@ fn plain_in_term(term: &Expr, schema: &DFSchema) -> usize {
     }
 }
 
-/// Whether this is a parameter, and compares with the other side as it is.
+/// Whether `parameter` is a parameter that is compared with the other side without a conversion.
 fn compares_alike(parameter: &Expr, other: &Expr, schema: &DFSchema) -> bool {
     let ours = parameter_type(parameter);
     let theirs = other.to_field(schema);
@@ -222,7 +223,8 @@ fn parameter_type(expression: &Expr) -> Option<SqlType> {
     }
 }
 
-/// Numerics of different scale, blanks of `char(n)` and intervals compare in ways of their own.
+/// Whether types compare without a conversion. Numerics of different scale, blanks of `char(n)`
+/// and intervals have comparisons of their own.
 fn is_alike(a: SqlType, b: SqlType) -> bool {
     use SqlType::{Char, Interval, Numeric};
     let is_own = |ty| matches!(ty, Numeric { .. } | Char(_) | Interval);

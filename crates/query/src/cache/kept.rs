@@ -1,4 +1,4 @@
-//! A plan that is kept: without its statement's tables, snapshot and values.
+//! A cached plan: without the tables, snapshot and values of its statement.
 //!
 //! ```text
 //!             first time                     second time           from then on
@@ -7,10 +7,11 @@
 //!             (each planned for its values)  (with parameters)
 //! ```
 //!
-//! A plan whose functions are not settled is kept analysed, one whose parameters do not stand
-//! plainly is kept bound. What is missing is done for every statement.
+//! A plan whose functions are not settled is cached as it was analysed; one whose parameters do
+//! not stand plainly, as it was bound. The remaining steps are repeated for every statement.
 //!
-//! Beside it a physical plan may be kept, of no values or for all values (`physical`).
+//! A physical plan may be cached beside it, if there are no values or it serves all values
+//! (`physical`).
 
 use std::sync::{Arc, LazyLock, Weak};
 
@@ -43,18 +44,18 @@ use crate::{
     work::Work,
 };
 
-/// How far a plan has come.
+/// How far a plan has come on its way to the physical one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// Names are resolved.
     Bound,
     /// Types, operators and subqueries are PostgreSQL's.
     Analysed,
-    /// It is optimised, as far as it goes without values.
+    /// It is optimised, as far as that is possible without values.
     Optimised,
 }
 
-/// A plan that is kept.
+/// A cached plan.
 #[derive(Clone)]
 pub struct KeptPlan {
     work: KeptWork,
@@ -63,7 +64,7 @@ pub struct KeptPlan {
     /// The relations that it reads, which were locked when it was made.
     relations: Box<[RelationId]>,
     bytes: u64,
-    /// What was made of it, if that may be run again.
+    /// The physical plan made of it, if that may be run again.
     physical: Option<Arc<KeptPhysical>>,
     /// Whether a physical plan for all values of its parameters may be made.
     is_generic: bool,
@@ -76,7 +77,7 @@ enum KeptWork {
     Dml(Box<BoundDml<KeptTarget>>),
 }
 
-/// A [`Target`] whose memory does not wait for the plan.
+/// A [`Target`] that holds its table weakly, so that the plan does not keep the table's memory.
 #[derive(Clone)]
 struct KeptTarget {
     table: Weak<TableEntry>,
@@ -85,10 +86,10 @@ struct KeptTarget {
 }
 
 impl KeptPlan {
-    /// Of what was planned in this context.
+    /// A cached plan of what was planned in this context.
     ///
     /// # Errors
-    /// It reads what is no table of the context's.
+    /// The plan reads something that is not a table of the context.
     pub fn new(
         context: &StatementContext,
         work: Work,
@@ -119,10 +120,10 @@ impl KeptPlan {
         })
     }
 
-    /// The same, further on.
+    /// This cached plan at a later stage.
     ///
     /// # Errors
-    /// As [`Self::new`].
+    /// The errors of [`Self::new`].
     pub fn at(&self, context: &StatementContext, work: Work, stage: Stage) -> Result<Self> {
         Ok(Self {
             relations: self.relations.clone(),
@@ -132,21 +133,21 @@ impl KeptPlan {
         })
     }
 
-    /// The same, with the physical plan that was made of it.
+    /// This cached plan with the physical plan that was made of it.
     pub fn with_physical(&self, physical: KeptPhysical) -> Self {
         let mut kept = self.clone();
         kept.physical = Some(Arc::new(physical));
         kept
     }
 
-    /// The same, never to be worked out before the values are known.
+    /// This cached plan, marked so that it is never planned further before the values are known.
     pub fn without_more(&self) -> Self {
         let mut kept = self.clone();
         kept.fitness.is_plain = false;
         kept
     }
 
-    /// The same, which has no physical plan for all values.
+    /// This cached plan without a physical plan for all values, and never to get one.
     pub fn never_generic(&self) -> Self {
         let mut kept = self.clone();
         (kept.is_generic, kept.physical) = (false, None);
@@ -163,7 +164,7 @@ impl KeptPlan {
         self.stage
     }
 
-    /// How far it may go without values.
+    /// How far it may be planned without values.
     pub fn stage_max(&self) -> Stage {
         match (self.fitness.is_plain, self.fitness.is_settled) {
             (true, true) => Stage::Optimised,
@@ -172,16 +173,16 @@ impl KeptPlan {
         }
     }
 
-    /// What it takes in memory, estimated.
+    /// Its estimated size in memory.
     pub(crate) fn bytes(&self) -> u64 {
         let physical = self.physical.as_ref();
         self.bytes + physical.map_or(0, |physical| physical.bytes())
     }
 
-    /// The plan over the tables as a statement sees them, which are locked for it.
+    /// The plan over the tables as a statement sees them. It locks them for the statement.
     ///
     /// # Errors
-    /// Somebody is in the way: the statement is planned again.
+    /// Another transaction is in the way; the statement is planned again.
     pub fn revive(&self, context: &StatementContext) -> Result<Work> {
         self.lock(context)?;
         Ok(match &self.work {
@@ -201,16 +202,16 @@ impl KeptPlan {
 
 impl KeptPlan {
     /// The columns that its parameters are compared with, if it has a physical plan for all values
-    /// and nothing else happens to them.
+    /// that uses the parameters for nothing else.
     pub fn compared(&self) -> Option<&Compared> {
         self.physical.as_ref()?.compared()
     }
 
-    /// The physical plan that is kept, if that is what would be planned now. Its relations are
-    /// locked for the statement then.
+    /// The cached physical plan, if it is the one that would be planned now. It locks the plan's
+    /// relations for the statement.
     ///
     /// # Errors
-    /// As [`Self::revive`].
+    /// The errors of [`Self::revive`].
     pub fn physical(&self, context: &StatementContext) -> Result<Fit<'_>> {
         let Some(physical) = &self.physical else {
             return Ok(Fit::Missing);
@@ -237,7 +238,7 @@ impl KeptTarget {
         }
     }
 
-    /// The target, locked.
+    /// The target, locked for the statement.
     fn revive(self, context: &StatementContext) -> Result<Target> {
         let entry = known(&self.table)?;
         let locked = context.gate.require(entry.oid, LockMode::RowExclusive);
@@ -250,12 +251,12 @@ impl KeptTarget {
     }
 }
 
-/// What depends on the values of parameters: constants are folded, conditions go to the scans
-/// that take them, which then read fewer columns. Everything else is done. Parameters that
-/// stand plainly make no constants that cannot be computed.
+/// Optimises a plan once more, for the values of its parameters: constants are folded, and
+/// conditions go to the scans that take them, which then read fewer columns. All other rules
+/// have run before. Parameters that stand plainly make no constants that cannot be computed.
 ///
 /// # Errors
-/// Those of the optimizer.
+/// The errors of the optimizer.
 pub fn optimize_for_values(state: &SessionState, plan: LogicalPlan) -> Result<LogicalPlan> {
     static RULES: LazyLock<Optimizer> = LazyLock::new(|| {
         let mut rules: Vec<Arc<dyn OptimizerRule + Send + Sync>> = vec![

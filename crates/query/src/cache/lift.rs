@@ -1,15 +1,16 @@
-//! Statements that differ in their constants alone.
+//! Statements that differ only in their constants.
 //!
 //! ```text
 //!  … WHERE d_year = 1997 AND p_brand BETWEEN 'A' AND 'C'     the text, new each time
-//!  … WHERE d_year = $1 AND p_brand BETWEEN $2 AND $3         lifted: what its plan is found by
+//!  … WHERE d_year = $1 AND p_brand BETWEEN $2 AND $3         the lifted text: its plan's key
 //!  1997, A, C                                                its values
 //! ```
 //!
 //! A constant is lifted where a column is compared with it, in a condition of WHERE or ON. There
-//! the plan for all values compares the column with a value of its own type, handed to the scan
-//! when it runs; a constant that is no such value, as it stands, has the statement planned as it
-//! is. Elsewhere a constant may decide about the plan: LIMIT, GROUP BY 1, `round(x, 2)`.
+//! the plan for all values compares the column with a value of the column's own type, which the
+//! scan gets when it runs. If a constant, as it is written, is not such a value, the statement is
+//! planned with its constants. Elsewhere a constant may decide about the plan: LIMIT, GROUP BY 1,
+//! `round(x, 2)`.
 
 use std::{ops::ControlFlow, sync::Arc};
 
@@ -25,19 +26,20 @@ use datafusion::{
 
 use crate::scan::conditions::Compared;
 
-/// Statements with more constants are planned as they are: lists, which storage does not take.
+/// Statements with more constants are planned as they are: long lists, which storage does not
+/// take.
 const LITERALS_MAX: usize = 64;
 
 /// A statement without its constants.
 pub struct Lifted {
-    /// With parameters in their place.
+    /// The statement with parameters in the place of its constants.
     pub statement: Statement,
-    /// What its plan is found by: no client's text begins so.
+    /// The key of its plan. No client's text begins like it.
     pub text: Arc<str>,
     literals: Vec<Literal>,
 }
 
-/// A constant, as it is written.
+/// A constant as it is written.
 struct Literal {
     kind: LiteralKind,
     text: String,
@@ -45,9 +47,9 @@ struct Literal {
 
 enum LiteralKind {
     Number,
-    /// A string, whose type follows from what it is compared with.
+    /// A string whose type follows from the other side of its comparison.
     Unknown,
-    /// A string after the name of a type.
+    /// A string behind the name of its type.
     Of(SqlType),
 }
 
@@ -70,7 +72,7 @@ pub fn lifted(statement: &Statement) -> Option<Lifted> {
 }
 
 impl Lifted {
-    /// The types of its parameters that their constants name, by position.
+    /// The types of its parameters by position, where a constant names its type.
     pub fn types(&self) -> impl Iterator<Item = Option<SqlType>> {
         self.literals.iter().map(|literal| match literal.kind {
             LiteralKind::Of(ty) => Some(ty),
@@ -78,8 +80,8 @@ impl Lifted {
         })
     }
 
-    /// Its constants as values of the columns that they are compared with; `None` if one is no
-    /// such value.
+    /// Its constants as values of the columns that they are compared with; `None` if one of them
+    /// is not a value of its column's type.
     pub fn values(&self, compared: &Compared) -> Option<ParamValues> {
         let literals = self.literals.iter().enumerate();
         let values = literals.map(|(at, literal)| literal.value(*compared.get(&(at + 1))?));
@@ -88,8 +90,8 @@ impl Lifted {
 }
 
 impl Literal {
-    /// As a value of a column's type; `None` if comparing with it is not comparing with the
-    /// constant.
+    /// The constant as a value of a column's type; `None` if a comparison with that value would
+    /// differ from one with the constant.
     fn value(&self, ty: SqlType) -> Option<ScalarValue> {
         let text = self.text.as_str();
         match self.kind {
@@ -101,8 +103,8 @@ impl Literal {
     }
 }
 
-/// A number that a column of this type may have, as it is written. One of more digits is compared
-/// in another type; so is any beside `real`.
+/// A number, as it is written, as a value of this type. A number with more digits than the type
+/// has is compared in another type, and so is any number with a `real`.
 fn number(ty: SqlType, text: &str) -> Option<ScalarValue> {
     let digits = text.strip_prefix('-').unwrap_or(text);
     let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
@@ -125,13 +127,13 @@ fn number(ty: SqlType, text: &str) -> Option<ScalarValue> {
     }
 }
 
-/// A string as a value of the type that it is compared with. `today` and its like are left to
-/// the planner.
+/// A string as a value of the type that it is compared with. `today` and similar words are left
+/// to the planner.
 fn unknown(ty: SqlType, text: &str) -> Option<ScalarValue> {
     let is_dated = text.starts_with(|first: char| first.is_ascii_digit());
     match ty {
         SqlType::Text | SqlType::Varchar(_) => Some(ScalarValue::Utf8View(Some(text.to_owned()))),
-        // Blanks at the end mean nothing to a `char(n)`, and none are stored.
+        // Trailing blanks mean nothing in a `char(n)`, and none are stored.
         SqlType::Char(_) => {
             let text = text.trim_end_matches(' ');
             Some(ScalarValue::Utf8View(Some(text.to_owned())))
@@ -148,7 +150,7 @@ fn unknown(ty: SqlType, text: &str) -> Option<ScalarValue> {
     }
 }
 
-/// Puts parameters in the place of constants.
+/// Replaces constants by parameters.
 struct Lifting {
     literals: Vec<Literal>,
 }
@@ -173,7 +175,7 @@ impl Lifting {
                 self.lift_body(left);
                 self.lift_body(right);
             }
-            // A query within is visited by itself.
+            // The visitor comes to a nested query by itself.
             _ => {}
         }
     }

@@ -1,24 +1,24 @@
-//! Plans of queries that come again, kept by database.
+//! Cached plans of repeated statements, by database.
 //!
 //! ```text
 //!  text, types of parameters ─┐
-//!  role, search path, zone    ├─► kept plan ─► locks ─► the new snapshot's tables ─► values ─► …
+//!  role, search path, zone    ├─► cached plan ─► locks ─► the new snapshot's tables ─► values ─► …
 //!  catalogue, node's roles    ┘   (`kept`)
 //!                                 the physical plan, of queries without values or for all of
 //!                                 them (`physical`)
 //!  text with other constants ──► the same, of the text with parameters in their place (`lift`)
 //! ```
 //!
-//! All that names, rights and types depend on is in what a plan is found by; so one that is
-//! found needs no checks but its locks. Plans are of one state of the catalogue and of the
-//! node's roles: when a plan of another is to be kept, the others go.
+//! A plan's key contains everything that names, rights and types depend on, so a plan that is
+//! found needs no checks except its locks. All plans belong to one state of the catalogue and of
+//! the node's roles: when a plan of another state is put in, the others are removed.
 //!
-//! A plan is kept where nothing in it belongs to one statement: no system relation, no
-//! function that answers from the catalogue, no table function, no locks on rows
-//! (`fitness`). It holds no rows and no snapshot, and its tables weakly: a dropped table's
-//! memory does not wait for it.
+//! A plan is cached if nothing in it belongs to one statement: no system relation, no function
+//! that answers from the catalogue, no table function, no locks on rows (`fitness`). It holds no
+//! rows and no snapshot, and holds its tables weakly, so that a dropped table's memory does not
+//! wait for it.
 //!
-//! Kept plans are charged to the database's memory; without room there, a plan is not kept.
+//! Cached plans are charged to the database's memory; a plan is not cached without room there.
 
 mod fitness;
 mod kept;
@@ -49,24 +49,24 @@ pub use kept::{KeptPlan, Stage, optimize_for_values};
 pub use lift::{Lifted, lifted};
 pub use physical::{Fit, KeptPhysical, Revived};
 
-/// Plans that a database keeps: as many as an application has queries, of some ten kilobytes
-/// each.
+/// How many plans a database caches: as many as an application has queries, of about ten
+/// kilobytes each.
 const PLANS_MAX: usize = 512;
 
-/// What they take together, by the estimate of [`KeptPlan::bytes`].
+/// How many bytes they take together, by the estimate of [`KeptPlan::bytes`].
 const BYTES_MAX: u64 = 16 << 20;
 
-/// Of a database with a ceiling of its own they take this part at most.
+/// In a database with a memory limit of its own, they take at most this part of it.
 const SHARE_MAX: u64 = 64;
 
-/// Texts with other constants that are remembered to have been seen. When there are more, all are
-/// forgotten.
+/// How many texts with other constants are remembered. When there are more, all are forgotten.
 const SIGHTS_MAX: usize = 4_096;
 
-/// Longer texts are written by programs, each for its one use.
+/// The length of a text whose plan is cached, at most. Programs write longer texts, each for a
+/// single use.
 const TEXT_BYTES_MAX: usize = 16 << 10;
 
-/// The kept plans of a database.
+/// The cached plans of a database.
 pub struct PlanCache {
     budget: Arc<Budget>,
     shelf: Mutex<Shelf>,
@@ -77,24 +77,24 @@ pub struct PlanCache {
 
 #[derive(Default)]
 struct Shelf {
-    /// What all its plans were made under; `None` while there are none.
+    /// The state under which all its plans were made; `None` while there are none.
     place: Option<PlanScope>,
     texts: HashMap<Arc<str>, Text>,
     plans: usize,
     bytes: u64,
-    /// Texts whose constants differ, by their hashes.
+    /// What is known of texts whose constants differ, by their hashes.
     sights: HashMap<u64, Sight>,
-    /// Rises with every use.
+    /// Counts the uses of all plans.
     clock: u64,
 }
 
-/// What names and rights depend on, beside who asks.
+/// The state that names and rights depend on, apart from the role that asks.
 struct PlanScope {
     epoch: u64,
     node: Arc<NodeRecord>,
 }
 
-/// A statement's text, and the plans that it has for different users.
+/// A statement's text, and its plans for different users.
 struct Text {
     /// The statement, if it was read from a message that begins with it.
     parsed: Option<Arc<ast::Statement>>,
@@ -107,46 +107,46 @@ struct Entry {
     zone: Option<String>,
     parameters: Vec<ParameterType>,
     plan: Arc<KeptPlan>,
-    /// When it was used last, by the clock.
+    /// The clock at its last use.
     used: u64,
     memory: Reservation,
 }
 
-/// What is known of a text but for its constants.
+/// What is known of a text without its constants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sight {
-    /// It has not come before.
+    /// It comes for the first time.
     First,
-    /// It comes again.
+    /// It has come before.
     Again,
     /// Its plan depends on the constants.
     Unfit,
 }
 
-/// What a plan is found by.
+/// The key of a plan.
 #[derive(Clone, Copy)]
 pub struct Sought<'a> {
     /// The statement's text.
     pub text: &'a Arc<str>,
     /// The types of its parameters.
     pub parameters: &'a [ParameterType],
-    /// Everything else.
+    /// Role, search path, time zone and catalogue.
     pub context: &'a StatementContext,
 }
 
-/// What a database's plan cache has done and has.
+/// What a database's plan cache has done.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PlanCacheCounts {
-    /// Queries that a kept plan was found for.
+    /// Queries for which a cached plan was found.
     pub hits: u64,
-    /// Queries that might have had one.
+    /// Queries that could have had a cached plan and had none.
     pub misses: u64,
-    /// Of the hits, those that the physical plan was kept for, too.
+    /// The hits for which the physical plan was cached, too.
     pub physical_hits: u64,
 }
 
 impl PlanCache {
-    /// Without plans, whose memory will be of this budget.
+    /// An empty cache, whose plans will be charged to this budget.
     pub fn new(budget: Arc<Budget>) -> Self {
         Self {
             budget,
@@ -157,7 +157,7 @@ impl PlanCache {
         }
     }
 
-    /// What it has done since the node started.
+    /// What the cache has done since the node started.
     pub fn counts(&self) -> PlanCacheCounts {
         PlanCacheCounts {
             hits: self.hits.load(Ordering::Relaxed),
@@ -166,14 +166,14 @@ impl PlanCache {
         }
     }
 
-    /// Whether plans of statements with this text may be kept.
+    /// Whether plans of statements with this text may be cached.
     #[inline]
     pub fn takes(text: &str) -> bool {
         text.len() <= TEXT_BYTES_MAX
     }
 
-    /// The statement that a message consists of, if a plan of it is kept: its text was read
-    /// before.
+    /// The statement that a message consists of, if a plan of it is cached: then its text need not
+    /// be parsed again.
     pub fn statement(&self, message: &str) -> Option<Statement> {
         let end = |char: char| char == ';' || char.is_ascii_whitespace();
         let shelf = self.shelf.lock();
@@ -184,7 +184,7 @@ impl PlanCache {
         })
     }
 
-    /// The plan of a query, if one is kept.
+    /// The plan of a query, if one is cached.
     pub fn find(&self, sought: &Sought<'_>) -> Option<Arc<KeptPlan>> {
         let found = self.shelf.lock().find(sought);
         if found.is_some() {
@@ -199,7 +199,7 @@ impl PlanCache {
         self.misses.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether a text has come before with other constants, or the same; from now on it has.
+    /// Whether a text has come before, with these constants or others. From now on it has.
     pub fn sight(&self, text: &str) -> Sight {
         let mut shelf = self.shelf.lock();
         shelf.see(text, Sight::Again).unwrap_or(Sight::First)
@@ -210,13 +210,13 @@ impl PlanCache {
         self.shelf.lock().see(text, Sight::Unfit);
     }
 
-    /// Notes that a kept physical plan runs.
+    /// Notes that a cached physical plan runs.
     #[inline]
     pub fn note_physical(&self) {
         self.physical_hits.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Keeps the plan of a query, in the place of the one that it has.
+    /// Caches the plan of a query, in the place of the previous one.
     ///
     /// `parsed` is the query, if it was read from a message that begins with it.
     pub fn keep(
@@ -233,7 +233,7 @@ impl PlanCache {
         let Ok(memory) = self.budget.reserve(MemoryClass::CachedPlans, bytes) else {
             return;
         };
-        // What goes is freed when nobody waits for the lock any more.
+        // The removed plans are freed after the lock is released.
         let mut shelf = self.shelf.lock();
         let mut gone = shelf.put(sought, parsed, plan, memory);
         while shelf.plans > PLANS_MAX || shelf.bytes > bytes_max {
@@ -264,7 +264,7 @@ impl Shelf {
         Some(Arc::clone(&entry.plan))
     }
 
-    /// Takes a plan, and gives those of another state that have to go for it.
+    /// Puts a plan in, and returns the plans of another state, which it replaces.
     fn put(
         &mut self,
         sought: &Sought<'_>,
@@ -276,7 +276,7 @@ impl Shelf {
         let mut gone = Vec::new();
         match &self.place {
             Some(place) if place.is_of(context) => {}
-            // A statement that began before the catalogue changed.
+            // The statement began before the catalogue changed.
             Some(place) if place.epoch > context.catalog.epoch => return gone,
             _ => {
                 gone.extend(self.texts.drain().map(|(_, text)| text));
@@ -316,10 +316,16 @@ impl Shelf {
             }
             None => text.entries.push(entry),
         }
+        assert!(
+            self.plans >= self.texts.len(),
+            "{} plans are counted, and {} texts have one each at least",
+            self.plans,
+            self.texts.len()
+        );
         gone
     }
 
-    /// Notes what is known of a text now, unless it is unfit; what was known before.
+    /// Notes what is known of a text now, unless it is unfit. Returns what was known before.
     fn see(&mut self, text: &str, now: Sight) -> Option<Sight> {
         if self.sights.len() >= SIGHTS_MAX {
             self.sights.clear();
@@ -346,6 +352,12 @@ impl Shelf {
         self.plans -= text.entries.len();
         let bytes = text.entries.iter().map(|entry| entry.memory.bytes());
         self.bytes -= bytes.sum::<u64>();
+        assert!(
+            !self.texts.is_empty() || (self.plans, self.bytes) == (0, 0),
+            "{} plans of {} bytes are counted, and none is there",
+            self.plans,
+            self.bytes
+        );
         Some(text)
     }
 }

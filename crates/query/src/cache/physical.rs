@@ -1,23 +1,23 @@
-//! Physical plans that are kept beside optimised ones.
+//! Cached physical plans, which stand beside optimised ones.
 //!
 //! ```text
-//!  planned                      kept                        run, each time
+//!  planned                      cached                      run, each time
 //!  Sort                         Sort over a gap             Sort, new state
 //!    └ StarJoin (snapshot)        └ star, table weakly        └ StarJoin (its snapshot)
 //!        └ Scan (snapshot)            └ scan, table weakly        └ Scan (its snapshot)
 //! ```
 //!
-//! A kept operator has gaps in the place of its inputs. An execution puts its own inputs there,
-//! which makes a new operator: whatever state one has, filters, metrics, queues between tasks,
-//! is of one execution. Inputs and gaps have the same properties, as objects, so that
-//! operators take theirs over and nothing is worked out again.
+//! A cached operator has gaps in the place of its inputs. An execution puts its own inputs there,
+//! which makes a new operator, so all state of an operator (filters, metrics, queues between
+//! tasks) belongs to one execution. Inputs and gaps share the objects that describe their
+//! properties, so operators take these over and nothing is computed again.
 //!
-//! Only operators are kept of which that is known ([`is_known`]), and no filter that one gives to
-//! another at run time: that would be the first execution's. The plan of a statement with
-//! functions that are volatile is not kept either.
+//! An operator is cached only if it is known to work so ([`is_known`]). A filter that one operator
+//! gives to another at run time is never cached, because it would be the first execution's; nor is
+//! the plan of a statement with volatile functions.
 //!
-//! What was planned depends on settings and on how large tables are; where these are others
-//! now, the plan is made anew and takes the place of the one that is kept.
+//! A plan depends on settings and on the sizes of tables. When these have changed, a new plan is
+//! made and replaces the cached one.
 
 use std::{
     fmt,
@@ -33,7 +33,7 @@ use datafusion::{
     logical_expr::LogicalPlan,
     physical_expr::PhysicalExpr,
     physical_plan::{
-        DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties,
+        DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
         aggregates::AggregateExec,
         coalesce_partitions::CoalescePartitionsExec,
         coop::CooperativeExec,
@@ -55,16 +55,17 @@ use crate::{
     star::{KeptStar, StarJoinExec, StarJoins},
 };
 
-/// What an operator takes beside its columns: itself, its properties, its expressions.
+/// The size of an operator without its columns: itself, its properties, its expressions.
 const OPERATOR_BYTES: u64 = 2_048;
 
-/// Tables whose sizes differ by less choose no other plan: a morsel.
+/// Tables whose sizes differ by less than a morsel get the same plan.
 const ROWS_ALIKE: u64 = 8_192;
 
-/// The physical plan of a query, for whatever values its parameters have.
+/// The physical plan of a query, for all values of its parameters.
 pub struct KeptPhysical {
     root: KeptOperator,
-    /// The columns that its parameters are compared with; `None` where that is not clear.
+    /// The columns that its parameters are compared with; `None` if a parameter is compared with
+    /// columns of different types.
     compared: Option<Compared>,
     columns: Arc<[ColumnDescription]>,
     settings: Settings,
@@ -72,19 +73,19 @@ pub struct KeptPhysical {
     bytes: u64,
 }
 
-/// Whether a statement may run a physical plan that is kept.
+/// Whether a statement may run the cached physical plan.
 pub enum Fit<'k> {
     /// It may run this one.
     Runs(&'k KeptPhysical),
     /// It was planned under settings that the statement's session does not have.
     OtherSettings,
-    /// Tables have grown or shrunk since.
+    /// Tables have grown or shrunk since it was made.
     OtherSizes,
-    /// None is kept.
+    /// No physical plan is cached.
     Missing,
 }
 
-/// What a physical plan depends on beside what the logical one is found by.
+/// The settings that a physical plan depends on, and a logical one does not.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Settings {
     star_joins: bool,
@@ -131,14 +132,14 @@ impl Sized {
     }
 }
 
-/// An operator without what its statement sees.
+/// An operator without its statement's snapshot and tables.
 enum KeptOperator {
     Scan(KeptScan),
     Star {
         star: KeptStar,
         sides: Vec<KeptOperator>,
     },
-    /// One over gaps.
+    /// Any other operator, over gaps.
     Other {
         operator: Arc<dyn ExecutionPlan>,
         inputs: Vec<KeptOperator>,
@@ -146,11 +147,11 @@ enum KeptOperator {
 }
 
 impl KeptPhysical {
-    /// Of what was planned in this context for an optimised plan, to be found with that;
-    /// `None` if it may not be kept.
+    /// Caches the physical plan that was made in this context for an optimised plan, beside which
+    /// it will be found; `None` if it may not be cached.
     ///
     /// # Errors
-    /// Those of walking plans.
+    /// The errors of walking plans.
     pub fn new(
         context: &StatementContext,
         logical: &LogicalPlan,
@@ -178,18 +179,18 @@ impl KeptPhysical {
         }))
     }
 
-    /// What it takes in memory, estimated.
+    /// Its estimated size in memory.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The columns that its parameters are compared with, and nothing else happens to them;
-    /// `None` where that is not clear.
+    /// The columns that its parameters are compared with, if they are used for nothing else;
+    /// `None` if a parameter is compared with columns of different types.
     pub fn compared(&self) -> Option<&Compared> {
         self.compared.as_ref()
     }
 
-    /// Whether it is what would be planned now.
+    /// Whether planning would give this plan now.
     ///
     /// # Errors
     /// A table is gone.
@@ -205,8 +206,8 @@ impl KeptPhysical {
         Ok(Fit::Runs(self))
     }
 
-    /// The plan of what a statement sees, whose relations are locked, with its values, and the
-    /// columns of its result; `None` if it does not fit these values.
+    /// The plan over the rows that a statement sees, with its values, and the columns of its
+    /// result; `None` if it does not fit these values. The statement has locked the relations.
     ///
     /// # Errors
     /// A table is gone.
@@ -220,7 +221,7 @@ impl KeptPhysical {
     }
 }
 
-/// As [`Conditions::note_compared`](crate::scan::conditions::Conditions::note_compared), of all
+/// As [`Conditions::note_compared`](crate::scan::conditions::Conditions::note_compared), for all
 /// scans of a plan.
 fn note_compared(plan: &dyn ExecutionPlan, compared: &mut Compared) -> bool {
     let mut is_clear = true;
@@ -265,8 +266,18 @@ impl KeptOperator {
                 let Some(inputs) = revived(inputs)? else {
                     return Ok(None);
                 };
+                let shape = |input: &Arc<dyn ExecutionPlan>| {
+                    let partitions = input.output_partitioning().partition_count();
+                    (input.schema().fields().len(), partitions)
+                };
+                let gaps = operator.children().into_iter().map(shape);
+                assert!(
+                    gaps.eq(inputs.iter().map(shape)),
+                    "an input of {} has other columns or partitions than its gap",
+                    operator.name()
+                );
                 let new = replace_children_if_necessary(Arc::clone(operator), inputs)?;
-                // Of a sort the filter and the metrics would still be the kept one's.
+                // A sort would still have the cached operator's filter and metrics.
                 Ok(Some(match new.is::<SortExec>() {
                     true => new.reset_state()?,
                     false => new,
@@ -276,8 +287,8 @@ impl KeptOperator {
     }
 }
 
-/// An operator and what is below without what their statement sees; `None` if one may not be
-/// kept.
+/// An operator and its inputs, without their statement's snapshot and tables; `None` if one of
+/// them may not be cached.
 fn kept(
     operator: &Arc<dyn ExecutionPlan>,
     tables: &[Arc<TableEntry>],
@@ -319,7 +330,7 @@ fn size(columns: usize) -> u64 {
 }
 
 /// Whether an operator with other inputs shares nothing that an execution changes. A sort with
-/// a limit has a filter, which is made anew for it; of aggregates only those without are known.
+/// a limit has a filter, which is made anew for it; an aggregate is known if it has no filter.
 fn is_known(operator: &dyn ExecutionPlan) -> bool {
     if operator.is::<AggregateExec>() {
         return operator.dynamic_expressions_produced().is_empty();
@@ -337,7 +348,7 @@ fn is_known(operator: &dyn ExecutionPlan) -> bool {
         || operator.is::<UnionExec>()
 }
 
-/// Whether something is computed that belongs to one execution.
+/// Whether a plan computes something that belongs to one execution.
 fn is_volatile(plan: &LogicalPlan) -> Result<bool> {
     let mut found = false;
     plan.apply_with_subqueries(|node| {
@@ -349,7 +360,7 @@ fn is_volatile(plan: &LogicalPlan) -> Result<bool> {
     Ok(found)
 }
 
-/// Stands for an input, and has its properties.
+/// Stands for an input, with the input's properties.
 struct GapExec {
     properties: Arc<PlanProperties>,
 }

@@ -1,4 +1,4 @@
-//! What a plan takes in memory, estimated.
+//! The estimated sizes of plans in memory.
 
 use datafusion::{
     common::{
@@ -8,16 +8,17 @@ use datafusion::{
     logical_expr::{Expr, LogicalPlan},
 };
 
-/// What a node of a plan takes beside its expressions and columns.
+/// The size of a plan's node without its expressions and columns.
 const NODE_BYTES: u64 = 512;
 
-/// A column of a node's schema: its field is shared with others, its name often is not.
+/// The size of a column of a node's schema: its field is shared with others, its name often is
+/// not.
 pub(super) const COLUMN_BYTES: u64 = 96;
 
-/// A part of an expression, with the names and values in it.
+/// The size of a part of an expression, with the names and values in it.
 const EXPRESSION_BYTES: u64 = size_of::<Expr>() as u64 + 64;
 
-/// What a logical plan takes in memory, estimated.
+/// The estimated size of a logical plan in memory.
 pub(super) fn bytes_of(plan: &LogicalPlan) -> Result<u64> {
     let mut bytes = 0;
     plan.apply_with_subqueries(|node| {

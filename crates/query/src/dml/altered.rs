@@ -1,5 +1,4 @@
-//! The queries of an ALTER TABLE: the rows as they come to be, and the rows that break what
-//! comes to hold.
+//! The queries of an ALTER TABLE: the rows as they will be, and the rows that break what it adds.
 
 use std::sync::Arc;
 
@@ -28,7 +27,7 @@ use crate::{
     scan::TableScanProvider,
 };
 
-/// All rows of the table as it is.
+/// All rows of the table as it is now.
 fn scan(context: &StatementContext, pending: &PendingAlter) -> Result<LogicalPlanBuilder> {
     scan_of(context, pending.entry())
 }
@@ -39,10 +38,10 @@ fn scan_of(context: &StatementContext, entry: &TableEntry) -> Result<LogicalPlan
     LogicalPlanBuilder::scan(TableReference::bare(entry.name.clone()), source, None)
 }
 
-/// A query of the rows as they come to be, under the table's name.
+/// A query of the rows as they will be, under the table's name.
 ///
 /// # Errors
-/// As PostgreSQL: a type that values are not cast to, an expression that cannot be planned.
+/// As in PostgreSQL: a type to which values cannot be cast, an expression that cannot be planned.
 pub fn plan_rows(
     context: &StatementContext,
     pending: &PendingAlter,
@@ -76,10 +75,10 @@ pub fn plan_rows(
     planned.map_err(fail)
 }
 
-/// Whether a column's values, or what USING makes of rows, are assigned to its new type.
+/// Checks that a column's values, or the results of USING, can be assigned to its new type.
 ///
 /// # Errors
-/// As [`plan_rows`].
+/// The errors of [`plan_rows`].
 pub fn plan_conversion(
     context: &StatementContext,
     before: &TableSchema,
@@ -101,7 +100,7 @@ pub fn plan_conversion(
         .map_err(|error| not_cast(fail(error), to, before.columns[at].ty, by_using))
 }
 
-/// A new column's value in rows that are there.
+/// A new column's value in existing rows.
 fn added(context: &StatementContext, pending: &PendingAlter, column: &Column) -> Result<Expr> {
     let empty = DFSchema::empty();
     if let Some(sequence) = pending.new_sequence(&column.name) {
@@ -116,7 +115,7 @@ fn added(context: &StatementContext, pending: &PendingAlter, column: &Column) ->
     converted(context, value, &empty, column)
 }
 
-/// What USING says.
+/// The expression of USING.
 fn computed(context: &StatementContext, using: &ast::Expr, schema: &DFSchema) -> Result<Expr> {
     let mut using = using.clone();
     rewrite_expression(&mut using)?;
@@ -137,7 +136,7 @@ fn converted(
     functions::assign(value, &field, column.ty, &column.name, config)
 }
 
-/// PostgreSQL's words for a value that is not assigned to the type.
+/// PostgreSQL's words for a value that cannot be assigned to the type.
 fn not_cast(error: SqlError, column: &Column, from: SqlType, by_using: bool) -> SqlError {
     if error.kind != ErrorKind::DatatypeMismatch || from == column.ty {
         return error;
@@ -162,8 +161,8 @@ fn not_cast(error: SqlError, column: &Column, from: SqlType, by_using: bool) -> 
     ))
 }
 
-/// Queries of rows that break what comes to hold of rows that stay where they are, each with
-/// the error if it has any.
+/// Queries of rows that break a new condition, for rows that stay where they are. Each query
+/// comes with the error if it has a row.
 ///
 /// # Errors
 /// A condition that cannot be planned.
@@ -201,11 +200,11 @@ fn first(rows: LogicalPlanBuilder) -> Result<LogicalPlan> {
     rows.limit(0, Some(1))?.build()
 }
 
-/// Queries of rows that refer to none, one for each foreign key that rows have to be checked
-/// by: the values of its columns in the first such row.
+/// Queries of rows that refer to no row, one for each foreign key that has to be checked: the
+/// values of its columns in the first such row.
 ///
 /// # Errors
-/// As [`plan_rows`].
+/// The errors of [`plan_rows`].
 pub fn plan_references<'p>(
     context: &StatementContext,
     pending: &'p PendingAlter,
@@ -240,7 +239,7 @@ pub fn plan_references<'p>(
     pending.references.iter().map(plan).collect()
 }
 
-/// Columns of rows, called by a word and their number.
+/// Columns of rows, named by a word and their number.
 fn columns(rows: LogicalPlan, positions: &[usize], word: &str) -> Result<LogicalPlanBuilder> {
     let of = |(nth, at): (usize, &usize)| {
         let column = ColumnName::from(rows.schema().qualified_field(*at));
@@ -254,10 +253,10 @@ fn column(word: &str, nth: usize) -> Expr {
     Expr::Column(ColumnName::from_name(format!("{word}{nth}")))
 }
 
-/// Queries of keys that several rows have, for each unique index that comes.
+/// Queries of keys that several rows have, one for each new unique index.
 ///
 /// # Errors
-/// As [`plan_rows`].
+/// The errors of [`plan_rows`].
 pub fn plan_duplicates(
     context: &StatementContext,
     pending: &PendingAlter,

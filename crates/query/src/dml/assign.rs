@@ -1,4 +1,4 @@
-//! What SET assigns: values, DEFAULT, and the members of rows.
+//! The right sides of SET: values, DEFAULT, and members of rows.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::{
     plan::{StatementContext, Target, column_identifiers},
 };
 
-/// For each column of the target what SET gives it, over rows of this schema.
+/// For each column of the target, the value that SET assigns, over rows of this schema.
 pub(super) fn assigned_values(
     context: &StatementContext,
     target: &Target,
@@ -51,7 +51,7 @@ pub(super) fn assigned_values(
     Ok(assigned)
 }
 
-/// What a column is assigned.
+/// The value that a column is assigned.
 #[derive(Clone, Copy)]
 enum Assigned<'a> {
     Value(&'a ast::Expr),
@@ -64,8 +64,8 @@ enum Assigned<'a> {
 }
 
 impl Assigned<'_> {
-    /// The value over the rows found. Members of one subquery share it, as one
-    /// scalar subquery whose value is the row.
+    /// Plans the value over the rows found. Members of one subquery share it as one scalar
+    /// subquery, whose value is the row.
     fn plan(
         self,
         context: &StatementContext,
@@ -80,7 +80,7 @@ impl Assigned<'_> {
             }
             Assigned::Member { query, at, width } => (query, at, width),
         };
-        // The planner takes any number of columns in an EXISTS alone.
+        // Only in an EXISTS may a subquery have any number of columns for the planner.
         let exists = ast::Expr::Exists {
             subquery: Box::new(query.clone()),
             negated: false,

@@ -1,4 +1,4 @@
-//! Binding UPDATE and DELETE, and what all DML shares: RETURNING and CHECK.
+//! Binding UPDATE and DELETE, and the parts that all DML shares: RETURNING and CHECK.
 
 use aerostat_sql::grants::Privilege;
 use aerostat_types::{ErrorKind, SqlError};
@@ -36,7 +36,7 @@ use crate::{
 /// Binds `UPDATE t SET … [FROM …] [WHERE …] [RETURNING …]`.
 ///
 /// # Errors
-/// What is wrong with the statement: names, types, the role's rights.
+/// A mistake in the statement: names, types, the role's rights.
 pub fn bind_update(
     context: &StatementContext,
     update: &ast::Update,
@@ -103,7 +103,7 @@ pub fn bind_update(
 /// Binds `DELETE FROM t [USING …] [WHERE …] [RETURNING …]`.
 ///
 /// # Errors
-/// What is wrong with the statement: names, types, the role's rights.
+/// A mistake in the statement: names, types, the role's rights.
 pub fn bind_delete(
     context: &StatementContext,
     delete: &ast::Delete,
@@ -150,7 +150,8 @@ pub fn bind_delete(
     )
 }
 
-/// Adds RETURNING and CHECK to a plan of row ids, columns and other relations' columns.
+/// Adds RETURNING and CHECK to a plan of row ids, the target's columns and those of other
+/// relations.
 pub(super) fn finish(
     context: &StatementContext,
     kind: DmlKind,
@@ -170,7 +171,7 @@ pub(super) fn finish(
     )
 }
 
-/// The same, with further outputs at the end.
+/// As [`finish`], with further outputs at the end.
 pub(super) fn finish_with(
     context: &StatementContext,
     kind: DmlKind,
@@ -182,6 +183,12 @@ pub(super) fn finish_with(
 ) -> Result<BoundDml> {
     let first = usize::from(kind != DmlKind::Insert);
     let columns = first..first + target.entry.table.schema().columns.len();
+    assert!(
+        plan.schema().fields().len() >= columns.end,
+        "a plan of {} columns has no row ids, or not all columns of table {}",
+        plan.schema().fields().len(),
+        target.entry.name
+    );
     let mut outputs: Vec<Expr> = plan
         .schema()
         .iter()
@@ -243,12 +250,13 @@ pub(super) fn check_truths(
         .collect()
 }
 
-/// What the output with the truth of a CHECK constraint is called.
+/// The name of the output with the truth of a CHECK constraint.
 pub(super) fn check_name(at: usize) -> String {
     format!("\u{1}c{at}")
 }
 
-/// Only the target's own columns, for CHECK: those of other relations in the statement do not count.
+/// The schema of the target's own columns alone, over which CHECK is planned: columns of other
+/// relations in the statement have no meaning there.
 fn table_schema(target: &Target, plan: &LogicalPlan) -> Result<DFSchema> {
     let fields = plan
         .schema()
@@ -330,7 +338,8 @@ fn others(found: &LogicalPlan, target: &Target) -> Vec<Expr> {
         .collect()
 }
 
-/// The rows the statement concerns: all columns of the target, with row ids, and of the other relations.
+/// The rows that the statement concerns: all columns of the target, with row ids, and those of
+/// the other relations.
 fn plan_found(
     context: &StatementContext,
     target: &Target,
@@ -392,7 +401,7 @@ pub(super) fn plan_from(
     Ok(plan)
 }
 
-/// Lets subqueries in the statement's expressions read its WITH, too.
+/// Lets subqueries in the statement's expressions read its WITH queries, too.
 pub(super) fn keep_with(
     context: &StatementContext,
     with: &ast::With,
@@ -442,7 +451,7 @@ fn target_of(
     .map_err(external)
 }
 
-/// ORDER BY and LIMIT, which other systems take after a change and PostgreSQL does not.
+/// Refuses ORDER BY and LIMIT, which other systems accept after a change and PostgreSQL does not.
 fn refuse_clauses(order_by: bool, limit: bool) -> Result<()> {
     let word = match (order_by, limit) {
         (true, _) => "ORDER",

@@ -1,5 +1,4 @@
-//! COPY FROM STDIN: an INSERT whose rows come from the client through a
-//! bounded channel.
+//! COPY FROM STDIN: an INSERT whose rows come from the client through a bounded channel.
 
 use std::{fmt, sync::Arc};
 
@@ -33,10 +32,10 @@ pub struct CopyStream {
 }
 
 impl CopyStream {
-    /// A table of this schema and where its rows go in.
+    /// A table of this schema, and the sender of its rows.
     ///
     /// # Errors
-    /// None for a schema of a table.
+    /// No error for a schema of a table.
     pub fn open(schema: SchemaRef) -> Result<(Arc<dyn TableProvider>, mpsc::Sender<RecordBatch>)> {
         let (sender, receiver) = mpsc::channel(COPY_BATCHES_MAX);
         let stream = CopyStream {
@@ -61,6 +60,7 @@ impl PartitionStream for CopyStream {
 
     fn execute(&self, _context: Arc<TaskContext>) -> SendableRecordBatchStream {
         let receiver = self.receiver.lock().take();
+        assert!(receiver.is_some(), "the rows of a COPY are read once");
         let batches = stream::unfold(receiver, |receiver| async move {
             let mut receiver = receiver?;
             let batch = receiver.recv().await?;
@@ -73,15 +73,15 @@ impl PartitionStream for CopyStream {
     }
 }
 
-/// The client's end of a COPY. Dropped without `finish`, it undoes the COPY.
+/// The client's end of a COPY. Dropping it without `finish` undoes the COPY.
 pub struct CopyTask {
-    /// Where rows go; `None` once there are no more.
+    /// Takes the rows; `None` once there are no more.
     pub sender: Option<mpsc::Sender<RecordBatch>>,
-    /// Tells the insert that the end of the rows is the end of the COPY, not of the client.
+    /// Tells the insert that the rows have ended because the COPY has, not because the client left.
     pub complete: Option<oneshot::Sender<()>>,
-    /// `None` once it has told its result.
+    /// `None` once its result has been taken.
     pub task: Option<JoinHandle<Result<u64, SqlError>>>,
-    /// Cancelled when the client is gone or gives up.
+    /// Cancelled when the client leaves or gives up.
     pub cancel: CancellationToken,
 }
 
@@ -106,7 +106,7 @@ impl CopySink for CopyTask {
         if sent {
             return Ok(());
         }
-        // The insert has stopped taking rows: it has failed, and says why.
+        // The insert takes no more rows because it has failed; its result is the error.
         self.sender = None;
         match self.result().await {
             Err(error) => Err(error),
@@ -116,7 +116,7 @@ impl CopySink for CopyTask {
 
     async fn finish(mut self: Box<Self>) -> Result<String, SqlError> {
         if let Some(complete) = self.complete.take() {
-            // A failed insert has dropped the other end; its result tells.
+            // A failed insert has dropped the other end; its result is the error.
             let _ = complete.send(());
         }
         self.sender = None;
@@ -127,7 +127,7 @@ impl CopySink for CopyTask {
     async fn abort(mut self: Box<Self>) {
         self.cancel.cancel();
         self.sender = None;
-        // Wait until nothing of the COPY is left.
+        // Wait until the insert has undone the COPY.
         let _ = self.result().await;
     }
 }

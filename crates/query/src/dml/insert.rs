@@ -31,11 +31,11 @@ use crate::{
     plan::{StatementContext, Target, column_identifiers, query_of},
 };
 
-/// Binds `INSERT INTO t [(…)] VALUES … | SELECT … | DEFAULT VALUES [ON CONFLICT …] [RETURNING …]`. The last two
-/// may read `with`, too, which is also the rows' own.
+/// Binds `INSERT INTO t [(…)] VALUES … | SELECT … | DEFAULT VALUES [ON CONFLICT …] [RETURNING …]`.
+/// ON CONFLICT and RETURNING may read the queries of `with`, which also belong to the rows' query.
 ///
 /// # Errors
-/// What is wrong with the statement: names, types, the role's rights.
+/// A mistake in the statement: names, types, the role's rights.
 pub fn bind_insert(
     context: &StatementContext,
     insert: &ast::Insert,
@@ -100,10 +100,10 @@ pub fn bind_insert(
     Ok(BoundDml { conflict, ..bound })
 }
 
-/// Binds the filling of a table by a query of the same columns.
+/// Binds an INSERT that fills a table with a query of the same columns.
 ///
 /// # Errors
-/// A column does not take what the query gives.
+/// A column cannot take the query's values.
 pub fn bind_create_table_as(
     context: &StatementContext,
     target: Target,
@@ -121,10 +121,10 @@ pub fn bind_create_table_as(
     )
 }
 
-/// Binds the filling of a table by a plan of exactly its columns, under its name.
+/// Binds an INSERT that fills a table with a plan of exactly its columns, under its name.
 ///
 /// # Errors
-/// Those of DataFusion.
+/// The errors of DataFusion.
 pub fn bind_rewrite(
     context: &StatementContext,
     target: Target,
@@ -134,7 +134,7 @@ pub fn bind_rewrite(
     finish(context, DmlKind::Insert, target, plan, None, parameters)
 }
 
-/// Binds rows of the table itself, so that its CHECKs are evaluated for them.
+/// Binds rows as rows of the table, so that its CHECKs are evaluated for them.
 pub(super) fn bind_table_rows(
     context: &StatementContext,
     target: Target,
@@ -155,7 +155,7 @@ pub(super) fn bind_table_rows(
 /// Binds `COPY t (…) FROM STDIN`, whose rows come from `stream` with these columns of the table.
 ///
 /// # Errors
-/// A default cannot be planned, or those of DataFusion.
+/// A default cannot be planned, or an error of DataFusion.
 pub fn bind_copy(
     context: &StatementContext,
     target: Target,
@@ -174,19 +174,19 @@ pub fn bind_copy(
     )
 }
 
-/// What an INSERT says of the values that it gives to identity columns.
+/// The clause of an INSERT about values for identity columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Overriding {
-    /// Nothing: columns that are GENERATED ALWAYS take none.
+    /// No clause: columns that are GENERATED ALWAYS refuse values.
     Nothing,
-    /// OVERRIDING SYSTEM VALUE: they are taken.
+    /// OVERRIDING SYSTEM VALUE: the values are inserted.
     System,
-    /// OVERRIDING USER VALUE: all are left aside for the columns' own.
+    /// OVERRIDING USER VALUE: the columns take their own values instead.
     User,
 }
 
 impl Overriding {
-    /// How the clause is spelled for the parser, see `statement::identity`.
+    /// The clause, which the parser spells as a priority; see `statement::identity`.
     fn of(priority: Option<ast::MysqlInsertPriority>) -> Self {
         match priority {
             Some(ast::MysqlInsertPriority::LowPriority) => Self::System,
@@ -195,24 +195,24 @@ impl Overriding {
         }
     }
 
-    /// Whether a column takes its own value instead of the one given.
+    /// Whether a column takes its own value instead of the given one.
     fn ignores(self, target: &Target, at: usize) -> bool {
         self == Self::User && target.entry.identity(at).is_some()
     }
 
-    /// Whether a column takes no value that is given.
+    /// Whether a column refuses a given value.
     fn refuses(self, target: &Target, at: usize) -> bool {
         self == Self::Nothing && is_always_generated(target, at)
     }
 }
 
-/// The rows of a VALUES, and what is said of them.
+/// The rows of a VALUES, with the columns and the clause that apply to them.
 struct Written<'a> {
     rows: &'a [ast::Parens<Vec<ast::Expr>>],
     overriding: Overriding,
 }
 
-/// Refuses values for columns that take none; DEFAULT is none.
+/// Refuses values for columns that take none; DEFAULT is no value.
 fn check_values(
     target: &Target,
     listed: &[usize],
@@ -233,7 +233,7 @@ fn check_values(
     }
 }
 
-/// The same of a query that is no VALUES.
+/// As [`check_values`], for a query that is not VALUES.
 fn check_query(
     target: &Target,
     listed: &[usize],
@@ -247,10 +247,10 @@ fn check_query(
     }
 }
 
-/// The positions of the columns a list names; all of them for an empty list.
+/// The positions of the columns that a list names; of all columns for an empty list.
 ///
 /// # Errors
-/// A column is not there, or is named twice.
+/// A column does not exist, or is named twice.
 pub fn listed_columns(target: &Target, names: &[ast::ObjectName]) -> Result<Vec<usize>> {
     if names.is_empty() {
         return Ok((0..target.entry.table.schema().columns.len()).collect());
@@ -269,7 +269,7 @@ pub fn listed_columns(target: &Target, names: &[ast::ObjectName]) -> Result<Vec<
     Ok(listed)
 }
 
-/// The rows of a query that is nothing but VALUES without subqueries.
+/// The rows of a query that consists of VALUES without subqueries.
 fn plain_values(query: &ast::Query) -> Option<&[ast::Parens<Vec<ast::Expr>>]> {
     let bare = query.with.is_none()
         && query.order_by.is_none()
@@ -340,7 +340,7 @@ fn expand_defaults(target: &Target, listed: &[usize], body: &mut SetExpr) {
 
 fn select_of(projection: Vec<SelectItem>) -> SetExpr {
     let text = "SELECT 1";
-    // The parser knows a SELECT's many defaults better than a list of them here would.
+    // Parsing is shorter than a SELECT with the defaults of all its fields would be.
     let parsed = datafusion::sql::sqlparser::parser::Parser::parse_sql(
         &datafusion::sql::sqlparser::dialect::PostgreSqlDialect {},
         text,
@@ -367,7 +367,7 @@ pub(super) fn default_row(context: &StatementContext, target: &Target) -> Result
     LogicalPlanBuilder::empty(true).project(outputs)?.build()
 }
 
-/// VALUES, each cell cast on its own, as PostgreSQL does for INSERT.
+/// Plans VALUES. Each cell is cast by itself, as PostgreSQL does for INSERT.
 fn plan_values(
     context: &StatementContext,
     target: &Target,
@@ -396,7 +396,7 @@ fn plan_values(
         }
         cells.push(planned);
     }
-    // The types are the columns', and no cell's marks are the others'.
+    // The types are those of the columns, and a cell's metadata must not count for the others.
     let columns = &target.entry.table.schema().columns;
     let fields = listed[..width].iter().enumerate().map(|(nth, &at)| {
         let ty = columns[at].ty.field("", true).data_type().clone();
@@ -408,7 +408,7 @@ fn plan_values(
     project_columns(context, target, listed, width, given, values)
 }
 
-/// What a cell gives its column, over rows of this schema; the column's own value without one.
+/// A cell's value for its column, over rows of this schema; without a cell the column's own value.
 fn cell_value(
     context: &StatementContext,
     target: &Target,
@@ -425,7 +425,8 @@ fn cell_value(
     assign(context, expression, schema, target, at)
 }
 
-/// For each column of the target what the INSERT of a MERGE gives it, over rows of this schema.
+/// For each column of the target, the value that the INSERT of a MERGE gives it, over rows of this
+/// schema.
 pub(super) fn row_values(
     context: &StatementContext,
     target: &Target,
@@ -454,7 +455,7 @@ pub(super) fn row_values(
         .collect()
 }
 
-/// A query's outputs as the table's columns.
+/// A query's outputs as columns of the table.
 fn columns_from(
     context: &StatementContext,
     target: &Target,
@@ -481,8 +482,8 @@ fn columns_from(
     project_columns(context, target, listed, width, given, plan)
 }
 
-/// The string literal that a SELECT has as this output, which has no type until
-/// the column it goes to gives it one.
+/// The string literal that a SELECT has as this output. It has no type until it is assigned to
+/// a column.
 fn string_literal(plan: &LogicalPlan, output: usize) -> Option<Expr> {
     match plan {
         LogicalPlan::Projection(projection) => {
@@ -499,7 +500,7 @@ fn string_literal(plan: &LogicalPlan, output: usize) -> Option<Expr> {
     }
 }
 
-/// Projects the given columns and the defaults of the others into the table's order.
+/// Projects the given columns, and the defaults of the others, into the order of the table.
 fn project_columns(
     context: &StatementContext,
     target: &Target,
@@ -508,6 +509,7 @@ fn project_columns(
     given: Vec<Expr>,
     plan: LogicalPlan,
 ) -> Result<LogicalPlan> {
+    assert_eq!(given.len(), width, "each listed column is given a value");
     let mut outputs: Vec<Option<Expr>> = vec![None; target.entry.table.schema().columns.len()];
     for (&at, expression) in listed[..width].iter().zip(given) {
         outputs[at] = Some(expression);
@@ -523,7 +525,7 @@ fn project_columns(
     LogicalPlanBuilder::from(plan).project(outputs)?.build()
 }
 
-/// More values than columns never fit; fewer do only without a column list.
+/// Refuses more values than columns, and fewer if the statement lists the columns.
 fn check_width(width: usize, listed: &[usize], explicit: bool) -> Result<()> {
     let message = match width.cmp(&listed.len()) {
         std::cmp::Ordering::Greater => "INSERT has more expressions than target columns",

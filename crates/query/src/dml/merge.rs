@@ -1,9 +1,9 @@
 //! Binding MERGE.
 //!
-//! Its query joins the data source with the target and numbers each row with the first WHEN
-//! clause that applies. Each column is a CASE over that number, so that the expressions of a
-//! clause are evaluated for its own rows alone, and so are the CHECKs for the rows that are
-//! written.
+//! The query of a MERGE joins the data source with the target and numbers each row with the first
+//! WHEN clause that applies. Each column is a CASE over that number, so that the expressions of a
+//! clause are evaluated for its own rows alone. CHECKs are evaluated in the same way, for the
+//! rows that are written.
 //!
 //! ```text
 //!  source LEFT JOIN target ON …     an inner join if no clause is about rows not matched
@@ -11,8 +11,9 @@
 //!    ──► columns  CASE clause WHEN 0 THEN … WHEN 2 THEN … END
 //! ```
 //!
-//! Rows that no clause applies to, or DO NOTHING, have no number. They go as far as the sink:
-//! a filter would end up below the join, where rows are that no clause has been asked about.
+//! Rows to which no clause applies, or DO NOTHING, have no number, but still reach the sink. A
+//! filter would be pushed below the join, and evaluate its conditions for rows that no clause is
+//! about.
 
 use std::ops::ControlFlow;
 
@@ -52,13 +53,13 @@ use crate::{
     plan::{ROW_ID_COLUMN, StatementContext, Target},
 };
 
-/// The column with the number of a row's clause; no name that a user can write.
+/// The column with the number of a row's clause. Users cannot write such a name.
 const CLAUSE_COLUMN: &str = "\u{1}clause";
 
 /// Binds `MERGE INTO t USING … ON … WHEN [NOT] MATCHED [AND …] THEN …`.
 ///
 /// # Errors
-/// What is wrong with the statement: names, types, the role's rights.
+/// A mistake in the statement: names, types, the role's rights.
 pub fn bind_merge(
     context: &StatementContext,
     merge: &ast::Merge,
@@ -87,7 +88,7 @@ pub fn bind_merge(
     rights::admit(context, &target, || {
         rights::found_by(&target, &found)
             || planned.iter().any(|clause| clause.reads(&target))
-            // As in PostgreSQL, who does nothing needs a right, too.
+            // As in PostgreSQL, a MERGE that does nothing needs the right, too.
             || clauses.iter().all(|clause| clause.kind().is_none())
     })?;
     let numbers = numbers(&target, &clauses, &planned);
@@ -131,7 +132,7 @@ struct Clause<'a> {
 }
 
 impl Clause<'_> {
-    /// What it does; `None` for DO NOTHING.
+    /// What it does to a row; `None` for DO NOTHING.
     fn kind(&self) -> Option<DmlKind> {
         match self.action {
             Action::Nothing => None,
@@ -142,7 +143,7 @@ impl Clause<'_> {
     }
 }
 
-/// The clauses, each of which some row can come to.
+/// The clauses. A clause that no row can reach is an error.
 fn clauses_of(merge: &ast::Merge) -> Result<Vec<Clause<'_>>> {
     let mut clauses: Vec<Clause<'_>> = Vec::with_capacity(merge.clauses.len());
     for clause in &merge.clauses {
@@ -197,7 +198,7 @@ fn resolve(
     Ok(target)
 }
 
-/// What the statement calls its data source.
+/// The name of the data source in the statement.
 fn source_name(source: &TableFactor) -> Option<&Ident> {
     match source {
         TableFactor::Table { name, alias, .. } => match alias {
@@ -211,7 +212,7 @@ fn source_name(source: &TableFactor) -> Option<&Ident> {
     }
 }
 
-/// The rows of the data source, each with those of the target that match it.
+/// The rows of the data source, each joined with the rows of the target that match it.
 fn plan_joined(
     context: &StatementContext,
     merge: &ast::Merge,
@@ -244,28 +245,28 @@ fn without_target(target: &Target, both: &DFSchema) -> Result<DFSchema> {
     DFSchema::new_with_metadata(fields, Default::default())
 }
 
-/// What clauses are planned over.
+/// The schemas that clauses are planned over.
 struct Scope<'a> {
     context: &'a StatementContext,
     target: &'a Target,
-    /// What WHEN NOT MATCHED may name.
+    /// The columns that WHEN NOT MATCHED may name.
     source: DFSchema,
-    /// What WHEN MATCHED may name.
+    /// The columns that WHEN MATCHED may name.
     both: &'a DFSchema,
 }
 
-/// A clause, planned.
+/// A planned clause.
 struct Planned {
     condition: Expr,
-    /// What it gives each column; `None` for a column that stays as it is, and for all if
-    /// there is no new row.
+    /// The new value of each column; `None` for a column that stays as it is, and for all columns
+    /// if there is no new row.
     values: Vec<Option<Expr>>,
     /// Whether rows are updated, so that other columns stay as they are.
     is_update: bool,
 }
 
 impl Planned {
-    /// Whether it reads columns of the target.
+    /// Whether the clause reads columns of the target.
     fn reads(&self, target: &Target) -> bool {
         let given = self.values.iter().flatten();
         rights::any_names(given.chain([&self.condition]), &target.alias)
@@ -315,7 +316,7 @@ impl Scope<'_> {
     }
 }
 
-/// Refuses to name the target where there is no row of it.
+/// Refuses an expression that names the target in a clause for rows without a match.
 fn refuse_target(expression: &ast::Expr, target: &Target) -> Result<(), SqlError> {
     let alias = target.alias.as_str();
     let found = walk::own_expressions(expression, |expression| match expression {
@@ -342,7 +343,7 @@ fn require_boolean(condition: &Expr, schema: &DFSchema) -> Result<()> {
     ) {
         return Ok(());
     }
-    // What has no type before it is analysed has an error that is told then.
+    // An expression without a type before its analysis gets its error in the analysis.
     let Ok((_, field)) = condition.to_field(schema) else {
         return Ok(());
     };
@@ -365,7 +366,7 @@ fn number() -> Expr {
     Expr::Column(Column::from_name(CLAUSE_COLUMN))
 }
 
-/// The number of the first clause that applies to a row; NULL for none and for DO NOTHING.
+/// The number of the first clause that applies to a row; NULL if none does, or DO NOTHING.
 fn numbers(target: &Target, clauses: &[Clause<'_>], planned: &[Planned]) -> Expr {
     let first_of = |is_matched: bool| {
         let all = (0i32..).zip(clauses.iter().zip(planned));
@@ -383,7 +384,7 @@ fn numbers(target: &Target, clauses: &[Clause<'_>], planned: &[Planned]) -> Expr
     case(None, vec![(is_matched, first_of(true))], first_of(false))
 }
 
-/// A CASE; without branches only what stands behind ELSE.
+/// A CASE; without branches, only its ELSE.
 fn case(subject: Option<Expr>, branches: Vec<(Expr, Expr)>, otherwise: Expr) -> Expr {
     if branches.is_empty() {
         return otherwise;
@@ -415,7 +416,7 @@ fn columns(target: &Target, mut planned: Vec<Planned>) -> Result<Vec<Expr>> {
         .collect()
 }
 
-/// The columns that some clause assigns.
+/// The columns that the clauses assign.
 fn assigned_columns(clauses: &[Clause<'_>], planned: &[Planned]) -> Vec<usize> {
     let updates = clauses.iter().zip(planned);
     let updates = updates.filter(|(clause, _)| clause.kind() == Some(DmlKind::Update));
@@ -430,7 +431,7 @@ fn assigned_columns(clauses: &[Clause<'_>], planned: &[Planned]) -> Vec<usize> {
     assigned
 }
 
-/// The truth of each CHECK for rows that are written.
+/// The truth of each CHECK, for rows that are written.
 fn checks(
     context: &StatementContext,
     target: &Target,

@@ -1,15 +1,15 @@
 //! Running MERGE, batch by batch.
 //!
-//! Each row comes with the number of its clause, or none. Row ids of rows to be updated and
-//! deleted are gathered, and so are new rows: old versions end before new rows are inserted,
-//! so that a statement may delete a key and insert it again. A MERGE that only inserts does so
-//! at once.
+//! Each row comes with the number of its clause, or NULL. The row ids of rows to be updated and
+//! deleted are gathered, and so are new rows: old versions end before new rows are inserted, so
+//! that a statement may delete a key and insert it again. A MERGE that only inserts does not
+//! gather its rows.
 
 use aerostat_storage::RowId;
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::{
     arrow::{
-        array::{AsArray, BooleanArray, RecordBatch},
+        array::{Array, AsArray, BooleanArray, RecordBatch},
         compute::filter_record_batch,
         datatypes::{Int32Type, UInt64Type},
     },
@@ -24,7 +24,7 @@ use super::{
 use crate::error::external;
 
 impl Sink<'_> {
-    /// Does to the rows of a batch what their clauses say.
+    /// Applies to the rows of a batch what their clauses say.
     pub(super) async fn merge(&mut self, batch: RecordBatch) -> Result<()> {
         let kinds = kinds_of(self.bound, &batch);
         let met_again = self.claim_once(&batch, &kinds)?;
@@ -35,7 +35,7 @@ impl Sink<'_> {
             let mask: BooleanArray = kinds[..rows].iter().map(is_wanted).map(Some).collect();
             filter_record_batch(&batch, &mask)
         };
-        // What is wrong with rows before it is told first.
+        // Errors of the rows before the one that was met again come first.
         check(self.bound, &of_kind(&[DmlKind::Insert, DmlKind::Update])?)?;
         if met_again.is_some() {
             return Err(external(second_time()));
@@ -56,7 +56,7 @@ impl Sink<'_> {
         self.insert(rows).await
     }
 
-    /// Notes the rows that end, up to the first that has ended before: its position.
+    /// Notes the rows that end, up to the first that has ended before. Returns that row's position.
     fn claim_once(
         &mut self,
         batch: &RecordBatch,
@@ -69,6 +69,10 @@ impl Sink<'_> {
         let old = of_rows.filter(|(kind, _)| concerned(kind));
         let old: Vec<u64> = old.map(|(_, &id)| id).collect();
         let mut changed_before = self.changed_before(&old)?.into_iter();
+        debug_assert!(
+            (0..ids.len()).all(|row| !concerned(&kinds[row]) || ids.is_valid(row)),
+            "a row that is updated or deleted has a row id"
+        );
         for (at, (kind, &id)) in kinds.iter().zip(ids.values()).enumerate() {
             let ending = match kind {
                 Some(DmlKind::Update) => &mut self.updated,
@@ -85,7 +89,7 @@ impl Sink<'_> {
     }
 }
 
-/// What happens to each row of a batch.
+/// What happens to each row of a batch; `None` for nothing.
 fn kinds_of(bound: &BoundDml, batch: &RecordBatch) -> Vec<Option<DmlKind>> {
     let numbers = batch.column(batch.num_columns() - 1);
     let numbers = numbers.as_primitive::<Int32Type>();

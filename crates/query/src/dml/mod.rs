@@ -1,10 +1,9 @@
 //! INSERT, UPDATE, DELETE, MERGE and COPY FROM.
 //!
-//! Each is bound by us to a query and a sink. The query computes, for every
-//! row concerned, its row id, its new values, the RETURNING expressions and the
-//! truth of each CHECK; the [`sink`] writes. DataFusion plans and runs the
-//! query like any other and never sees that rows change: its own
-//! `delete_from` and `update` hooks lose predicates (docs/adr/0004).
+//! Each statement is bound to a query and a sink. The query computes, for every row that the
+//! statement concerns, its row id, its new values, the RETURNING expressions and the truth of each
+//! CHECK; the [`sink`] writes. DataFusion plans and runs the query like any other and never sees
+//! that rows change: its own `delete_from` and `update` hooks lose predicates (docs/adr/0004).
 //!
 //! ```text
 //!  outputs of the query   [row id][columns of the table …][RETURNING …][CHECK …][clause]
@@ -54,7 +53,7 @@ use crate::{
     plan::{Origin, Origins, Target, describe_columns},
 };
 
-/// What happens to the rows that the query finds.
+/// What happens to the rows of the query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DmlKind {
     /// INSERT, and COPY FROM.
@@ -70,42 +69,47 @@ pub enum DmlKind {
 /// A DML statement, bound to its target.
 #[derive(Clone)]
 pub struct BoundDml<T = Target> {
-    /// What it does.
+    /// What the statement does.
     pub kind: DmlKind,
     /// The table whose rows change.
     pub target: T,
-    /// The columns that an UPDATE assigns, or the UPDATEs of a MERGE, ascending.
+    /// The columns that an UPDATE assigns, or the UPDATEs of a MERGE, in ascending order.
     pub(crate) assigned: Vec<usize>,
-    /// Computes everything; outputs as drawn above.
+    /// The query, whose outputs the module's header draws.
     pub source: LogicalPlan,
-    /// Where the table's columns are in its outputs.
+    /// The positions of the table's columns in the outputs.
     pub(crate) columns: Range<usize>,
-    /// Where the RETURNING expressions are; `None` without RETURNING.
+    /// The positions of the RETURNING expressions; `None` without RETURNING.
     pub returning: Option<Range<usize>>,
-    /// Where the columns of the RETURNING expressions come from.
+    /// The origins of the RETURNING expressions.
     pub origins: Origins,
-    /// The columns of RETURNING, once its queries are analysed: optimised ones may have forgotten
-    /// what their values are called.
+    /// The columns of RETURNING, noted when its queries have been analysed: an optimised query may
+    /// have lost the metadata that name the SQL types of its values.
     pub told: Option<Arc<[ColumnDescription]>>,
-    /// Where the truths of the CHECK constraints are, in the table's order.
+    /// The positions of the truths of the CHECK constraints, in the table's order.
     pub(crate) checks: Range<usize>,
-    /// What an INSERT does about rows that are in the way.
+    /// The ON CONFLICT clause of an INSERT.
     pub(crate) conflict: Option<OnConflict<T>>,
     /// What the WHEN clauses of a MERGE do, in their order; `None` for DO NOTHING.
     pub(crate) clauses: Vec<Option<DmlKind>>,
 }
 
 impl BoundDml {
-    /// Notes the columns of RETURNING; the source has been analysed.
+    /// Notes the columns of RETURNING. The caller has analysed the source.
     pub fn note_returned(&mut self) {
         self.told = self.returned(&self.source);
     }
 
-    /// The columns of RETURNING as a client is told of them, if there is one; `plan` is the source,
-    /// analysed. What is a column of the target has the type that the table says,
-    /// whatever the value that goes there was called.
+    /// The description of RETURNING's columns for the client, if there is a RETURNING; `plan` is
+    /// the analysed source. A column of the target has the type that the table says, whatever the
+    /// type of the assigned value is.
     pub fn returned(&self, plan: &LogicalPlan) -> Option<Arc<[ColumnDescription]>> {
         let outputs = &plan.schema().fields()[self.returning.clone()?];
+        assert_eq!(
+            outputs.len(),
+            self.origins.len(),
+            "each column of RETURNING has an origin or none"
+        );
         let columns = &self.target.entry.table.schema().columns;
         let described = |(field, origin): (&FieldRef, &Origin)| match *origin {
             Some((oid, attnum)) if oid == self.target.entry.oid => {
@@ -121,7 +125,7 @@ impl BoundDml {
 }
 
 impl<T> BoundDml<T> {
-    /// Whether this happens to some rows.
+    /// Whether this may happen to some rows.
     pub(crate) fn does(&self, kind: DmlKind) -> bool {
         self.kind == kind || self.clauses.contains(&Some(kind))
     }
@@ -131,12 +135,13 @@ impl<T> BoundDml<T> {
         Some(&self.on_conflict()?.bound)
     }
 
-    /// The constraints whose keys an INSERT looks for, by name; `None` without ON CONFLICT.
+    /// The stored names of the unique constraints in which an INSERT looks for conflicts; `None`
+    /// without ON CONFLICT.
     pub fn arbiters(&self) -> Option<&[String]> {
         Some(&self.conflict.as_ref()?.constraints)
     }
 
-    /// What the query of DO UPDATE reads.
+    /// The pairs that the query of DO UPDATE reads.
     pub(crate) fn pairs(&self) -> Option<Arc<Pairs>> {
         Some(Arc::clone(&self.on_conflict()?.pairs))
     }
@@ -145,16 +150,16 @@ impl<T> BoundDml<T> {
         self.conflict.as_ref()?.update.as_ref()
     }
 
-    /// Its queries.
+    /// The queries of the statement.
     pub fn plans(&self) -> impl Iterator<Item = &LogicalPlan> {
         let update = self.update_on_conflict().map(|update| &update.source);
         std::iter::once(&self.source).chain(update)
     }
 
-    /// The same with other plans in the place of its own.
+    /// The statement with `map` applied to its plans.
     ///
     /// # Errors
-    /// Those of `map`.
+    /// The errors of `map`.
     pub fn map_plans(
         mut self,
         mut map: impl FnMut(LogicalPlan) -> Result<LogicalPlan>,
@@ -168,10 +173,10 @@ impl<T> BoundDml<T> {
         Ok(self)
     }
 
-    /// The same of a target made from its own, and with pairs that nobody else fills.
+    /// The statement with a target made from its own, and with pairs that no other copy fills.
     ///
     /// # Errors
-    /// Those of `make`.
+    /// The errors of `make`.
     pub(crate) fn with_target<U>(self, make: &impl Fn(T) -> Result<U>) -> Result<BoundDml<U>> {
         let conflict = match self.conflict {
             Some(conflict) => Some(conflict.with_target(make)?),

@@ -1,8 +1,8 @@
 //! Binding `ON CONFLICT … DO NOTHING | DO UPDATE SET … [WHERE …]`.
 //!
-//! DO UPDATE is a second query, over pairs of a row that is there and the row
-//! that was to be inserted instead, `excluded`. It is bound with the statement
-//! and planned when there are such pairs; its outputs are those of an UPDATE.
+//! DO UPDATE is a second query, over pairs of an existing row and the row that was to be inserted
+//! instead, `excluded`. It is bound with the statement and planned when there are such pairs; its
+//! outputs are those of an UPDATE.
 //!
 //! ```text
 //!  rows of the source ──► storage: what is in the way? ──┬─ nothing ──► insert
@@ -35,26 +35,27 @@ use crate::{
     plan::{ROW_ID_COLUMN, StatementContext, Target},
 };
 
-/// What the rows that are there are called where the statement calls them the same; no name
-/// that a user can write.
+/// The name of the existing rows where the statement calls its target `excluded`. Users cannot
+/// write such a name.
 const UNNAMED: &str = "\u{1}there";
 
-/// What an INSERT does about rows that are in the way.
+/// The ON CONFLICT clause of an INSERT.
 #[derive(Clone)]
 pub(crate) struct OnConflict<T = Target> {
-    /// The constraints whose keys count, by name.
+    /// The unique constraints that count, by their stored names.
     pub(crate) constraints: Vec<String>,
     /// DO UPDATE; `None` for DO NOTHING.
     pub(crate) update: Option<ConflictUpdate<T>>,
-    /// Whether the rows may come in another order than the statement gives them: subqueries in RETURNING
-    /// are joins above them. Of several rows of one key the first is not known then.
+    /// Whether the rows may come in another order than the statement gives them, because subqueries
+    /// in RETURNING are joins above them. Then it is not known which of several rows with one key
+    /// is the first.
     pub(crate) is_unordered: bool,
 }
 
 /// DO UPDATE.
 #[derive(Clone)]
 pub(crate) struct ConflictUpdate<T = Target> {
-    /// As an UPDATE's, over the pairs, with [`ORDINAL_COLUMN`] as the last output.
+    /// An UPDATE over the pairs, with [`ORDINAL_COLUMN`] as its last output.
     pub(crate) bound: Box<BoundDml<T>>,
     /// The pairs.
     pub(crate) pairs: Arc<Pairs>,
@@ -64,7 +65,7 @@ impl<T> OnConflict<T> {
     /// As [`BoundDml::with_target`].
     ///
     /// # Errors
-    /// Those of `make`.
+    /// The errors of `make`.
     pub(super) fn with_target<U>(self, make: &impl Fn(T) -> Result<U>) -> Result<OnConflict<U>> {
         let update = match self.update {
             Some(update) => Some(ConflictUpdate {
@@ -81,7 +82,7 @@ impl<T> OnConflict<T> {
     }
 }
 
-/// Binds what follows ON.
+/// Binds an ON CONFLICT clause.
 pub(super) fn bind_on_conflict(
     context: &StatementContext,
     target: &Target,
@@ -144,7 +145,7 @@ fn has_subquery(items: &[ast::SelectItem]) -> bool {
         .any(|item| walk::expressions(item, is_subquery).is_break())
 }
 
-/// The unique indexes that a conflict's target means; all of them for none.
+/// The unique indexes that the conflict target names; all of them without a target.
 fn arbiters(target: &Target, wanted: Option<&ConflictTarget>) -> Result<Vec<IndexEntry>, SqlError> {
     let unique = target
         .entry
@@ -198,7 +199,7 @@ fn constraint_name(name: &ObjectName) -> Result<String, SqlError> {
     }
 }
 
-/// The error for a constraint that two rows may be in the way of for a while.
+/// The error for a deferrable constraint, which several rows may break for a while.
 fn deferrable(target: &Target, name: &str) -> SqlError {
     let message = "ON CONFLICT does not support deferrable unique constraints/exclusion constraints as arbiters";
     let mut error =
@@ -208,7 +209,7 @@ fn deferrable(target: &Target, name: &str) -> SqlError {
     error
 }
 
-/// The error for ON CONSTRAINT with what has no unique index.
+/// The error for ON CONSTRAINT with a constraint that has no unique index.
 fn not_an_arbiter(target: &Target, name: &str) -> SqlError {
     let checks = &target.entry.table.schema().checks;
     let keys = &target.entry.foreign_keys;
@@ -295,7 +296,7 @@ fn bind_update(
     })
 }
 
-/// Refuses to name one of two relations of the same name.
+/// Refuses to name `excluded` where the target is called so, too.
 fn refuse_ambiguous(update: &DoUpdate) -> Result<(), SqlError> {
     let names_either = |expression: &ast::Expr| match expression {
         ast::Expr::CompoundIdentifier(parts) if folded(&parts[0]) == EXCLUDED => {

@@ -1,7 +1,8 @@
 //! Rows in pieces that are written one after the other.
 //!
-//! Rows of a batch may share their texts, which storage and the log copy for each: 8,192 rows of
-//! one text of 100 KB are 800 MB. A thread that writes cannot be stopped, so it gets little at a time.
+//! Rows of a batch may share their texts, which storage and the log copy for each row: 8,192 rows
+//! with one text of 100 KB are 800 MB. A thread that writes cannot be stopped, so it gets little at
+//! a time.
 
 use aerostat_semantics::growth::bytes_of;
 use datafusion::arrow::{
@@ -9,10 +10,10 @@ use datafusion::arrow::{
     datatypes::DataType,
 };
 
-/// What is written at once, but for the last row.
+/// The bytes of a piece, at most, apart from its last row.
 const PIECE_BYTES: usize = 4 << 20;
 
-/// The batch in pieces of some megabytes; in one, mostly.
+/// The batch in pieces of some megabytes; mostly in a single one.
 pub(super) fn pieces(batch: RecordBatch) -> Vec<RecordBatch> {
     let rows = batch.num_rows();
     let whole = batch.columns().iter().map(|column| bytes_of(column));
@@ -27,10 +28,11 @@ pub(super) fn pieces(batch: RecordBatch) -> Vec<RecordBatch> {
             (from, bytes) = (row + 1, 0);
         }
     }
+    assert_eq!(from, rows, "each row is in a piece");
     pieces
 }
 
-/// Bytes of a row's texts and byte strings; the others are few.
+/// The bytes of a row's texts and byte strings; its other values are small.
 fn text_bytes(batch: &RecordBatch, row: usize) -> usize {
     let length = |column: &dyn Array| match column.data_type() {
         // The lower half of a view is its length.

@@ -1,5 +1,4 @@
-//! Foreign keys: what a statement must check, and do to other tables, for the
-//! rows it wrote.
+//! Foreign keys: what a statement must check, and do to other tables, for the rows that it wrote.
 //!
 //! ```text
 //!  rows written ──► events, one after another
@@ -8,18 +7,18 @@
 //!                   └───► CASCADE, SET …        rows that refer to them change: events
 //! ```
 //!
-//! * The order is that of PostgreSQL's triggers: what is written first comes first, of rows
-//!   that are gone one foreign key after another as they were made, and what an action
-//!   writes comes behind all that waits. NOT NULL and CHECK are looked at as rows are
-//!   written, so before any event.
-//! * All is done batch by batch, by look-ups in unique indexes and one scan of the
-//!   referring table for the keys of a batch, and within the statement's transaction.
-//! * Checks of deferrable constraints may be put off to the end of the transaction
+//! * The order is that of PostgreSQL's triggers. Rows come in the order in which they were
+//!   written; for rows that are gone, foreign keys come in the order of their creation; and the
+//!   rows that an action writes come after all waiting events. NOT NULL and CHECK are tested when
+//!   rows are written, so before any event.
+//! * Events are about batches: they look keys up in unique indexes, scan the referring table once
+//!   for the keys of a batch, and belong to the statement's transaction.
+//! * Checks of deferrable constraints may be deferred to the end of the transaction
 //!   ([`deferred`](crate::deferred)); actions never are. Keys of deferrable unique indexes are
-//!   noted here, too: storage lets them be.
-//! * It is done to the newest rows, whatever the statement's snapshot: who inserts a
-//!   row that refers to another holds that one, who deletes that one waits for it,
-//!   and each finds what the other has committed.
+//!   noted here, too, because storage does not check them.
+//! * Checks and actions see the newest rows, whatever the statement's snapshot is. An insert of a
+//!   referring row locks the referenced row, and a delete of the referenced row waits for that
+//!   lock, so that each finds what the other has committed.
 
 mod concerned;
 mod lookup;
@@ -70,20 +69,20 @@ pub(super) struct Referential<'a> {
     /// Whether the statement changes several tables, or one several times.
     is_several: bool,
     events: VecDeque<Event>,
-    /// An event is an error, so that nothing counts that comes behind it.
+    /// Whether an event is an error, so that later events do not count.
     has_failed: bool,
-    /// An action has changed rows: some that an event is about may be gone again.
+    /// Whether an action has changed rows, so that some rows of waiting events may be gone again.
     has_acted: bool,
-    /// Checks that are left to the end of the transaction.
+    /// Checks that are deferred to the end of the transaction.
     put_off: Vec<Arc<PutOff>>,
-    /// For the values of events.
+    /// The memory of the events' values.
     reservation: MemoryReservation,
 }
 
 enum Event {
     New(New),
     Gone(Gone),
-    /// Values refer to nothing. It is told when it is its turn.
+    /// Values refer to no row. The error is reported in the order of the events.
     Failed(SqlError),
 }
 
@@ -94,7 +93,7 @@ struct New {
     values: Vec<ArrayRef>,
 }
 
-/// Rows that are no longer as they were, and what they are now unless they are deleted.
+/// Rows that have ended, and their new versions unless they were deleted.
 struct Gone {
     entry: Arc<TableEntry>,
     old: Part,
@@ -102,7 +101,7 @@ struct Gone {
 }
 
 impl Event {
-    /// Of its values in memory.
+    /// The size of its values in memory.
     fn bytes(&self) -> usize {
         match self {
             Event::New(new) => new.values.iter().map(|v| v.get_array_memory_size()).sum(),
@@ -113,14 +112,15 @@ impl Event {
 }
 
 impl<'a> Referential<'a> {
-    /// Whether foreign keys refer to a table or from it, or a unique index of it is put off.
+    /// Whether a table refers to another or is referred to, or checks of its unique indexes are
+    /// deferred.
     pub(super) fn concerns(context: &StatementContext, entry: &TableEntry) -> bool {
         !entry.foreign_keys.is_empty()
             || !context.indexes_put_off(entry).is_empty()
             || context.catalog.referring(entry.oid).next().is_some()
     }
 
-    /// For the changes of a statement, one or several.
+    /// Begins the work for the changes of one statement.
     pub(super) fn new(
         context: &'a StatementContext,
         transaction: &Arc<Transaction>,
@@ -139,8 +139,8 @@ impl<'a> Referential<'a> {
         }
     }
 
-    /// The columns of a table that foreign keys refer from or to, or that deferrable unique
-    /// indexes have.
+    /// The columns of a table that its foreign keys, foreign keys that refer to it, or its
+    /// deferrable unique indexes contain, in ascending order.
     pub(super) fn columns(&self, entry: &TableEntry) -> Vec<usize> {
         let referring = self.context.catalog.referring(entry.oid);
         let mut positions: Vec<usize> = referring
@@ -158,8 +158,9 @@ impl<'a> Referential<'a> {
         positions
     }
 
-    /// Rows were inserted. What they refer to is locked at once, so that a load of any size
-    /// is not kept for it, unless it may come with later rows.
+    /// Notes that rows were inserted. The referenced rows are locked at once, so that a load of
+    /// any size need not keep its values; unless the statement may still insert the referenced
+    /// rows.
     pub(super) async fn inserted(
         &mut self,
         entry: &Arc<TableEntry>,
@@ -187,9 +188,15 @@ impl<'a> Referential<'a> {
         Ok(())
     }
 
-    /// Rows were updated, or are about to be; both parts in the same order, with at least
-    /// [`Self::columns`].
+    /// Notes that rows were updated, or are about to be. Both parts have the same rows in the same
+    /// order, with at least the columns of [`Self::columns`].
     pub(super) fn updated(&mut self, entry: &Arc<TableEntry>, old: Part, new: Part) -> Result<()> {
+        assert_eq!(
+            old.len(),
+            new.len(),
+            "each updated row of {} has one new version",
+            entry.name
+        );
         for index in self.indexes_put_off(entry) {
             let changed = changed(&old, &new, &index.index.columns)?;
             if changed.true_count() > 0 {
@@ -221,7 +228,7 @@ impl<'a> Referential<'a> {
         Ok(())
     }
 
-    /// Rows were deleted, or are about to be.
+    /// Notes that rows were deleted, or are about to be.
     pub(super) fn deleted(&mut self, entry: &Arc<TableEntry>, old: Part) -> Result<()> {
         self.push(Event::Gone(Gone {
             entry: Arc::clone(entry),
@@ -230,7 +237,7 @@ impl<'a> Referential<'a> {
         }))
     }
 
-    /// Does what is left to do, after all rows of the statement are written.
+    /// Does the remaining work, after all rows of the statement have been written.
     pub(super) async fn finish(mut self) -> Result<()> {
         while let Some(event) = self.events.pop_front() {
             self.reservation.shrink(event.bytes());
@@ -250,12 +257,12 @@ impl<'a> Referential<'a> {
         Ok(())
     }
 
-    /// Whether checks of a foreign key are left to the end of the transaction.
+    /// Whether checks of a foreign key are deferred to the end of the transaction.
     fn puts_off(&self, key: &ForeignKey) -> bool {
         self.context.puts_off(key.oid, key.deferral)
     }
 
-    /// The unique indexes whose keys are.
+    /// The unique indexes whose checks are deferred to the end of the transaction.
     fn indexes_put_off<'e>(&self, entry: &'e TableEntry) -> Vec<&'e IndexEntry> {
         let context = self.context;
         entry
@@ -286,7 +293,7 @@ impl<'a> Referential<'a> {
         Ok(())
     }
 
-    /// Those of new values that refer to something.
+    /// The new values that refer to a row, as an event; `None` if there are none.
     fn referring(
         &mut self,
         entry: &Arc<TableEntry>,
@@ -311,8 +318,8 @@ impl<'a> Referential<'a> {
         }))
     }
 
-    /// Locks the rows that values refer to. A violation if there is none, and the row with
-    /// the values is there still.
+    /// Locks the rows that values refer to. Returns a violation if a referenced row is missing and,
+    /// after an action, the row with the values still exists.
     async fn lock_referenced(&self, new: &New) -> Result<Option<SqlError>> {
         let New { entry, key, values } = new;
         let referenced = self.referenced(key)?;
@@ -325,6 +332,10 @@ impl<'a> Referential<'a> {
         let missing = blocking(&target, move || {
             let view = table.view(transaction.newest_snapshot());
             let found = view.find_by_key(&constraint, &wanted)?;
+            assert!(
+                wanted.iter().all(|values| values.len() == found.len()),
+                "storage looks each referenced key up"
+            );
             let mut missing = (0..found.len()).filter(|&row| found[row].is_none());
             let missing = match referring {
                 None => missing.next(),
@@ -351,7 +362,7 @@ impl<'a> Referential<'a> {
         Ok(Some(not_present(self.context, entry, key, detail)))
     }
 
-    /// Rows are gone that rows of other tables, or of the same, may refer to.
+    /// Handles rows that are gone, for all foreign keys that refer to their table.
     async fn let_go(&mut self, gone: &Gone) -> Result<()> {
         let mut referring: Vec<(Arc<TableEntry>, ForeignKey)> = self
             .context
@@ -366,7 +377,7 @@ impl<'a> Referential<'a> {
         Ok(())
     }
 
-    /// The same, for one foreign key.
+    /// Handles rows that are gone, for one foreign key.
     async fn let_go_of(
         &mut self,
         gone: &Gone,
@@ -411,14 +422,15 @@ impl<'a> Referential<'a> {
             }
             ReferentialAction::SetDefault => {
                 self.act(referring, key, action, &values, None).await?;
-                // A default that is what the row had before still refers to what is gone.
+                // A default may equal the previous value, which still refers to the row that is
+                // gone.
                 let action = ReferentialAction::NoAction;
                 self.require_unreferred(check, action, values).await
             }
         }
     }
 
-    /// CASCADE, SET NULL, SET DEFAULT for the rows that refer to these values.
+    /// CASCADE, SET NULL or SET DEFAULT for the rows that refer to these values.
     async fn act(
         &mut self,
         referring: &Arc<TableEntry>,
@@ -491,7 +503,7 @@ impl<'a> Referential<'a> {
         self.updated(referring, old, new)
     }
 
-    /// The defaults of columns, for so many rows.
+    /// The defaults of columns, each repeated for this number of rows.
     async fn defaults(
         &self,
         entry: &Arc<TableEntry>,
@@ -519,7 +531,7 @@ impl<'a> Referential<'a> {
             .collect()
     }
 
-    /// Rows that an action makes, if they keep NOT NULL and CHECK.
+    /// Checks the rows that an action makes against NOT NULL and CHECK, and returns them.
     async fn checked(&self, target: &Target, rows: RecordBatch) -> Result<RecordBatch> {
         let bound = bind_table_rows(self.context, target.clone(), rows.clone())?;
         let plan = plan_source(&self.context.state, &bound).await?;
@@ -529,7 +541,7 @@ impl<'a> Referential<'a> {
         table_rows(&bound, &rows)
     }
 
-    /// Refuses to let go of values that are still referred to.
+    /// Refuses that rows with these values go while other rows still refer to them.
     async fn require_unreferred(
         &self,
         check: Check<'_>,
@@ -558,7 +570,7 @@ impl<'a> Referential<'a> {
                 .collect();
             rows.sort_unstable();
             if action == ReferentialAction::NoAction && !rows.is_empty() {
-                // Another row may have the key by now.
+                // Another row may have got the key since.
                 let there = table.view(newest).find_by_key(&constraint, &own)?;
                 rows.retain(|&row| there[row].is_none());
             }

@@ -1,13 +1,14 @@
 //! Whether a change may read what it reads of its target, and what its errors may show.
 //!
-//! To change rows and to read them are rights of their own: `UPDATE t SET a = 1` needs UPDATE
-//! alone, `UPDATE t SET a = b`, WHERE over columns of `t` and RETURNING them need SELECT, too.
+//! Changing rows and reading them are separate rights: `UPDATE t SET a = 1` needs UPDATE alone;
+//! `UPDATE t SET a = b`, a WHERE over columns of `t` and a RETURNING of them need SELECT, too.
 //! The target's relation is resolved without SELECT ([`Target::resolve`]), so every part of a
-//! change that can name its columns asks here, once it is planned: by then a name is settled to
-//! be the target's or another's. Other relations of the statement are asked for as in any query.
-//! A change on the fast path asks for both rights beforehand, and is bound here without one.
+//! change that can name its columns asks here after it has been planned: then it is clear whether
+//! a name is the target's or another relation's. Rights to other relations are checked as in any
+//! query. The fast path takes a change that reads only if the actor has both rights; otherwise the
+//! change is bound here.
 //!
-//! The values of rows in an error's detail are for those alone who may read the table.
+//! An error's detail shows values of rows only to those who may read the table.
 
 use std::sync::Arc;
 
@@ -30,10 +31,10 @@ use crate::{
     plan::{StatementContext, TARGET_SCHEMA, Target},
 };
 
-/// Lets a part of a change be that reads the target, if the actor may.
+/// Admits a part of a change, which may read the target only if the actor has the right.
 ///
 /// # Errors
-/// It reads, and may not: `permission denied for table t`.
+/// The part reads the target without the right: `permission denied for table t`.
 pub(super) fn admit(
     context: &StatementContext,
     target: &Target,
@@ -51,12 +52,13 @@ fn may_read(context: &StatementContext, entry: &Arc<TableEntry>) -> bool {
     context.actor.may(&relation, Privilege::Select)
 }
 
-/// Whether some expression names a column of what the statement calls `alias`.
+/// Whether some expression names a column of the relation that is called `alias`.
 pub(super) fn any_names<'e>(mut expressions: impl Iterator<Item = &'e Expr>, alias: &str) -> bool {
     expressions.any(|expression| names(expression, alias))
 }
 
-/// Whether an expression names a column of what is called so, also from within a subquery.
+/// Whether an expression names a column of the relation that is called `alias`, also from within a
+/// subquery.
 pub(super) fn names(expression: &Expr, alias: &str) -> bool {
     let found = expression.exists(|part| {
         Ok(match part {
@@ -79,8 +81,8 @@ fn of_subquery(subquery: &Subquery, alias: &str) -> bool {
     refers_outwards(&subquery.subquery, alias)
 }
 
-/// Whether a plan refers to columns of what is called so around it. A relation of the same
-/// name in between counts, too: at worst a right is asked for that is not needed.
+/// Whether a subquery's plan refers to columns of an outer relation with this name. A relation
+/// of the same name in between counts, too: at worst an unneeded right is asked for.
 fn refers_outwards(plan: &LogicalPlan, alias: &str) -> bool {
     let mut refers = false;
     let walked = plan.apply_with_subqueries(|node| {
@@ -95,8 +97,8 @@ fn refers_outwards(plan: &LogicalPlan, alias: &str) -> bool {
     refers || walked.is_err()
 }
 
-/// Whether conditions and joins of the rows that a change concerns name columns of the target.
-/// `found` gives all columns of all relations, which counts for nothing.
+/// Whether the conditions and joins that find the rows of a change name columns of the target.
+/// The output of `found`, which has all columns of all relations, does not count.
 pub(super) fn found_by(target: &Target, found: &LogicalPlan) -> bool {
     match found {
         LogicalPlan::Projection(all) => conditions_name(&all.input, &target.alias),
@@ -118,7 +120,7 @@ fn conditions_name(plan: &LogicalPlan, alias: &str) -> bool {
             .any(|input| conditions_name(input, alias))
 }
 
-/// Whether the rows of a change's target are among those of a plan.
+/// Whether a plan scans the target of a change.
 fn scans_target(plan: &LogicalPlan) -> bool {
     let found = plan.exists(|node| {
         Ok(matches!(node, LogicalPlan::TableScan(scan)
@@ -152,7 +154,7 @@ pub fn without_values(context: &StatementContext, error: DataFusionError) -> Dat
     external(told)
 }
 
-/// What is said of a key: with its values if the actor may read the table that they stand in.
+/// The description of a key: with its values, if the actor may read the table that has them.
 pub(super) fn described_key(
     context: &StatementContext,
     entry: &Arc<TableEntry>,

@@ -1,4 +1,5 @@
-//! The rows of a change: how they are planned, checked, and written beside the query threads.
+//! The rows of a change: planning their query, checking them, and writing them off the query
+//! threads.
 
 use std::sync::Arc;
 
@@ -24,17 +25,22 @@ use crate::{
     scan::locked::waiting,
 };
 
-/// Plans the query of a bound statement without DO UPDATE.
+/// Plans the query of a bound statement, without that of DO UPDATE.
 ///
 /// # Errors
-/// Those of optimising and planning it.
+/// The errors of optimising and planning it.
 pub async fn plan_source(state: &SessionState, bound: &BoundDml) -> Result<Arc<dyn ExecutionPlan>> {
     plan_physical(state, &optimize(state, bound.source.clone())?).await
 }
 
-/// The table's columns of a batch, under the table's own schema.
+/// The table's columns of a batch, in the types of the table's schema. All may be NULL.
 pub(super) fn table_rows(bound: &BoundDml, batch: &RecordBatch) -> Result<RecordBatch> {
     let table = &bound.target.entry.table;
+    assert_eq!(
+        bound.columns.len(),
+        table.arrow_schema().fields().len(),
+        "the outputs of a change contain all columns of its table"
+    );
     let columns = bound
         .columns
         .clone()
@@ -60,13 +66,19 @@ pub(super) fn table_rows(bound: &BoundDml, batch: &RecordBatch) -> Result<Record
     )?)
 }
 
-/// Refuses the first row that has a NULL where none may be, or that a CHECK refuses. Of
-/// several CHECKs the first by name, as in PostgreSQL.
+/// Refuses the first row that has a NULL where none may be, or that breaks a CHECK. Of several
+/// CHECKs the first by name is reported, as in PostgreSQL.
 pub(super) fn check(bound: &BoundDml, batch: &RecordBatch) -> Result<()> {
     if bound.kind == DmlKind::Delete {
         return Ok(());
     }
     let schema = bound.target.entry.table.schema();
+    assert!(
+        bound.checks.is_empty() || bound.checks.len() == schema.checks.len(),
+        "a change has {} truths of {} CHECK constraints",
+        bound.checks.len(),
+        schema.checks.len()
+    );
     let nulls = bound.columns.clone().zip(&schema.columns).enumerate();
     let nulls = nulls
         .filter(|(_, (_, column))| !column.nullable)
@@ -88,12 +100,12 @@ pub(super) fn check(bound: &BoundDml, batch: &RecordBatch) -> Result<()> {
     }
 }
 
-/// What a row breaks, in the order in which PostgreSQL looks.
+/// What a row breaks, in the order in which PostgreSQL checks.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Broken<'a> {
-    /// The position of a column.
+    /// NOT NULL of the column at this position.
     NotNull(usize),
-    /// The name of a constraint.
+    /// The CHECK constraint of this name.
     Check(&'a str),
 }
 
@@ -142,14 +154,14 @@ fn shown(bound: &BoundDml, batch: &RecordBatch, row: usize) -> String {
         .join(", ")
 }
 
-/// Runs a write to a table, which may wait for another transaction, off the query threads.
+/// Runs a write to a table off the query threads, because it may wait for another transaction.
 pub(super) async fn blocking<T: Send + 'static>(
     target: &Target,
     write: impl FnOnce() -> Result<T, StorageError> + Send + 'static,
 ) -> Result<T> {
     waiting(write, |mut error| {
         if let Some(object) = &mut error.object {
-            // Storage knows a table by the name it was made with.
+            // Storage knows a table by the name under which it was created.
             object.0.clone_from(&target.schema);
             object.1.clone_from(&target.entry.name);
         }

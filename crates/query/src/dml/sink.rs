@@ -1,10 +1,9 @@
-//! Where DML writes.
+//! The sink of DML, which writes rows.
 //!
-//! Rows found by a statement are written under one transaction. Inserts go to
-//! storage batch by batch. Row ids of updates and deletes are gathered first:
-//! a row that several rows of another relation match counts once, and all old
-//! versions end before new ones are inserted, so keys may change places within
-//! one statement.
+//! All rows of a statement are written under one transaction. Inserts go to storage batch by
+//! batch. Row ids of updates and deletes are gathered first: a row that several rows of another
+//! relation match counts once, and all old versions end before new ones are inserted, so that keys
+//! may change places within one statement.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -14,7 +13,7 @@ use aerostat_storage::{RowId, StorageError, TableView};
 use aerostat_txn::Transaction;
 use datafusion::{
     arrow::{
-        array::{AsArray, BooleanArray, RecordBatch},
+        array::{Array, AsArray, BooleanArray, RecordBatch},
         compute::{concat_batches, filter_record_batch},
         datatypes::UInt64Type,
     },
@@ -33,23 +32,24 @@ use super::{
 };
 use crate::{error::external, physical::task_context, plan::StatementContext};
 
-/// What a DML statement did.
+/// The result of a DML statement.
 pub struct Written {
-    /// Rows inserted, updated or deleted.
+    /// How many rows were inserted, updated or deleted.
     pub rows: u64,
-    /// Rows inserted, or updated, which inserts their new versions.
+    /// How many row versions were inserted: rows inserted, and rows updated.
     pub versions: u64,
     /// The RETURNING rows; empty without RETURNING.
     pub returned: Vec<RecordBatch>,
-    /// What these are charged as.
+    /// The memory that these are charged to.
     pub charge: MemoryReservation,
 }
 
-/// Runs a bound statement under a transaction, which the caller commits or rolls back. The
-/// query of DO UPDATE is optimised.
+/// Runs a bound statement under a transaction, which the caller commits or rolls back. The caller
+/// has optimised the query of DO UPDATE.
 ///
 /// # Errors
-/// What the rows break, a conflict with another transaction, and what its queries fail with.
+/// A constraint that the rows break, a conflict with another transaction, and errors of its
+/// queries.
 pub async fn run(
     bound: &BoundDml,
     plan: Arc<dyn ExecutionPlan>,
@@ -62,18 +62,18 @@ pub async fn run(
     Ok(written)
 }
 
-/// The changes of one statement: one, or with those in its WITH several, which all see what
-/// was there before the first.
+/// The changes of one statement: a single one, or several with those in WITH, which all see the
+/// rows from before the first.
 pub struct Changes<'a> {
     context: &'a StatementContext,
     transaction: Arc<Transaction>,
     is_several: bool,
-    /// What is to be done for foreign keys once all are done.
+    /// What remains to be done for foreign keys after all changes.
     referential: Option<Referential<'a>>,
 }
 
 impl<'a> Changes<'a> {
-    /// None yet.
+    /// No changes yet.
     pub fn new(
         context: &'a StatementContext,
         transaction: &Arc<Transaction>,
@@ -87,17 +87,24 @@ impl<'a> Changes<'a> {
         }
     }
 
-    /// Runs the next one. Rows that one before it has changed are left as they are then: it
-    /// does not return them either, and a MERGE that means them is an error.
+    /// Runs the next change. It leaves rows alone that an earlier change of the statement has
+    /// changed, and does not return them; a MERGE that matches such a row fails.
     ///
     /// # Errors
-    /// What the rows break, a conflict with another transaction, and what its queries fail with.
+    /// A constraint that the rows break, a conflict with another transaction, and errors of its
+    /// queries.
     pub async fn apply(
         &mut self,
         bound: &'a BoundDml,
         plan: Arc<dyn ExecutionPlan>,
     ) -> Result<Written> {
         let (context, entry) = (self.context, &bound.target.entry);
+        assert_eq!(
+            plan.schema().fields().len(),
+            bound.source.schema().fields().len(),
+            "the plan of a change of {} has other outputs than the change was bound to",
+            entry.name
+        );
         let task = task_context(&context.state);
         let reservation = MemoryConsumer::new("dml").register(task.memory_pool());
         let is_concerned = Referential::concerns(context, entry);
@@ -140,7 +147,7 @@ impl<'a> Changes<'a> {
         Ok(written)
     }
 
-    /// Does what is left to do for foreign keys, after all changes.
+    /// Does what remains to be done for foreign keys, after all changes.
     ///
     /// # Errors
     /// A foreign key is broken.
@@ -155,26 +162,26 @@ impl<'a> Changes<'a> {
 pub(super) struct Sink<'a> {
     pub(super) bound: &'a BoundDml,
     pub(super) state: &'a SessionState,
-    /// `None` if no foreign key is concerned, and no unique index put off.
+    /// `None` if the table has neither foreign keys nor deferred checks of unique indexes.
     pub(super) referential: Option<Referential<'a>>,
     pub(super) view: TableView,
     pub(super) transaction: Arc<Transaction>,
-    /// Whether the statement has other changes, which may have met the same rows.
+    /// Whether the statement has other changes, which may have changed the same rows.
     is_one_of_several: bool,
-    /// The unique indexes that are checked later, as storage calls them.
+    /// The stored names of the unique indexes whose checks are deferred.
     pub(super) put_off: Arc<[String]>,
-    /// The row ids met so far.
+    /// The row ids that have come so far.
     pub(super) seen: HashSet<u64>,
     pub(super) updated: Vec<RowId>,
-    /// The new versions of the rows updated, in their order.
+    /// The new versions of the updated rows, in the order of `updated`.
     pub(super) new_rows: Vec<RecordBatch>,
     pub(super) deleted: Vec<RowId>,
-    /// Rows to be inserted once old versions have ended.
+    /// Rows to be inserted after old versions have ended.
     pub(super) added: Vec<RecordBatch>,
     pub(super) returned: Vec<RecordBatch>,
-    /// Rows inserted, and those updated instead.
+    /// How many rows were inserted, or updated by DO UPDATE.
     pub(super) inserted: u64,
-    /// How many rows came before, where that counts.
+    /// How many rows came before this batch, for ON CONFLICT.
     pub(super) ordinal: u64,
     reservation: MemoryReservation,
 }
@@ -214,6 +221,12 @@ impl<'a> Sink<'a> {
         let updated = std::mem::take(&mut self.updated);
         let deleted = std::mem::take(&mut self.deleted);
         let (updates, deletes) = (updated.len() as u64, deleted.len() as u64);
+        let new_versions = self.new_rows.iter().map(RecordBatch::num_rows);
+        assert_eq!(
+            new_versions.sum::<usize>(),
+            updated.len(),
+            "each updated row has one new version"
+        );
         self.tell_updated(&updated)?;
         self.tell_deleted(&deleted)?;
         let keys_stay = self.keys_stay(&updated)?;
@@ -239,7 +252,7 @@ impl<'a> Sink<'a> {
         Ok((written, self.referential))
     }
 
-    /// Inserts rows; what they refer to is looked at.
+    /// Inserts rows, and notes what they refer to.
     pub(super) async fn insert(&mut self, rows: RecordBatch) -> Result<()> {
         self.inserted += self.append(rows.clone()).await?;
         if let Some(referential) = &mut self.referential {
@@ -253,17 +266,20 @@ impl<'a> Sink<'a> {
         let mut appended = 0;
         for rows in pieces(rows) {
             go_on()?;
+            let given = rows.num_rows() as u64;
             let table = Arc::clone(self.view.table());
             let (transaction, put_off) = (Arc::clone(&self.transaction), Arc::clone(&self.put_off));
             let written = blocking(&self.bound.target, move || {
                 table.insert_but(&transaction, &rows, &put_off)
             });
-            appended += written.await?;
+            let written = written.await?;
+            assert_eq!(written, given, "storage inserts all rows or fails");
+            appended += written;
         }
         Ok(appended)
     }
 
-    /// Ends rows.
+    /// Ends row versions.
     async fn end(&self, row_ids: Vec<RowId>, keys_stay: bool) -> Result<()> {
         if row_ids.is_empty() {
             return Ok(());
@@ -277,7 +293,7 @@ impl<'a> Sink<'a> {
         Ok(())
     }
 
-    /// Tells foreign keys of rows that are about to be deleted.
+    /// Notes for foreign keys that rows are about to be deleted.
     fn tell_deleted(&mut self, row_ids: &[RowId]) -> Result<()> {
         let Some(referential) = &mut self.referential else {
             return Ok(());
@@ -292,7 +308,7 @@ impl<'a> Sink<'a> {
         referential.deleted(entry, Part::new(positions, old))
     }
 
-    /// Tells foreign keys of rows that are about to be updated.
+    /// Notes for foreign keys that rows are about to be updated.
     fn tell_updated(&mut self, row_ids: &[RowId]) -> Result<()> {
         let Some(referential) = &mut self.referential else {
             return Ok(());
@@ -312,8 +328,8 @@ impl<'a> Sink<'a> {
         referential.updated(entry, old, Part::new(positions, new))
     }
 
-    /// Whether an UPDATE leaves all keys as they are, so that who has locked the rows FOR KEY
-    /// SHARE is not in its way.
+    /// Whether an UPDATE leaves all keys as they are, so that transactions which have locked the
+    /// rows FOR KEY SHARE are not in its way.
     fn keys_stay(&self, row_ids: &[RowId]) -> Result<bool> {
         if row_ids.is_empty() {
             return Ok(true);
@@ -337,9 +353,10 @@ impl<'a> Sink<'a> {
         Ok(true)
     }
 
-    /// Notes the row ids and drops rows that were met before.
+    /// Notes the row ids of a batch, and drops rows that have come before.
     fn claim(&mut self, batch: RecordBatch) -> Result<RecordBatch> {
         let ids = batch.column(0).as_primitive::<UInt64Type>();
+        assert_eq!(ids.null_count(), 0, "a row to be changed has a row id");
         let mut fresh: Vec<bool> = ids
             .values()
             .iter()
@@ -366,22 +383,28 @@ impl<'a> Sink<'a> {
         Ok(filter_record_batch(&batch, &BooleanArray::from(fresh))?)
     }
 
-    /// Says of rows whether another change of the statement has ended them; nothing of any if
-    /// there is no other.
+    /// Whether another change of the statement has ended each of these rows; an empty list if
+    /// there is no other change.
     pub(super) fn changed_before(&self, ids: &[u64]) -> Result<Vec<bool>> {
         if !self.is_one_of_several {
             return Ok(Vec::new());
         }
         let ids: Vec<RowId> = ids.iter().copied().map(RowId).collect();
-        match self.view.ended_by(&self.transaction, &ids) {
+        let ended = match self.view.ended_by(&self.transaction, &ids) {
             Err(StorageError::Conflict) => {
-                Err(DataFusionError::External(Box::new(StorageError::Conflict)))
+                return Err(DataFusionError::External(Box::new(StorageError::Conflict)));
             }
-            ended => ended.map_err(|error| external(from_storage(error))),
-        }
+            ended => ended.map_err(|error| external(from_storage(error)))?,
+        };
+        assert_eq!(
+            ended.len(),
+            ids.len(),
+            "storage answers for each row whether it has ended"
+        );
+        Ok(ended)
     }
 
-    /// Reserves the memory of so many row ids.
+    /// Reserves the memory of a number of row ids.
     pub(super) fn reserve_ids(&self, ids: usize) -> Result<()> {
         let bytes = ids * (size_of::<RowId>() + 2 * size_of::<u64>());
         self.reservation.try_grow(bytes)

@@ -1,11 +1,10 @@
 //! Running INSERT … ON CONFLICT, batch by batch.
 //!
-//! Storage says of each row what is in its way. What nothing is in the way of is
-//! inserted; the others are paired with the rows that are there, and the query
-//! of DO UPDATE makes new rows of the pairs. The rows in the way are the newest
-//! there are: one that the snapshot does not see makes the statement run again,
-//! or fail under REPEATABLE READ, and so does one that came between the question
-//! and the insert.
+//! Storage says of each row what is in its way. A row with nothing in its way is inserted; the
+//! others are paired with the existing rows, and the query of DO UPDATE makes new rows of the
+//! pairs. The rows in the way are the newest versions. If the snapshot does not see one of them,
+//! the statement runs again, or fails under REPEATABLE READ; the same happens if one appears
+//! between the question and the insert.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -35,10 +34,10 @@ use crate::{
     physical::{plan_physical, task_context},
 };
 
-/// A row that is there and the position in a batch of the one that was to be inserted.
+/// An existing row, and the position in a batch of the row that was to be inserted.
 type Pair = (RowId, usize);
 
-/// RETURNING rows with the ordinals of the rows they are of.
+/// RETURNING rows, with the ordinals of the statement's rows that they belong to.
 #[derive(Default)]
 struct Returned {
     rows: Vec<RecordBatch>,
@@ -46,12 +45,12 @@ struct Returned {
 }
 
 impl Sink<'_> {
-    /// Inserts the rows of a batch, or updates those in their way.
+    /// Inserts the rows of a batch, or updates the rows in their way.
     pub(super) async fn upsert(&mut self, conflict: &OnConflict, batch: RecordBatch) -> Result<()> {
         let first = self.ordinal;
         self.ordinal += batch.num_rows() as u64;
         let rows = table_rows(self.bound, &batch)?;
-        // What was written since the statement began is in newer segments.
+        // Rows that were written since the statement began may be in newer segments.
         let view = self.view.table().view(self.view.snapshot().clone());
         let (asked, transaction) = (view.clone(), Arc::clone(&self.transaction));
         let (new, constraints) = (rows.clone(), conflict.constraints.clone());
@@ -59,6 +58,11 @@ impl Sink<'_> {
             asked.in_the_way(&transaction, &new, &constraints)
         })
         .await?;
+        assert_eq!(
+            found.len(),
+            rows.num_rows(),
+            "storage says of each row what is in its way"
+        );
         let (free, pairs) = sorted(&found, conflict)?;
         let mut returned = Returned::default();
         self.insert_free(conflict, &batch, &rows, free, first, &mut returned)
@@ -107,7 +111,7 @@ impl Sink<'_> {
         Ok(())
     }
 
-    /// Inserts rows that nobody was in the way of a moment ago.
+    /// Inserts rows that had nothing in their way a moment ago.
     async fn insert_piece(&self, conflict: &OnConflict, rows: RecordBatch) -> Result<u64> {
         let table = Arc::clone(self.view.table());
         let transaction = Arc::clone(&self.transaction);
@@ -115,7 +119,7 @@ impl Sink<'_> {
         let inserted = blocking(&self.bound.target, move || {
             let inserted = table.insert_but(&transaction, &rows, &put_off);
             inserted.map_err(|error| match error {
-                // Somebody was faster.
+                // Another transaction has inserted the key since.
                 StorageError::UniqueViolation { constraint, .. }
                     if constraints.contains(&constraint) =>
                 {
@@ -179,7 +183,7 @@ impl Sink<'_> {
     }
 }
 
-/// Which rows can be inserted, and which meet a row that DO UPDATE is about.
+/// Which rows can be inserted, and which pairs DO UPDATE is about.
 fn sorted(found: &[InTheWay], conflict: &OnConflict) -> Result<(Vec<bool>, Vec<Pair>)> {
     let free = found.iter().map(|found| *found == InTheWay::Nothing);
     let mut pairs = Vec::new();
@@ -222,7 +226,7 @@ fn paired(
     Ok(RecordBatch::try_new(Arc::clone(schema), columns)?)
 }
 
-/// Refuses a row that meets one that a row before it has updated.
+/// Refuses a row that meets a row which an earlier row has updated.
 fn refuse_second_update(pairs: &[Pair], ids: &[u64], ordinals: &[u64], first: u64) -> Result<()> {
     let mut updated: HashMap<u64, u64> = HashMap::with_capacity(ids.len());
     for (&id, &ordinal) in ids.iter().zip(ordinals) {
@@ -263,7 +267,7 @@ impl Returned {
         self.ordinals.extend(ordinals);
     }
 
-    /// All rows, in the order of those they are of.
+    /// All rows, in the order of their ordinals.
     fn in_order(self) -> Result<Option<RecordBatch>> {
         let Some(first) = self.rows.first() else {
             return Ok(None);
@@ -272,6 +276,11 @@ impl Returned {
         let same = |rows: &RecordBatch| under(rows, &schema);
         let all = self.rows.iter().map(same).collect::<Result<Vec<_>>>()?;
         let rows = concat_batches(&schema, &all)?;
+        assert_eq!(
+            rows.num_rows(),
+            self.ordinals.len(),
+            "each RETURNING row has an ordinal"
+        );
         if self.ordinals.is_sorted() {
             return Ok(Some(rows));
         }
@@ -286,7 +295,7 @@ fn nullable(schema: &Schema) -> Schema {
     Schema::new(nullable.collect::<Vec<_>>())
 }
 
-/// The rows as columns of these types: two queries may write texts in two ways.
+/// The rows in the types of this schema: two queries may use different types of texts.
 fn under(rows: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
     let columns = rows.columns().iter().zip(schema.fields());
     let columns = columns

@@ -1,4 +1,4 @@
-//! What a column takes: defaults, what is generated, assignments; and what is refused.
+//! The values that a column takes: defaults, generated values, assignments; and refused ones.
 
 use aerostat_semantics::{functions, type_literals};
 use aerostat_sql::sequence_text::sequences_in;
@@ -24,7 +24,7 @@ pub(super) fn is_default(value: &ast::Expr) -> bool {
     matches!(value, ast::Expr::Identifier(ident) if ident.quote_style.is_none() && ident.value.eq_ignore_ascii_case("default"))
 }
 
-/// The value a column takes when none is given.
+/// The value that a column takes when the statement gives none.
 pub(super) fn default_value(
     context: &StatementContext,
     target: &Target,
@@ -48,7 +48,7 @@ pub(super) fn default_value(
     }
 }
 
-/// Whether a column takes no values but its own.
+/// Whether a column takes only values of its own.
 pub(super) fn is_always_generated(target: &Target, at: usize) -> bool {
     let identity = target.entry.identity(at);
     identity.is_some_and(|identity| identity.is_always)
@@ -88,10 +88,10 @@ pub(super) fn assign(
     functions::assign(expression, &field, column.ty, &column.name, config)
 }
 
-/// The AST of an expression kept as text in the catalogue.
+/// The AST of an expression that the catalogue keeps as text.
 ///
 /// # Errors
-/// The text is none.
+/// The text is not an expression.
 pub fn parse_expression(text: &str) -> Result<ast::Expr> {
     let mut expression = Parser::new(&PostgreSqlDialect {})
         .try_with_sql(text)
@@ -116,8 +116,8 @@ pub(super) fn refuse(condition: bool, what: &str) -> Result<()> {
     }
 }
 
-/// A value as a column of the table, whose type it bears: of a `char(n)` its Arrow type would
-/// not tell.
+/// A value as a column of the table, with the column's SQL type: the Arrow type of a `char(n)`
+/// would not say it.
 pub(super) fn qualified(target: &Target, at: usize, value: Expr) -> Expr {
     let column = &target.entry.table.schema().columns[at];
     let named = column.ty.field("", true).metadata().clone();

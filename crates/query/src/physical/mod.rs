@@ -20,7 +20,7 @@ pub(crate) use run_time_filters::RunTimeFilters;
 /// The plan with PostgreSQL's types, operators and subqueries.
 ///
 /// # Errors
-/// What PostgreSQL refuses when it analyses a statement.
+/// Everything that PostgreSQL refuses when it analyses a statement.
 pub fn analyze(state: &SessionState, plan: LogicalPlan) -> Result<LogicalPlan> {
     let analyzer = state.analyzer();
     planning(|| analyzer.execute_and_check(plan, state.config_options(), |_, _| {}))
@@ -29,7 +29,7 @@ pub fn analyze(state: &SessionState, plan: LogicalPlan) -> Result<LogicalPlan> {
 /// An analysed plan, optimised.
 ///
 /// # Errors
-/// Those of the optimizer, and of constants that cannot be computed.
+/// The errors of the optimizer, and of constants that cannot be computed.
 pub fn optimize_analyzed(state: &SessionState, plan: LogicalPlan) -> Result<LogicalPlan> {
     aerostat_semantics::compute_constants(&plan, state.config_options())?;
     planning(|| state.optimizer().optimize(plan, state, |_, _| {}))
@@ -38,7 +38,7 @@ pub fn optimize_analyzed(state: &SessionState, plan: LogicalPlan) -> Result<Logi
 /// A bound plan, analysed and optimised.
 ///
 /// # Errors
-/// As [`analyze`] and [`optimize_analyzed`].
+/// The errors of [`analyze`] and [`optimize_analyzed`].
 pub fn optimize(state: &SessionState, plan: LogicalPlan) -> Result<LogicalPlan> {
     optimize_analyzed(state, analyze(state, plan)?)
 }
@@ -46,7 +46,7 @@ pub fn optimize(state: &SessionState, plan: LogicalPlan) -> Result<LogicalPlan> 
 /// The physical plan of an optimised one.
 ///
 /// # Errors
-/// Those of the physical planner.
+/// The errors of the physical planner.
 pub async fn plan_physical(
     state: &SessionState,
     plan: &LogicalPlan,
@@ -55,11 +55,17 @@ pub async fn plan_physical(
     let plan = star::rewritten(&state, plan)?;
     let plan = aerostat_semantics::count_repeated(plan)?;
     let planner = state.query_planner();
-    planner.create_physical_plan(&plan, state.as_ref()).await
+    let physical = planner.create_physical_plan(&plan, state.as_ref()).await?;
+    assert_eq!(
+        physical.schema().fields().len(),
+        plan.schema().fields().len(),
+        "a physical plan has the outputs of its logical plan"
+    );
+    Ok(physical)
 }
 
-/// What a physical plan runs with. Plans have their functions; a context of DataFusion's own
-/// would have a copy of the lists of all there are.
+/// The context that a physical plan runs in. Plans hold their functions themselves; DataFusion's
+/// own context would copy the lists of all functions.
 pub fn task_context(state: &SessionState) -> Arc<TaskContext> {
     Arc::new(TaskContext::new(
         None,

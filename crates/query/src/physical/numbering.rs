@@ -1,6 +1,6 @@
-//! Statements whose functions do something, such as taking numbers of sequences or locks, run
-//! in one partition: numbers come in the order of the rows, as in PostgreSQL, where `nextval`
-//! keeps a query from running in parallel.
+//! Running statements in one partition if their functions have effects, such as taking numbers of
+//! sequences, or locks. Numbers then come in the order of the rows, as in PostgreSQL, where
+//! `nextval` prevents a parallel query.
 
 use std::borrow::Cow;
 
@@ -14,7 +14,7 @@ use datafusion::{
     logical_expr::{Expr, LogicalPlan},
 };
 
-/// The state to plan a statement with.
+/// The state to plan a statement with: with a single partition, if its functions have effects.
 pub(crate) fn in_order<'s>(
     state: &'s SessionState,
     plan: &LogicalPlan,

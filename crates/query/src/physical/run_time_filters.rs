@@ -1,13 +1,13 @@
-//! Hands the filters that operators learn while they run to the scans below them.
+//! Handing the filters that operators learn while they run down to the scans below them.
 //!
-//! DataFusion has such a rule, which follows columns by their names: with two columns of one
-//! name, or a semi join whose sides call different columns alike, a filter gets to the wrong
-//! one. This rule stands in its place and follows columns by their positions. It passes only
-//! operators that it knows; what it does not know keeps all rows.
+//! DataFusion's rule for this follows columns by their names. If two columns have one name, or the
+//! sides of a semi join use one name for different columns, a filter gets to the wrong column. This
+//! rule replaces it and follows columns by their positions. It passes filters only through
+//! operators that it knows; other operators keep all rows.
 //!
-//! A filter says which rows its operator has no use for. Left out they may be where that
-//! changes nothing else: not below a limit, which would count others, nor where something
-//! is computed that must be computed for each row.
+//! A filter says which rows its operator does not need. A scan may leave them out only where that
+//! changes nothing else: not below a limit, which would count other rows, nor where an expression
+//! must be computed for each row.
 //!
 //! A scan that would start before its filter is known is [`deferred`].
 
@@ -50,12 +50,12 @@ use crate::{
 };
 use deferred::DeferredExec;
 
-/// Stands where DataFusion's own rule does.
+/// The rule that replaces DataFusion's own.
 #[derive(Debug)]
 pub(crate) struct RunTimeFilters;
 
 impl RunTimeFilters {
-    /// The rule of DataFusion that this one replaces.
+    /// The name of the replaced rule.
     pub(crate) const REPLACES: &str = "FilterPushdown(Post)";
 }
 
@@ -80,13 +80,20 @@ impl PhysicalOptimizerRule for RunTimeFilters {
     }
 }
 
-/// The plan of a node whose output some filters are about. `may_go_unasked`: some of its
-/// partitions may never be asked for rows while others are.
+/// Hands filters that are about a node's output down to the node and its inputs.
+/// `may_go_unasked`: some of its partitions may never be asked for rows while others are.
 fn handed_down(
     node: Arc<dyn ExecutionPlan>,
     filters: Vec<RunTimeFilter>,
     may_go_unasked: bool,
 ) -> Result<Arc<dyn ExecutionPlan>> {
+    let width = node.schema().fields().len();
+    let mut columns = filters.iter().flat_map(|filter| &filter.columns);
+    assert!(
+        columns.all(|(_, at)| *at < width),
+        "filters {filters:?} are about the {width} columns of {}",
+        node.name()
+    );
     if let Some(source) = node.downcast_ref::<DataSourceExec>() {
         let scan = source.data_source().downcast_ref::<TableScan>();
         return Ok(
@@ -101,6 +108,12 @@ fn handed_down(
         true => passed(node.as_ref(), &filters),
         false => vec![Vec::new(); children.len()],
     };
+    assert_eq!(
+        of_children.len(),
+        children.len(),
+        "each input of {} has its filters",
+        node.name()
+    );
     let mut join_filter = None;
     if let Some(join) = node.downcast_ref::<HashJoinExec>() {
         join_filter = of_join(join).filter(|_| !(may_go_unasked && waits_for_all(join)));
@@ -136,8 +149,8 @@ fn handed_down(
     }
 }
 
-/// Whether a join tells its filter only when each of its partitions has been asked for rows. The
-/// partitions of a partitioned one say, too, that nobody will ask them any more.
+/// Whether a join publishes its filter only after each of its partitions has been asked for rows. A
+/// partitioned join also publishes it when the remaining partitions will not be asked any more.
 fn waits_for_all(join: &HashJoinExec) -> bool {
     *join.partition_mode() != PartitionMode::Partitioned
         && join.right().output_partitioning().partition_count() > 1
@@ -146,7 +159,7 @@ fn waits_for_all(join: &HashJoinExec) -> bool {
 /// Whether some of a child's partitions may never be asked for rows while others are.
 fn leaves_unasked(node: &dyn ExecutionPlan, child: usize, may_go_unasked: bool) -> bool {
     if let Some(join) = node.downcast_ref::<HashJoinExec>() {
-        // A partition without rows on the left has no use for those on the right.
+        // A partition with no rows on the left does not ask for rows on the right.
         return match join.partition_mode() {
             PartitionMode::Partitioned => child == 1 || may_go_unasked,
             _ => child == 1 && may_go_unasked,
@@ -156,7 +169,7 @@ fn leaves_unasked(node: &dyn ExecutionPlan, child: usize, may_go_unasked: bool) 
         || node.is::<CoalescePartitionsExec>()
         || node.is::<SortPreservingMergeExec>()
         || node.is::<StarJoinExec>();
-    // All partitions of a nested loop have one left side.
+    // All partitions of a nested loop share one left side.
     let passes_on = keeps_columns(node)
         || node.is::<NestedLoopJoinExec>()
         || node.is::<CrossJoinExec>()
@@ -164,8 +177,8 @@ fn leaves_unasked(node: &dyn ExecutionPlan, child: usize, may_go_unasked: bool) 
     !asks_all && (may_go_unasked || !passes_on)
 }
 
-/// Whether a scan that takes the filter is below what starts its input before it is asked for
-/// rows.
+/// Whether an operator that starts its input before it is asked for rows has a scan below that
+/// takes the filter.
 fn starts_early(node: &Arc<dyn ExecutionPlan>, filter: &RunTimeFilter) -> bool {
     let mut children = node.children().into_iter();
     match node.is::<CoalescePartitionsExec>() || node.is::<SortPreservingMergeExec>() {
@@ -185,7 +198,7 @@ fn takes(node: &Arc<dyn ExecutionPlan>, filter: &RunTimeFilter) -> bool {
             .any(|child| takes(child, filter))
 }
 
-/// What a join learns of the keys on its left side, for its right side.
+/// The filter that a join builds from the keys on its left side, for its right side.
 fn of_join(join: &HashJoinExec) -> Option<RunTimeFilter> {
     let (_, may_drop_right) = join.join_type.on_lr_is_preserved();
     if !may_drop_right || join.null_aware {
@@ -198,8 +211,8 @@ fn of_join(join: &HashJoinExec) -> Option<RunTimeFilter> {
     ))))
 }
 
-/// What a minimum or maximum knows. With several aggregates DataFusion may leave out what one
-/// of them needs.
+/// The filter of a minimum or maximum. Beside other aggregates it is not used, because DataFusion
+/// may leave out rows that another aggregate needs.
 fn of_aggregate(aggregate: &AggregateExec) -> Option<RunTimeFilter> {
     let filter = produced(aggregate).filter(|_| aggregate.aggr_expr().len() == 1);
     filter.map(starting)
@@ -212,7 +225,7 @@ fn produced(node: &dyn ExecutionPlan) -> Option<Arc<DynamicFilterPhysicalExpr>> 
     produced.downcast().ok()
 }
 
-/// A filter where it begins, whose columns are the node's input's.
+/// A filter at its operator, in terms of the columns of the operator's input.
 fn starting(filter: Arc<DynamicFilterPhysicalExpr>) -> RunTimeFilter {
     let mut columns: Vec<usize> = filter
         .children()
@@ -228,7 +241,7 @@ fn starting(filter: Arc<DynamicFilterPhysicalExpr>) -> RunTimeFilter {
     }
 }
 
-/// Whether rows of a node's output can be left out before it.
+/// Whether rows of a node's output may be left out of its input.
 fn may_pass(node: &dyn ExecutionPlan) -> Result<bool> {
     if node.fetch().is_some() {
         return Ok(false);
@@ -243,9 +256,9 @@ fn may_pass(node: &dyn ExecutionPlan) -> Result<bool> {
     Ok(!is_volatile)
 }
 
-/// Whether a child may run more than once, by when what was learnt the first time is in the
-/// way: the recursive part of a query, and the side that a join reads again when memory is
-/// short.
+/// Whether a child may run more than once, so that a filter of its first run would be wrong in
+/// the second: the recursive part of a query, and the side that a join reads again when memory
+/// is short.
 fn is_run_again(node: &dyn ExecutionPlan, child: usize) -> bool {
     node.is::<RecursiveQueryExec>() || node.is::<NestedLoopJoinExec>() && child == 0
 }
@@ -273,7 +286,7 @@ fn passed(node: &dyn ExecutionPlan, filters: &[RunTimeFilter]) -> Vec<Vec<RunTim
         return vec![through(&|at| column_of(&projection.expr().get(at)?.expr))];
     }
     if let Some(aggregate) = node.downcast_ref::<AggregateExec>() {
-        // Groups are left out, whole ones.
+        // Whole groups are left out.
         let groups = aggregate.group_expr();
         if groups.is_single() && !groups.expr().is_empty() && aggregate.limit_options().is_none() {
             return vec![through(&|at| column_of(&groups.expr().get(at)?.0))];
@@ -287,7 +300,7 @@ fn passed(node: &dyn ExecutionPlan, filters: &[RunTimeFilter]) -> Vec<Vec<RunTim
     vec![Vec::new(); node.children().len()]
 }
 
-/// Whether a node gives its children's rows as they are.
+/// Whether a node's output has the same columns as its inputs.
 fn keeps_columns(node: &dyn ExecutionPlan) -> bool {
     node.is::<CoalescePartitionsExec>()
         || node.is::<CooperativeExec>()
@@ -303,8 +316,8 @@ fn column_of(expr: &Arc<dyn PhysicalExpr>) -> Option<usize> {
     Some(column.index())
 }
 
-/// The column of a join's side that has the values of an output column, if rows of the side
-/// may be left out by it.
+/// The column of a join's side that has the values of an output column, if rows of the side may be
+/// left out by it.
 fn join_input(join: &HashJoinExec, output: usize, side: JoinSide) -> Option<usize> {
     let at = match &join.projection {
         Some(projection) => *projection.get(output)?,
@@ -312,7 +325,7 @@ fn join_input(join: &HashJoinExec, output: usize, side: JoinSide) -> Option<usiz
     };
     let lefts = join.left.schema().fields().len();
     let rights = join.right.schema().fields().len();
-    // The side that an output column comes from, and the column's number there.
+    // The side that an output column comes from, and the column's position there.
     let (of, at) = match join.join_type {
         JoinType::Inner | JoinType::Left | JoinType::Right if at < lefts => (JoinSide::Left, at),
         JoinType::Inner | JoinType::Left | JoinType::Right => (JoinSide::Right, at - lefts),
@@ -322,7 +335,7 @@ fn join_input(join: &HashJoinExec, output: usize, side: JoinSide) -> Option<usiz
         JoinType::RightSemi | JoinType::RightAnti | JoinType::RightMark if at < rights => {
             (JoinSide::Right, at)
         }
-        // Rows of either side come with NULLs for the other; marks are nobody's.
+        // Both sides of a full join get NULLs; a mark column belongs to no side.
         _ => return None,
     };
     let is_kept_whole = match join.join_type {
@@ -336,7 +349,7 @@ fn join_input(join: &HashJoinExec, output: usize, side: JoinSide) -> Option<usiz
     if of == side {
         return Some(at);
     }
-    // Where rows must match, the other side's key has the same value.
+    // Where rows must match, the key of the other side has the same value.
     let must_match = matches!(
         join.join_type,
         JoinType::Inner | JoinType::LeftSemi | JoinType::RightSemi

@@ -1,18 +1,18 @@
 //! Parameters that are arrays: `id = ANY ($1)`, `unnest($1::int[])`.
 //!
-//! No column has such a type, so the planner is not asked to carry one: before a statement is
-//! planned, its arrays are written out.
+//! No column has an array type, so the planner does not support such parameters. Before a statement
+//! is planned, its arrays are written out:
 //!
 //! | written | becomes |
 //! |---|---|
 //! | `x = ANY ($1)`, `x <> ALL ($1)` | `x IN (1::int, …)`, `x NOT IN (…)`, which an index answers |
 //! | `$1` elsewhere | `ARRAY[1::int, …]` |
-//! | `x = ANY ($1)`, `x < ALL ($1)` while nobody has said what `$1` is | `x IN ($1)`, so that `x` says it |
-//! | `x LIKE ANY ($1)`, `x ~ ALL ($1)` | as if it said `$1::text[]` |
+//! | `x = ANY ($1)`, `x < ALL ($1)` while the type of `$1` is unknown | `x IN ($1)`, so that it gets the type of `x` |
+//! | `x LIKE ANY ($1)`, `x ~ ALL ($1)` | the same with `$1::text[]` |
 //!
-//! So are other parameters in the arguments of functions in FROM, and in the frames of windows, which must
-//! be constants. A column
-//! that an array is written into keeps the name that it has by the parameter.
+//! Other parameters are written out, too, in the arguments of functions in FROM and in the frames
+//! of windows, which must be constants. A column whose expression contains an array keeps the
+//! name that it has with the parameter.
 
 use std::ops::ControlFlow;
 
@@ -32,10 +32,11 @@ use super::{names::output_name, parameters::bare_placeholder};
 /// The items of an array, NULL for `None`.
 pub type Items = Vec<Option<String>>;
 
-/// Takes the text of an array apart.
+/// Splits the text of an array into its items.
 ///
 /// # Errors
-/// `InvalidTextRepresentation` for what is none; `FeatureNotSupported` for arrays of arrays.
+/// `InvalidTextRepresentation` for a text that is not an array; `FeatureNotSupported` for arrays of
+/// arrays.
 pub fn read_items(text: &str) -> Result<Items, SqlError> {
     array_items(text).ok_or_else(|| {
         let mut opening = text.chars().filter(|c| !c.is_whitespace());
@@ -52,7 +53,7 @@ pub fn read_items(text: &str) -> Result<Items, SqlError> {
     })
 }
 
-/// The parameters that stand bare as the array of ANY or ALL.
+/// The parameters that are, by themselves, the array of ANY or ALL.
 pub fn array_parameters(statement: &ast::Statement) -> Vec<usize> {
     struct Arrays(Vec<usize>);
     impl Visitor for Arrays {
@@ -70,8 +71,8 @@ pub fn array_parameters(statement: &ast::Statement) -> Vec<usize> {
     arrays.0
 }
 
-/// The parameter that stands bare as the array of ANY or ALL behind an operator of texts:
-/// LIKE, ILIKE, `~` and their like. `statement::spelling` and the parser write them as here.
+/// The parameter that is, by itself, the array of ANY or ALL behind an operator on texts: LIKE,
+/// ILIKE, `~` and similar. The cases follow how `statement::spelling` and the parser write these.
 pub(super) fn array_of_texts(expression: &Expr) -> Option<usize> {
     let right = match expression {
         Expr::Like { any, pattern, .. } | Expr::ILike { any, pattern, .. } => match any {
@@ -117,7 +118,7 @@ fn is_of_texts(op: &BinaryOperator) -> bool {
     )
 }
 
-/// The function in FROM that this is, with its arguments.
+/// The name and arguments of a relation that is a function in FROM.
 pub(super) fn called(factor: &TableFactor) -> Option<(&ObjectName, &[FunctionArg])> {
     match factor {
         TableFactor::Table {
@@ -145,7 +146,7 @@ fn offsets(spec: &mut WindowSpec) -> impl Iterator<Item = &mut Expr> {
 }
 
 fn has_parameters(spec: &WindowSpec) -> ControlFlow<()> {
-    // What is asked is what would be changed.
+    // The walk needs a mutable tree, of which a copy is enough.
     offsets(&mut spec.clone()).try_for_each(|offset| {
         walk::expressions(&*offset, |expression| match bare_placeholder(expression) {
             Some(_) => ControlFlow::Break(()),
@@ -194,9 +195,9 @@ pub fn has_function_parameters(statement: &ast::Statement) -> bool {
     walk::look(statement, &mut Functions).is_break()
 }
 
-/// Writes arrays in the place of the parameters that are arrays: by number the items of each,
-/// or NULL where there are none. One whose type is not known, but listed in `unknown`, becomes
-/// its only item. A parameter that is no array has itself as its only item.
+/// Replaces the parameters that are arrays by their items, or by NULL. An array parameter is found
+/// by its number. A parameter of unknown type that is listed in `unknown` becomes its only item. A
+/// parameter that is not an array has itself as its only item.
 pub fn write_arrays(
     statement: &mut ast::Statement,
     types: &[Option<ParameterType>],
@@ -218,7 +219,7 @@ struct Writer<'a> {
     values: &'a [Option<Items>],
 }
 
-/// Writes the parameters of a function in FROM that are no arrays.
+/// Writes out the parameters of a function in FROM that are not arrays.
 struct ArgumentWriter<'a>(&'a Writer<'a>);
 
 impl VisitorMut for ArgumentWriter<'_> {
@@ -233,7 +234,7 @@ impl VisitorMut for ArgumentWriter<'_> {
                 .values
                 .get(n - 1)
                 .and_then(|value| value.as_ref()?.first()?.clone());
-            // As long as nothing has a value, any does that is one.
+            // While parameters have no values, any value of the type does.
             let item = item.or_else(|| (self.0.values.is_empty()).then(|| sample(ty)));
             let value = item.map_or(Value::Null, Value::SingleQuotedString);
             *expression = cast(Expr::value(value), named(ty));
@@ -306,8 +307,8 @@ impl Writer<'_> {
         }
     }
 
-    /// Gives a column that an array is written into the name that it has by the parameter: an array is
-    /// written in one way or another by its items.
+    /// Keeps a column's name when an array is written into it: names depend on the expression, and
+    /// how an array is written depends on its items.
     fn keep_name(&self, item: &mut SelectItem) {
         let SelectItem::UnnamedExpr(expression) = item else {
             return;
@@ -350,7 +351,7 @@ impl Writer<'_> {
             Expr::Cast {
                 expr, data_type, ..
             } => match self.array(expr, item_type(data_type)?)? {
-                // The cast stays for the name that it gives the column.
+                // The cast stays, because it names the column.
                 array @ Expr::Array(_) => Some(cast(array, data_type.clone())),
                 other => Some(other),
             },
@@ -362,7 +363,7 @@ impl Writer<'_> {
         }
     }
 
-    /// The type of the items of an array parameter.
+    /// The type of an array parameter's items.
     fn item(&self, n: usize) -> Option<SqlType> {
         (*self.types.get(n.checked_sub(1)?)?)?.item()
     }
@@ -402,7 +403,8 @@ impl Writer<'_> {
         })
     }
 
-    /// `left < ANY (right)` and its like while nobody has said what `right` is: `left` says it.
+    /// Rewrites `left < ANY (right)` and similar while the type of `right` is unknown, so that it
+    /// gets the type of `left`.
     fn undeclared(&self, left: &Expr, right: &Expr) -> Option<Expr> {
         let n = bare_placeholder(right)?;
         let is_open = self.item(n).is_none() && self.unknown.contains(&n);
@@ -418,7 +420,7 @@ impl Writer<'_> {
             DataType::Array(ArrayElemTypeDef::SquareBracket(item, None))
         };
         Some(match self.items(n, &item) {
-            // An array without items says nothing of its type.
+            // An array without items does not say its type.
             Some(items) if items.is_empty() => {
                 let empty = Value::SingleQuotedString("{}".to_owned());
                 cast(Expr::value(empty), array_type())
@@ -427,8 +429,8 @@ impl Writer<'_> {
                 elem: items,
                 named: true,
             }),
-            // As long as nothing has a value, no two are alike: `unnest` tells its arguments apart
-            // by what they are.
+            // While parameters have no values, arrays must still differ: `unnest` tells its
+            // arguments apart by their text.
             None if self.values.is_empty() => Expr::Array(Array {
                 elem: vec![cast(Expr::value(Value::Null), item); n],
                 named: true,
@@ -438,7 +440,7 @@ impl Writer<'_> {
     }
 }
 
-/// The text of some value.
+/// The text of any value of a type.
 fn sample(ty: SqlType) -> String {
     match ty {
         SqlType::Date | SqlType::Timestamp | SqlType::TimestampTz => "2000-01-01",
@@ -470,7 +472,7 @@ fn item_type(data_type: &DataType) -> Option<DataType> {
     }
 }
 
-/// A type without its modifiers as SQL names it: items keep the digits and letters they have.
+/// A type without its modifiers, as SQL names it: items keep the digits and letters they have.
 fn named(ty: SqlType) -> DataType {
     match ty {
         SqlType::Boolean => DataType::Boolean,

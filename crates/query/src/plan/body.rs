@@ -1,8 +1,8 @@
-//! Syntax trees of queries that a statement does not have.
+//! Making queries that a statement does not contain.
 
 use datafusion::sql::sqlparser::ast::{self, SetExpr};
 
-/// A query of nothing but this body.
+/// A query that consists of this body alone.
 pub(crate) fn query_of(body: SetExpr) -> ast::Query {
     ast::Query {
         with: None,

@@ -1,8 +1,8 @@
-//! How functions may be called, where it takes the registry of functions to tell.
+//! Checks of function calls that need the registry of functions.
 //!
-//! DISTINCT, ORDER BY and FILTER belong to aggregates, OVER to those and to window functions.
-//! DataFusion passes over them at other functions. A WITH query that calls a volatile function
-//! is computed wherever it is read, so it may be read once only.
+//! DISTINCT, ORDER BY and FILTER belong to aggregates; OVER belongs to aggregates and window
+//! functions. DataFusion ignores them at other functions. A WITH query that calls a volatile
+//! function is computed in every place that reads it, so it may be read only once.
 
 use std::ops::ControlFlow;
 
@@ -35,8 +35,8 @@ const WINDOWS: [&str; 11] = [
     "row_number",
 ];
 
-/// Checks the calls in a tree, and writes those of window functions that DataFusion takes
-/// otherwise in other words.
+/// Checks the calls in a tree, and rewrites those of window functions that DataFusion understands
+/// differently.
 ///
 /// # Errors
 /// `WrongObjectType`, `FeatureNotSupported`, `InvalidArgumentForNthValue`, as the module says.
@@ -117,7 +117,7 @@ fn refuse(kind: ErrorKind, message: impl Into<String>) -> ControlFlow<SqlError> 
     ControlFlow::Break(SqlError::new(kind, message))
 }
 
-/// A call of a function of this name, which nobody writes.
+/// A call of an internal function, whose name users cannot write.
 pub(super) fn call_of(name: &str, arguments: Vec<Expr>) -> Expr {
     let arguments = arguments.into_iter().map(FunctionArgExpr::Expr);
     Expr::Function(Function {
@@ -136,7 +136,7 @@ pub(super) fn call_of(name: &str, arguments: Vec<Expr>) -> Expr {
     })
 }
 
-/// The name that a call gives, without its schema.
+/// The function's name in a call, without its schema.
 fn called(name: &ObjectName) -> Option<String> {
     match &name.0[..] {
         [name] | [_, name] => name.as_ident().map(folded),
@@ -161,13 +161,13 @@ fn is_ordered(function: &Function) -> bool {
 }
 
 impl Calls<'_> {
-    /// Whether this is a function of values.
+    /// Whether this is a scalar function.
     fn is_known(&self, name: &str) -> bool {
         self.context.state.scalar_functions().contains_key(name)
             || self.context.function(name).is_some()
     }
 
-    /// Refuses WITH queries that would be computed several times.
+    /// Refuses volatile WITH queries that would be computed several times.
     fn check_with(&self, with: &With, query: &Query) -> ControlFlow<SqlError> {
         let mut volatile: Vec<String> = Vec::new();
         for cte in &with.cte_tables {
@@ -208,7 +208,7 @@ pub fn is_volatile<N: Visit>(context: &StatementContext, node: &N) -> bool {
     calls.is_break()
 }
 
-/// `lag(v, NULL)`, which is NULL, and `nth_value(v, 0)`, which is an error.
+/// Rewrites `lag(v, NULL)`, which is NULL, and refuses `nth_value(v, 0)`.
 struct Offsets;
 
 impl VisitorMut for Offsets {

@@ -1,20 +1,21 @@
 //! Columns that DataFusion takes for constant where they are not.
 //!
-//! Within an input a column may have one value: a literal, or what a filter compares it with.
-//! DataFusion leaves such columns out of sorts, and keeps in four places what does not hold:
+//! Within an input a column may have one value: a literal, or the value with which a filter
+//! compares it. DataFusion leaves such columns out of sorts. In four places it does so although the
+//! column is no longer constant:
 //!
 //! - Above an outer join, whose rows without a partner have NULL there. [`HideConstants`] puts a
-//!   [`VaryingExec`] over the side that is filled up, which is constant nowhere.
+//!   [`VaryingExec`], which has no constant columns, over the side that is filled up with NULLs.
 //! - Above volatile functions of constants, which it takes for constant, too: `nextval('s')`. A
 //!   [`VaryingExec`] is put over the projection that computes them.
-//! - Above grouping sets, whose rows have NULL where they are not gathered by it. A [`VaryingExec`] is
-//!   put over these.
-//! - In the first rows of a union's branches, which are constant one by one: each is sorted by what is
-//!   left of the order, but all have one bound beyond which rows are thrown away. [`BoundByAllKeys`]
-//!   sorts each by the whole order.
+//! - Above grouping sets, whose rows have NULL in a column that their set does not group by. A
+//!   [`VaryingExec`] is put over these.
+//! - In a top-n query over a union whose branches each have a constant: each branch is sorted by
+//!   the rest of the order, but all share one bound beyond which rows are dropped.
+//!   [`BoundByAllKeys`] sorts each branch by the whole order.
 //!
-//! And where a later rule has made a column forget that it is constant, what needs rows in its order
-//! would be refused: [`SortAgain`] puts a sort there.
+//! If a later rule loses the knowledge that a column is constant, an operator that needs its input
+//! ordered by that column would be refused: [`SortAgain`] puts a sort there.
 
 use std::{fmt, sync::Arc};
 
@@ -43,12 +44,12 @@ use datafusion::{
 
 use super::pieces::is_volatile;
 
-/// See the module. Stands before sorts are put in.
+/// See the module. Runs before the rule that adds sorts.
 #[derive(Debug)]
 pub(crate) struct HideConstants;
 
 impl HideConstants {
-    /// The rule it stands before.
+    /// The name of the rule that it runs before.
     pub(crate) const BEFORE: &str = "EnsureRequirements";
 }
 
@@ -126,7 +127,8 @@ fn replaced(
     node.replace_children(children, options)
 }
 
-/// Which sides of a join get NULLs where a row of the other has no partner.
+/// For each side of a join, whether its columns are NULL in rows where the other side has no
+/// partner.
 fn filled_up(node: &Arc<dyn ExecutionPlan>) -> Option<[bool; 2]> {
     let kind = node
         .downcast_ref::<HashJoinExec>()
@@ -147,7 +149,7 @@ fn filled_up(node: &Arc<dyn ExecutionPlan>) -> Option<[bool; 2]> {
     }
 }
 
-/// Its input, of whose columns none is known to be constant or another's equal.
+/// Passes its input on, without the knowledge that columns are constant or equal to each other.
 #[derive(Debug)]
 struct VaryingExec {
     input: Arc<dyn ExecutionPlan>,
@@ -158,7 +160,7 @@ impl VaryingExec {
     fn new(input: Arc<dyn ExecutionPlan>) -> Self {
         let own = input.properties();
         let volatile = volatile_outputs(&input);
-        // In order by what has one value for all rows, as it seems, is in order by nothing.
+        // An order by a column that only seems constant says nothing about the columns behind it.
         let orderings = own.eq_properties.oeq_class().iter().map(|ordering| {
             let keys = ordering.iter().cloned();
             let is_known = |key: &PhysicalSortExpr| {
@@ -202,8 +204,9 @@ impl ExecutionPlan for VaryingExec {
         vec![true]
     }
 
-    /// Of a sort by a constant. Any rows are in that order, but a sort by a volatile output, which is pushed
-    /// below what asks for nothing, stays above it.
+    /// An order by a constant, over volatile outputs. Any rows are in that order, but because of
+    /// the requirement a sort by a volatile output, which would be pushed down through an operator
+    /// without one, stays above.
     fn required_input_ordering(&self) -> Vec<Option<OrderingRequirements>> {
         let by_constant = || {
             let key = PhysicalSortRequirement::new(lit(true), None);
@@ -246,7 +249,7 @@ impl ExecutionPlan for VaryingExec {
     }
 }
 
-/// See the module. Stands behind all rules that put in sorts.
+/// See the module. Runs after all rules that add sorts.
 #[derive(Debug)]
 pub(crate) struct BoundByAllKeys;
 
@@ -286,12 +289,12 @@ impl PhysicalOptimizerRule for BoundByAllKeys {
     }
 }
 
-/// See the module. Stands before what looks whether plans are in order.
+/// See the module. Runs before the rule that checks the orders in a plan.
 #[derive(Debug)]
 pub(crate) struct SortAgain;
 
 impl SortAgain {
-    /// The rule it stands before.
+    /// The name of the rule that it runs before.
     pub(crate) const BEFORE: &str = "SanityCheckPlan";
 }
 

@@ -1,6 +1,5 @@
-//! What one statement sees: one catalogue state, one snapshot, one set of
-//! settings. Names resolve through it, and every scan of a table in the
-//! statement reads the same rows.
+//! The context of one statement: one catalogue state, one snapshot, one set of settings. Names are
+//! resolved through it, and every scan of a table in the statement reads the same rows.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -53,19 +52,19 @@ use super::{
 };
 use crate::{deferred::Deferred, error::external, plan::Gate, scan::TableScanProvider};
 
-/// The schema under which DML names its target, so that only the target, not
-/// other uses of the same table in the statement, has the row-id column.
+/// The schema under which the queries of DML name its target, so that only the target has the
+/// row-id column, and not other uses of the same table in the statement.
 pub(crate) const TARGET_SCHEMA: &str = "\u{1}target";
 
-/// The column of row ids that a DML target has beside its own.
+/// The column of row ids that a DML target has beside its own columns.
 pub(crate) const ROW_ID_COLUMN: &str = aerostat_storage::ROW_ID_COLUMN;
 
-/// How deep views may use views.
+/// How deep views may be nested.
 const VIEW_DEPTH_MAX: usize = 32;
 
 /// Everything a statement is planned and run against.
 pub struct StatementContext {
-    /// What it is planned and run with, its session's settings in it.
+    /// The state that it is planned and run with, which contains its session's settings.
     pub state: Arc<SessionState>,
     /// The database whose tables it reads and changes.
     pub database: Arc<Database>,
@@ -73,32 +72,33 @@ pub struct StatementContext {
     pub catalog: Arc<CatalogState>,
     /// The rows that it sees.
     pub snapshot: Snapshot,
-    /// Whose rights count, and where names are looked for.
+    /// The role whose rights count, and where names are looked for.
     pub actor: Actor,
-    /// What system relations and their functions answer from.
+    /// The view of the catalogue from which system relations and their functions answer.
     pub system: Arc<CatalogView>,
-    /// Locks what the statement needs.
+    /// Takes the statement's locks.
     pub gate: Arc<Gate>,
-    /// The DML target's view; made with the context, so that the rows found and the rows changed are of one directory.
+    /// The view of each table that it reads or changes. Each is made once, so that the rows found
+    /// and the rows changed are of one directory.
     views: Mutex<HashMap<RelationId, TableView>>,
     functions: OnceLock<HashMap<String, Arc<ScalarUDF>>>,
     view_depth: Mutex<usize>,
-    /// What the statement's locking clauses need; shared with the views that it expands.
+    /// The state of the statement's locking clauses; shared with the views that it expands.
     pub locking: Arc<Locking>,
     /// The rows that the statement's steps hand on.
     pub steps: Arc<StepTables>,
-    /// What planning has met; shared likewise.
+    /// The relations that planning has come upon; shared with the views that it expands.
     pub met: Arc<Mutex<Met>>,
-    /// The tables that the statement changes, which its queries name by their places here.
+    /// The tables that the statement changes. Its queries name them by their positions here.
     targets: Mutex<Vec<Arc<TableEntry>>>,
-    /// Where checks of constraints wait for the end of the block; `None` outside one.
+    /// The deferred checks of its block; `None` outside a block.
     pub(crate) deferred: Option<Arc<Deferred>>,
 }
 
-/// What the plan of a statement reads.
+/// The relations that the plan of a statement reads.
 #[derive(Default)]
 pub struct Met {
-    /// The relations, by number.
+    /// Their numbers.
     pub(crate) relations: BTreeSet<RelationId>,
     /// The tables among them.
     pub tables: Vec<Arc<TableEntry>>,
@@ -153,19 +153,19 @@ impl StatementContext {
         self.state.config_options().execution.time_zone.as_deref()
     }
 
-    /// In a block, which checks of constraints may be left to.
+    /// The context in a block, whose end deferred checks may wait for.
     pub fn in_block(self, deferred: Option<Arc<Deferred>>) -> Self {
         Self { deferred, ..self }
     }
 
-    /// Whether the statement leaves checks of a constraint to the end of its transaction. One
-    /// that is a transaction of its own has none to leave them to.
+    /// Whether the statement leaves checks of a constraint to the end of its transaction. A
+    /// statement that is a transaction of its own does not.
     pub(crate) fn puts_off(&self, constraint: ConstraintId, deferral: Deferral) -> bool {
         let deferred = self.deferred.as_ref();
         deferred.is_some_and(|deferred| deferred.puts_off(constraint, deferral))
     }
 
-    /// What storage calls the unique indexes of a table whose checks the statement puts off.
+    /// The stored names of the unique indexes of a table whose checks the statement defers.
     pub(crate) fn indexes_put_off(&self, entry: &TableEntry) -> Vec<String> {
         entry
             .deferrable_indexes()
@@ -176,11 +176,18 @@ impl StatementContext {
 
     /// The rows of a table as this statement sees them.
     pub(crate) fn table_view(&self, entry: &TableEntry) -> TableView {
-        self.views
+        let view = self
+            .views
             .lock()
             .entry(entry.oid)
             .or_insert_with(|| entry.table.view(self.snapshot.clone()))
-            .clone()
+            .clone();
+        assert!(
+            Arc::ptr_eq(view.table(), &entry.table),
+            "a statement sees one table with the number {}",
+            entry.oid
+        );
+        view
     }
 
     /// A table as this statement scans it, with row ids if it is the target of DML.
@@ -192,8 +199,8 @@ impl StatementContext {
         }))
     }
 
-    /// Makes a table that the statement changes one that its queries can name under
-    /// [`TARGET_SCHEMA`], by this number.
+    /// Makes a table that the statement changes known to its queries, which name it under
+    /// [`TARGET_SCHEMA`] by the returned number.
     pub(super) fn add_target(&self, entry: &Arc<TableEntry>) -> usize {
         let mut targets = self.targets.lock();
         targets.push(Arc::clone(entry));
@@ -215,7 +222,8 @@ impl StatementContext {
             schema: name.schema().map(str::to_owned),
             name: name.table().to_owned(),
         };
-        // Queries and DML miss the relation, not its schema, as in PostgreSQL.
+        // For queries and DML the relation does not exist, rather than its schema, as in
+        // PostgreSQL.
         let found = self.actor.resolve(&self.catalog, &name);
         let found = found.map_err(|error| match error.kind {
             ErrorKind::InvalidSchemaName => undefined_relation(&name.to_string()),
@@ -257,12 +265,11 @@ impl StatementContext {
         }
     }
 
-    /// Locks the sequences that are named in calls of `nextval` and its kin, so that the
-    /// statement need not wait for them when it runs. What is wrong with a name is left for
-    /// the call to say.
+    /// Locks the sequences that are named in calls of `nextval` and similar functions, so that the
+    /// statement need not wait for them when it runs. The call itself reports a wrong name.
     ///
     /// # Errors
-    /// Somebody is in the way. The statement is planned again.
+    /// Another transaction is in the way; the statement is planned again.
     pub(crate) fn lock_sequences(&self, node: &impl Visit) -> Result<(), SqlError> {
         let flow = walk::expressions(node, |expression| {
             let ast::Expr::Function(function) = expression else {
@@ -285,7 +292,7 @@ impl StatementContext {
         }
     }
 
-    /// System relations stand before the search path, as `pg_catalog` does in PostgreSQL.
+    /// A system relation. They are found before the search path, as `pg_catalog` is in PostgreSQL.
     pub(super) fn system_table(&self, name: &TableReference) -> Option<Arc<dyn TableProvider>> {
         match name.schema() {
             Some(schema @ (PG_CATALOG | INFORMATION_SCHEMA | AEROSTAT)) => {
@@ -296,7 +303,7 @@ impl StatementContext {
         }
     }
 
-    /// A view's query runs with its owner's rights, as in PostgreSQL.
+    /// Plans a view's query, with its owner's rights, as in PostgreSQL.
     fn expand(&self, view: &ViewEntry) -> Result<ViewTable> {
         let (nested, query) = self.within(view)?;
         let plan = nested.plan_query(query, &mut PlannerContext::new())?;
@@ -308,8 +315,8 @@ impl StatementContext {
         Ok(ViewTable::new(plan, Some(view.query.clone())))
     }
 
-    /// A view's query, and the context that it is planned in. Whoever has planned it leaves
-    /// the view.
+    /// A view's query, and the context to plan it in. The caller calls [`Self::leave_view`] when it
+    /// has planned the query.
     pub(super) fn within(&self, view: &ViewEntry) -> Result<(StatementContext, ast::Query)> {
         let depth = {
             let mut depth = self.view_depth.lock();
@@ -354,12 +361,14 @@ impl StatementContext {
         Ok((nested, *query))
     }
 
-    /// The view's query is planned.
+    /// Notes that a view's query has been planned.
     pub(super) fn leave_view(&self) {
-        *self.view_depth.lock() -= 1;
+        let mut depth = self.view_depth.lock();
+        assert!(*depth > 0, "a view that is left has been entered");
+        *depth -= 1;
     }
 
-    /// A function of the catalogue's.
+    /// A function that answers from the catalogue.
     pub(super) fn function(&self, name: &str) -> Option<Arc<ScalarUDF>> {
         self.functions
             .get_or_init(|| {
@@ -381,7 +390,7 @@ impl StatementContext {
     }
 }
 
-/// What a query finds in a sequence: one row, as it is when the statement is planned.
+/// The row that a query reads from a sequence: its position when the statement is planned.
 fn position(sequence: &SequenceEntry) -> Result<RecordBatch> {
     let (position, left) = sequence.counter.state().map_err(external)?;
     let left = i64::try_from(left).unwrap_or(i64::MAX);
@@ -399,7 +408,7 @@ fn position_schema() -> SchemaRef {
     Arc::new(Schema::new(fields.collect::<Vec<_>>()))
 }
 
-/// How the planner reads SQL: as PostgreSQL does.
+/// The planner's options for reading SQL as PostgreSQL does.
 fn parser_options() -> ParserOptions {
     ParserOptions::new()
         .with_parse_float_as_decimal(true)

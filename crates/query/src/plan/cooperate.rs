@@ -1,13 +1,13 @@
-//! Lets joins give way.
+//! Making joins yield.
 //!
-//! DataFusion counts the work of a task at its leaves: a scan that has handed
-//! over many batches yields to the runtime, and a cancelled task ends there. A
-//! join can make any number of batches of one that it read, so between two
-//! yields a cross join may run for minutes. This rule counts what joins hand
-//! over in the same way.
+//! DataFusion counts the work of a task at its leaves: a scan that has returned many batches
+//! yields to the runtime, and a cancelled task ends there. A join can make any number of batches of
+//! one that it read, so a cross join may run for minutes between two yields. This rule counts the
+//! batches of joins in the same way.
 //!
-//! A join that compares rows one by one may hand over nothing for as long. Its input comes
-//! paced ([`paced`]): no more rows at once than it is done with in a moment, then a yield.
+//! A join that compares rows one by one may return nothing for as long. Its input is paced
+//! ([`paced`]): it gets no more rows at once than it can compare in a moment, then there is a
+//! yield.
 
 mod paced;
 
@@ -32,8 +32,8 @@ use datafusion::{
 use super::once::OnceExec;
 use paced::PacedExec;
 
-/// Puts a yield point above every operator that multiplies rows, and paces the input of
-/// those that reject what they have made.
+/// Puts a yield point above every operator that multiplies rows, and paces the input of joins
+/// that reject pairs of rows.
 #[derive(Debug)]
 pub(crate) struct CooperateAboveJoins;
 
@@ -78,13 +78,14 @@ pub(super) fn is_join(node: &dyn ExecutionPlan) -> bool {
         || node.is::<SortMergeJoinExec>()
 }
 
-/// Whether it makes pairs of rows that it may throw away before anybody counts them.
+/// Whether it makes pairs of rows that it may reject before they are counted.
 fn rejects_rows(node: &dyn ExecutionPlan) -> bool {
     let hash_join = node.downcast_ref::<HashJoinExec>();
     node.is::<NestedLoopJoinExec>() || hash_join.is_some_and(|join| join.filter().is_some())
 }
 
-/// Both kinds of joins gather their left side and read the right one as they go.
+/// Paces the right side of a join. Nested loop joins and hash joins gather their left side and read
+/// the right one as they go.
 fn with_paced_input(node: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     let mut children: Vec<_> = node.children().into_iter().map(Arc::clone).collect();
     if let Some(left) = children.first_mut()

@@ -1,8 +1,9 @@
 //! Columns that depend on a grouped primary key.
 //!
-//! `SELECT o.*, count(*) FROM o JOIN l ON … GROUP BY o.id` becomes `… GROUP BY o.id, o.a, o.b`:
-//! of a table whose primary key is grouped, all columns that the query names outside of
-//! aggregates have one value in each group. A key may be a position: `GROUP BY 1`.
+//! `SELECT o.*, count(*) FROM o JOIN l ON … GROUP BY o.id` becomes `… GROUP BY o.id, o.a, o.b`: if
+//! a table's primary key is grouped by, each of its columns has one value in each group, so all
+//! columns that the query names outside of aggregates become keys. A key may be a position:
+//! `GROUP BY 1`.
 
 use std::{collections::HashSet, ops::ControlFlow};
 
@@ -21,7 +22,7 @@ use super::{StatementContext, positions::at_position, target::table_reference};
 
 /// Rewrites the queries in a tree as the module says.
 pub(super) fn rewrite<N: VisitMut>(context: &StatementContext, node: &mut N) {
-    // It never breaks.
+    // The visitor never breaks.
     let _ = walk::change(node, &mut Grouped { context });
 }
 
@@ -36,21 +37,22 @@ impl VisitorMut for Grouped<'_> {
         let order_by = query.order_by.clone();
         match &mut *query.body {
             SetExpr::Select(select) => self.extend(select, order_by.as_ref()),
-            // Its ORDER BY sees outputs alone.
+            // The ORDER BY of a set operation sees outputs alone.
             body => self.extend_branches(body),
         }
         ControlFlow::Continue(())
     }
 }
 
-/// A table in FROM whose primary key is grouped.
+/// A table in FROM by whose primary key the query groups.
 struct Keyed {
     name: String,
     columns: Vec<String>,
 }
 
 impl Grouped<'_> {
-    /// Those of UNION and its kin; queries in parentheses are visited by themselves.
+    /// Extends the branches of UNION and similar. The walk comes to queries in parentheses by
+    /// itself.
     fn extend_branches(&self, body: &mut SetExpr) {
         match body {
             SetExpr::Select(select) => self.extend(select, None),
@@ -108,7 +110,7 @@ impl Grouped<'_> {
         }
     }
 
-    /// A table, if its primary key is among these columns.
+    /// The table of a relation in FROM, if its primary key is among these columns.
     fn keyed(&self, factor: &TableFactor, grouped: &[(Option<String>, String)]) -> Option<Keyed> {
         let TableFactor::Table {
             name,
@@ -154,7 +156,7 @@ fn factors(table: &TableWithJoins) -> Vec<&TableFactor> {
     .collect()
 }
 
-/// A column, with the relation that it is said to be of.
+/// A column, with the relation that qualifies it.
 fn column(expression: &Expr) -> Option<(Option<String>, String)> {
     match expression {
         Expr::Identifier(name) => Some((None, folded(name))),
@@ -178,7 +180,7 @@ fn aggregates(expression: &Expr) -> bool {
 #[derive(Default)]
 struct Named {
     columns: HashSet<(Option<String>, String)>,
-    /// The relations of which all are named.
+    /// The relations all of whose columns are named.
     all_of: Vec<String>,
     all: bool,
 }
@@ -187,7 +189,8 @@ impl Named {
     fn look_in<N: Visit>(&mut self, node: &N) {
         struct Look<'a> {
             named: &'a mut Named,
-            /// Aggregates around what is visited, whose arguments need not be grouped.
+            /// How many aggregates are around the visited node; their arguments need not be grouped
+            /// by.
             aggregates: usize,
         }
         impl Visitor for Look<'_> {
@@ -206,7 +209,7 @@ impl Named {
                 ControlFlow::Continue(())
             }
         }
-        // It never breaks.
+        // The visitor never breaks.
         let _ = walk::look(
             node,
             &mut Look {
@@ -232,7 +235,7 @@ impl Named {
         }
     }
 
-    /// Whether a column is named, also by its own name if that `is_alone`.
+    /// Whether a column is named, also without its relation if `is_alone`.
     fn has(&self, owner: &str, name: &str, is_alone: bool) -> bool {
         self.all
             || self.all_of.iter().any(|of| of == owner)

@@ -1,4 +1,4 @@
-//! Forms of PostgreSQL that DataFusion has no plan for, written as forms it has.
+//! Rewriting forms of PostgreSQL for which DataFusion has no plan as forms that it has.
 //!
 //! | written | becomes |
 //! |---|---|
@@ -18,9 +18,9 @@
 //! | `VALUES ((SELECT 1)), (2)` | `SELECT (SELECT 1) AS column1 UNION ALL SELECT 2 AS column1` |
 //! | `current_schema`, without parentheses | `current_schema()` |
 //!
-//! First [`super::grouping`] mends how some operators were grouped. And what DataFusion takes
-//! although PostgreSQL does not is refused: a JOIN without ON, `count()` and `count(a, b)`. What may
-//! stand in which clause is told by [`aerostat_sql::clauses`], which comes first.
+//! First [`super::grouping`] corrects how some operators were grouped. Forms that DataFusion
+//! accepts although PostgreSQL does not are refused: `count()`, `count(a, b)`, a JOIN without ON.
+//! [`aerostat_sql::clauses`], which runs before, checks what may stand in which clause.
 
 use std::ops::ControlFlow;
 
@@ -47,7 +47,7 @@ pub(super) const SERIES: [&str; 3] = ["generate_series", "range", "unnest"];
 /// Rewrites a statement, query or expression as the module says.
 ///
 /// # Errors
-/// `SyntaxError` for `TABLE` without a name; those of [`aerostat_sql::clauses::check`] and
+/// `SyntaxError` for `TABLE` without a name; the errors of [`aerostat_sql::clauses::check`] and
 /// [`super::ordered_sets::rewrite`].
 pub(super) fn rewrite_forms<N: Visit + VisitMut>(node: &mut N) -> Result<(), SqlError> {
     super::limits::check(node)?;
@@ -63,7 +63,7 @@ pub(super) fn rewrite_forms<N: Visit + VisitMut>(node: &mut N) -> Result<(), Sql
 
 #[derive(Default)]
 struct Forms {
-    /// Whether the next query is that of an INSERT, whose VALUES may have DEFAULT.
+    /// Whether the next query is the source of an INSERT, whose VALUES may contain DEFAULT.
     is_inserted: bool,
 }
 
@@ -110,7 +110,7 @@ impl VisitorMut for Forms {
 
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<SqlError> {
         super::ordered::rewrite(select);
-        // Those of queries have been, which leaves those of set operations.
+        // The SELECTs of plain queries have been done; those of set operations remain.
         super::windows::write_out(select, &mut None)?;
         super::twins::tell_apart(select, &mut None);
         aggregate_by_having(select);
@@ -163,14 +163,14 @@ impl VisitorMut for Forms {
     }
 }
 
-/// `LIMIT '2'`: the text is read as the number it is; [`aerostat_sql::clauses`] refused others. A
+/// `LIMIT '2'`: the text is read as a number; [`aerostat_sql::clauses`] has refused other texts. A
 /// fraction is rounded as a cast to bigint would.
 fn unquote_count(count: &mut Expr) {
     let Expr::Value(value) = count else { return };
     let number = match &value.value {
         Value::SingleQuotedString(text) => text.trim().parse::<u64>().ok(),
         Value::Number(digits, _) if digits.contains(['.', 'e', 'E']) => {
-            // Halves are exact in binary, and what lies beyond 2^53 has no fraction.
+            // Halves are exact in binary, and numbers beyond 2^53 have no fraction.
             digits.parse::<f64>().ok().map(|count| count.round() as u64)
         }
         _ => None,
@@ -180,7 +180,7 @@ fn unquote_count(count: &mut Expr) {
     }
 }
 
-/// HAVING makes one group of all rows, as an aggregate does, and needs none.
+/// Adds an aggregate to HAVING, which makes one group of all rows even without one.
 fn aggregate_by_having(select: &mut Select) {
     let GroupByExpr::Expressions(keys, modifiers) = &select.group_by else {
         return;
@@ -211,8 +211,8 @@ fn aggregate_by_having(select: &mut Select) {
     }
 }
 
-/// VALUES with subqueries as a union: a list of values is computed before there is a plan that
-/// subqueries could belong to.
+/// VALUES with subqueries as a union: a list of values is computed before there is a plan to which
+/// subqueries could belong.
 fn select_values(body: &mut SetExpr) {
     let values = match body {
         SetExpr::Values(values) => values,
@@ -295,7 +295,7 @@ fn symmetric_between(expression: &Expr) -> Option<Expr> {
     })))
 }
 
-/// Takes off the marker that an expression begins with; whether there was one.
+/// Removes the marker that an expression begins with. Returns whether there was one.
 fn unmark(expression: &mut Expr) -> bool {
     let marker = first_operand(expression);
     let Expr::UnaryOp {
@@ -309,7 +309,7 @@ fn unmark(expression: &mut Expr) -> bool {
     true
 }
 
-/// What an expression begins with, down to the operand of the first operator.
+/// The operand that an expression begins with.
 fn first_operand(expression: &mut Expr) -> &mut Expr {
     match expression {
         Expr::BinaryOp { left: inner, .. }
@@ -327,7 +327,7 @@ fn first_operand(expression: &mut Expr) -> &mut Expr {
     }
 }
 
-/// `count` takes one argument, or `*`.
+/// Checks that `count` has one argument, or `*`.
 fn check_count(function: &Function) -> ControlFlow<SqlError> {
     let named = function
         .name
@@ -355,8 +355,8 @@ fn check_count(function: &Function) -> ControlFlow<SqlError> {
     })
 }
 
-/// The ends of a slice that are not there. As no array has items before the first, any number
-/// below does for that.
+/// Fills in the missing ends of a slice. No array has items before the first, so any lower number
+/// serves as its beginning.
 fn bound_slice(subscript: &mut Subscript) {
     if let Subscript::Slice {
         lower_bound,

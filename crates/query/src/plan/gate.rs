@@ -2,19 +2,19 @@
 //!
 //! ```text
 //!  catalogue ──► snapshot ──► planning: each relation is locked as it is met
-//!     ▲                          │ somebody is in the way, or others have
+//!     ▲                          │ a lock is not free, or others have
 //!     │                          │ changed what exists by the end
 //!     └── wait for the lock ◄────┘
 //! ```
 //!
 //! Planning finds out which relations a statement needs, and runs on threads that must not
-//! sleep. So it never waits: a lock that is not free is an obstacle, the plan is given up,
-//! the session waits and plans again on what there is then.
+//! sleep. So it never waits: a lock that is not free is an obstacle, the plan is given up, and
+//! the session waits and plans again.
 //!
-//! A transaction that changes what exists lets others see its rows first, then its
-//! catalogue, and gives its locks back last. So a statement that has loaded the catalogue
-//! before its snapshot, and finds it unchanged once it has all its locks, has a snapshot
-//! with everything that was done to its relations, and nobody does more to them.
+//! A transaction with definitions first makes its rows visible, then its catalogue, and
+//! releases its locks last. So if a statement has loaded the catalogue before its snapshot, and
+//! finds it unchanged once it has all its locks, its snapshot contains everything that was done
+//! to its relations, and nobody does more to them.
 
 use std::sync::Arc;
 
@@ -25,14 +25,14 @@ use aerostat_txn::{LockMode, LockTag, RelationLocks};
 use aerostat_types::{ErrorKind, RelationId, SqlError};
 use parking_lot::Mutex;
 
-/// What a statement is planned on, and with which locks.
+/// The catalogue that a statement is planned on, and the locks that it takes.
 pub struct Gate {
     database: Arc<Database>,
-    /// What there is for the statement.
+    /// The definitions that the statement sees.
     catalog: Arc<CatalogState>,
-    /// What others have committed of it.
+    /// The part of them that others have committed.
     committed: Arc<CatalogState>,
-    /// `None` for a plan that is not run.
+    /// `None` for a plan that will not run.
     locks: Option<Arc<RelationLocks>>,
     obstacle: Mutex<Option<Obstacle>>,
 }
@@ -40,14 +40,14 @@ pub struct Gate {
 /// Why a statement must be planned again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Obstacle {
-    /// Somebody has, or waits for, a lock that excludes this one.
+    /// Another transaction has, or waits for, a lock that excludes this one.
     Locked(LockTag, LockMode),
-    /// Others have changed what exists.
+    /// Other transactions have changed what exists.
     Changed,
 }
 
 impl Gate {
-    /// Of what there is now.
+    /// A gate over the current catalogue.
     ///
     /// # Errors
     /// The transaction's definitions contradict what others have committed.
@@ -77,13 +77,13 @@ impl Gate {
         &self.catalog
     }
 
-    /// The locks of the statement; `None` for a plan that is not run.
+    /// The locks of the statement; `None` for a plan that will not run.
     #[inline]
     pub fn locks(&self) -> Option<&Arc<RelationLocks>> {
         self.locks.as_ref()
     }
 
-    /// Whether it sees what all see, and no definitions of its own.
+    /// Whether the statement sees the committed catalogue, without definitions of its own.
     #[inline]
     pub fn is_committed(&self) -> bool {
         Arc::ptr_eq(&self.catalog, &self.committed)
@@ -92,7 +92,7 @@ impl Gate {
     /// Locks a relation that the statement needs.
     ///
     /// # Errors
-    /// Somebody is in the way. The statement is planned again.
+    /// Another transaction is in the way; the statement is planned again.
     #[inline]
     pub fn require(&self, oid: RelationId, mode: LockMode) -> Result<(), SqlError> {
         let Some(locks) = &self.locks else {
@@ -105,11 +105,11 @@ impl Gate {
         Err(self.meet(Obstacle::Locked(tag, mode)))
     }
 
-    /// A sequence that the running statement takes numbers from; `None` if it is not there.
-    /// One that was not known when the statement was planned is locked now.
+    /// A sequence that the running statement takes numbers from; `None` if it does not exist. If it
+    /// was not known when the statement was planned, it is locked now.
     ///
     /// # Errors
-    /// Somebody is changing it.
+    /// Another transaction is changing the sequence.
     pub fn sequence(&self, oid: RelationId) -> Result<Option<Arc<SequenceEntry>>, SqlError> {
         let of = |state: &CatalogState| state.sequence(oid).map(|(_, entry)| Arc::clone(entry));
         let Some(planned) = of(&self.catalog) else {
@@ -125,8 +125,8 @@ impl Gate {
                 format!("could not obtain lock on relation \"{}\"", planned.name),
             ));
         }
-        // Under the lock nobody changes it, but somebody may have before. What the
-        // transaction has changed itself is only in its own state.
+        // Under the lock nobody changes it, but another transaction may have changed it before. The
+        // transaction's own changes are only in its own state.
         let committed = of(&self.committed);
         if committed.is_some_and(|committed| Arc::ptr_eq(&committed, &planned)) {
             return Ok(of(&self.database.catalog.load()));
@@ -134,10 +134,10 @@ impl Gate {
         Ok(Some(planned))
     }
 
-    /// Says that the statement has all its locks.
+    /// Confirms that the catalogue has not changed, once the statement has all its locks.
     ///
     /// # Errors
-    /// It must be planned again.
+    /// The statement must be planned again.
     #[inline]
     pub fn confirm(&self) -> Result<(), SqlError> {
         if self.locks.is_none() {
@@ -157,9 +157,9 @@ impl Gate {
         *self.obstacle.lock()
     }
 
-    /// The error stands for the obstacle on the way out of the planner; no user sees it.
+    /// Notes an obstacle. The error stands for it on the way out of the planner; no user sees it.
     fn meet(&self, obstacle: Obstacle) -> SqlError {
-        // A lock to wait for says more than that something has changed.
+        // The first obstacle stays: a lock to wait for says more than that something has changed.
         self.obstacle.lock().get_or_insert(obstacle);
         SqlError::new(
             ErrorKind::LockNotAvailable,

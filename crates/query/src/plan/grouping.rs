@@ -1,7 +1,7 @@
-//! How operators are grouped, where the parser's way is not PostgreSQL's.
+//! Grouping of operators where the parser's differs from PostgreSQL's.
 //!
-//! `IS [NOT] DISTINCT FROM` binds tighter than NOT, AND and OR. The parser reads all that follows
-//! as its right side:
+//! `IS [NOT] DISTINCT FROM` binds tighter than NOT, AND and OR. The parser reads everything that
+//! follows it as its right side:
 //!
 //! ```text
 //!  written             read                    meant
@@ -10,7 +10,8 @@
 //!    OR c                a IS D F (b OR c)       OR c
 //! ```
 //!
-//! What was written in parentheses has a node of its own, so what has none was not.
+//! Parentheses have a node of their own in the tree, so an operand without that node was written
+//! without parentheses.
 
 use std::{convert::Infallible, mem, ops::ControlFlow};
 
@@ -19,8 +20,8 @@ use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Expr, UnaryOperator, Value, VisitMut, VisitorMut,
 };
 
-/// Groups the operators of a statement, query or expression as PostgreSQL does. To be done
-/// before anything else is rewritten.
+/// Groups the operators of a statement, query or expression as PostgreSQL does. This must come
+/// before all other rewriting.
 pub(super) fn regroup<N: VisitMut>(node: &mut N) {
     // The visitor never breaks.
     let _ = walk::change(node, &mut Grouping);
@@ -37,7 +38,7 @@ impl VisitorMut for Grouping {
     }
 }
 
-/// Takes an AND or OR out of an operand whose operator binds tighter. What is inside has been
+/// Takes an AND or OR out of an operand whose operator binds tighter. The operand itself has been
 /// done.
 fn lift(expression: &mut Expr) {
     let Some(operand) = loose_operand(expression) else {
@@ -56,7 +57,7 @@ fn lift(expression: &mut Expr) {
     };
 }
 
-/// The last operand, if it is an AND or OR that binds weaker than the operator before it.
+/// The last operand, if it is an AND or OR that binds less tightly than the operator before it.
 fn loose_operand(expression: &mut Expr) -> Option<&mut Expr> {
     let (operand, and_too) = match expression {
         Expr::IsDistinctFrom(_, right) | Expr::IsNotDistinctFrom(_, right) => (right, true),
@@ -89,7 +90,7 @@ mod tests {
 
     use super::*;
 
-    /// The expression with parentheses around every operator of two truths, and around NOT.
+    /// The expression with parentheses around every AND, OR and DISTINCT FROM, and around NOT.
     fn grouped(text: &str) -> String {
         fn show(expression: &Expr) -> String {
             match expression {
@@ -148,7 +149,7 @@ mod tests {
             ),
             ("a IS DISTINCT FROM b + 1 AND c", "((a <d> (b + 1)) AND c)"),
             ("a IS DISTINCT FROM b = c AND d", "((a <d> (b = c)) AND d)"),
-            // Parentheses say otherwise.
+            // Written parentheses stay.
             ("a IS DISTINCT FROM (b AND c)", "(a <d> (b AND c))"),
             ("p AND (a OR b)", "(p AND (a OR b))"),
             ("NOT (a AND b)", "(NOT (a AND b))"),

@@ -1,10 +1,11 @@
 //! Keys that stand in grouping sets more than once.
 //!
-//! PostgreSQL groups by outputs: a key is the output that it names, or the first whose expression it
-//! is. DataFusion groups by expressions. So outputs of one expression that are keys each get one of
-//! their own, which `"\1named"` makes; the first stands for the expression wherever else it is written.
-//! GROUPING takes the first key of its argument's expression instead. And DataFusion's ROLLUP and CUBE
-//! take neither a key twice nor several keys in parentheses; its GROUPING SETS do.
+//! PostgreSQL groups by outputs: a key is the output that it names, or the first output with its
+//! expression. DataFusion groups by expressions. So outputs with one expression that are keys each
+//! get an expression of their own, by a call of `"\1named"`; the first keeps the expression, which
+//! stands for it everywhere else. The argument of GROUPING is replaced by the first key with its
+//! expression. DataFusion's ROLLUP and CUBE accept neither a key twice nor several keys in
+//! parentheses, but its GROUPING SETS do.
 //!
 //! | written | becomes |
 //! |---|---|
@@ -33,8 +34,8 @@ use super::{
     positions::{at_position, output_at, position},
 };
 
-/// Rewrites the grouping sets of a SELECT, and what names their keys, in the ORDER BY of its query,
-/// too. What has been rewritten stays as it is.
+/// Rewrites the grouping sets of a SELECT, and the places that name their keys, also in the ORDER
+/// BY of its query. A second call changes nothing.
 pub(super) fn rewrite(select: &mut Select, order_by: &mut Option<OrderBy>) {
     let GroupByExpr::Expressions(keys, _) = &select.group_by else {
         return;
@@ -73,7 +74,7 @@ fn is_sets(key: &Expr) -> bool {
     matches!(key, Expr::GroupingSets(_) | Expr::Cube(_) | Expr::Rollup(_))
 }
 
-/// The keys of a GROUP BY in order, those of its grouping sets among them.
+/// The keys of a GROUP BY in order, including those of its grouping sets.
 fn flat(keys: &[Expr]) -> impl Iterator<Item = &Expr> {
     keys.iter().flat_map(parts)
 }
@@ -87,9 +88,9 @@ fn parts(key: &Expr) -> Vec<&Expr> {
     }
 }
 
-/// What a key groups by.
+/// A key of a GROUP BY.
 struct Key {
-    /// The output that it is, if it is one.
+    /// The output that it groups by, if there is one.
     output: Option<usize>,
     expression: Expr,
 }
@@ -119,13 +120,14 @@ impl Key {
     }
 }
 
-/// The first output of the name that a key is, which calls a column before it calls an output.
+/// The first output with the name that a key is; `None` if a column has that name, which comes
+/// first.
 fn output_called(select: &Select, key: &Expr) -> Option<usize> {
     let Expr::Identifier(name) = key else {
         return None;
     };
     let name = folded(name);
-    // Outputs name columns alone, so what one of them names is a column.
+    // Names inside outputs are always columns.
     let is_column = walk::expressions(&select.projection, |part| match part {
         Expr::Identifier(column) if folded(column) == name => ControlFlow::Break(()),
         Expr::CompoundIdentifier(parts)
@@ -145,15 +147,15 @@ fn output_called(select: &Select, key: &Expr) -> Option<usize> {
     })
 }
 
-/// A key whose expression is that of an output before it, which is a key, too; or a number, which
-/// would be taken for a position.
+/// An output that is a key and has the expression of an earlier output that is a key, too; or whose
+/// expression is a number, which would be taken for a position.
 struct Twin {
     at: usize,
     expression: Expr,
 }
 
 impl Twin {
-    /// Named by where it stands, as no other key is.
+    /// Its expression, made different from those of all other keys by its position.
     fn named(&self) -> Expr {
         let at = Expr::value(Value::Number(self.at.to_string(), false));
         call_of(NAMED, vec![self.expression.clone(), at])
@@ -185,7 +187,7 @@ fn is_number(output: &Expr) -> bool {
     matches!(unnested(output), Expr::Value(value) if matches!(value.value, Value::Number(..)))
 }
 
-/// Puts the first of the keys of one expression in the place of GROUPING's arguments.
+/// Replaces GROUPING's arguments by the first key with their expression.
 struct Arguments<'a> {
     keys: &'a [Key],
     twins: &'a [Twin],
@@ -193,7 +195,7 @@ struct Arguments<'a> {
 
 impl Arguments<'_> {
     fn change<N: VisitMut>(&mut self, node: &mut N) {
-        // It never breaks.
+        // The visitor never breaks.
         let _ = walk::change_own(node, self);
     }
 }
@@ -227,8 +229,8 @@ fn is_grouping(function: &Function) -> bool {
     name.map(folded).as_deref() == Some("grouping")
 }
 
-/// A key of a GROUP BY, whose sets have outputs in the place of positions, and are written out where
-/// DataFusion does not take them as they are.
+/// A key of a GROUP BY with outputs in the place of positions in its sets. The sets are written out
+/// if DataFusion does not accept them as they are.
 fn expanded(select: &Select, key: &Expr) -> Expr {
     let (Expr::GroupingSets(sets) | Expr::Cube(sets) | Expr::Rollup(sets)) = key else {
         return key.clone();
@@ -244,7 +246,7 @@ fn expanded(select: &Select, key: &Expr) -> Expr {
         .map(|key| Key::of(select, key))
         .collect();
     let is_repeated = |at: usize| elements[..at].iter().any(|other| other.is(&elements[at]));
-    // PostgreSQL takes no empty element either.
+    // PostgreSQL does not accept an empty element either.
     let is_plain = sets.iter().any(Vec::is_empty)
         || sets.iter().all(|set| set.len() == 1) && !(0..elements.len()).any(is_repeated);
     let chosen: Vec<Vec<usize>> = match key {
@@ -273,8 +275,8 @@ fn expanded(select: &Select, key: &Expr) -> Expr {
     Expr::GroupingSets(chosen.iter().map(united).collect())
 }
 
-/// Whether two expressions are written alike, but for their columns' relations where one of them
-/// leaves these out.
+/// Whether two expressions are the same, apart from the relations of columns that only one of them
+/// gives.
 pub(super) fn is_same(left: &Expr, right: &Expr) -> bool {
     let ((left, left_columns), (right, right_columns)) = (bare(left), bare(right));
     let mut columns = left_columns.iter().zip(&right_columns);
@@ -284,7 +286,7 @@ pub(super) fn is_same(left: &Expr, right: &Expr) -> bool {
     left == right && left_columns.len() == right_columns.len() && columns.all(are_alike)
 }
 
-/// An expression without the relations of its columns, and these.
+/// An expression without the relations of its columns, and these relations.
 fn bare(expression: &Expr) -> (Expr, Vec<Vec<String>>) {
     #[derive(Default)]
     struct Bare(Vec<Vec<String>>);
@@ -314,7 +316,7 @@ fn bare(expression: &Expr) -> (Expr, Vec<Vec<String>>) {
     }
     let mut expression = unnested(expression).clone();
     let mut relations = Bare::default();
-    // It never breaks.
+    // The visitor never breaks.
     let _ = walk::change(&mut expression, &mut relations);
     (expression, relations.0)
 }

@@ -1,4 +1,4 @@
-//! PostgreSQL's limits of how wide a statement is.
+//! PostgreSQL's limits on the width of a statement.
 //!
 //! | | at most | SQLSTATE |
 //! |---|---|---|
@@ -8,8 +8,8 @@
 //! | elements of a CUBE | 12 | 54011 |
 //! | grouping sets of a GROUP BY | 4,096 | 54001 |
 //!
-//! A planner that compares names compares each with all before it, so without them a line of
-//! text would keep it busy for hours, and it cannot be stopped.
+//! Without these limits a line of text would keep the planner busy for hours, because it compares
+//! each name with all names before it; and the planner cannot be stopped.
 
 use std::ops::ControlFlow;
 
@@ -25,7 +25,7 @@ const ARGUMENTS_MAX: usize = 100;
 const CUBE_MAX: usize = 12;
 const SETS_MAX: usize = 4_096;
 
-/// Constructs that are spelled as functions, of any number of arguments.
+/// Constructs with any number of arguments that are spelled as functions.
 const CONSTRUCTS: [&str; 3] = ["coalesce", "greatest", "least"];
 
 /// Checks a statement, query or expression.
@@ -113,7 +113,8 @@ fn entries(count: usize) -> ControlFlow<SqlError> {
     }
 }
 
-/// How many sets the keys of a GROUP BY make together, each of one with each of the others.
+/// How many sets the keys of a GROUP BY make: each set of one key is combined with each set of the
+/// others.
 fn grouping_sets(keys: &[Expr]) -> ControlFlow<SqlError> {
     let mut all = 1_usize;
     for key in keys {

@@ -1,5 +1,5 @@
-//! From a parsed statement to a bound plan, under one consistent context, and rules for what
-//! DataFusion makes of it.
+//! From a parsed statement to a bound plan, under one consistent context; and rules that change
+//! DataFusion's plans.
 
 mod arrays;
 mod body;

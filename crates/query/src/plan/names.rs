@@ -1,9 +1,8 @@
 //! Names of result columns, as PostgreSQL gives them.
 //!
-//! DataFusion names an expression by its text and refuses two of one name.
-//! Before planning, each unnamed expression of a query gets an alias:
-//! PostgreSQL's name, made unique by a suffix that no identifier can hold and
-//! that [`describe`] cuts off again.
+//! DataFusion names an expression by its text and refuses two outputs with one name. So each
+//! unnamed expression of a query gets an alias before planning: PostgreSQL's name, made unique by a
+//! suffix that no identifier can hold and that [`describe`] cuts off again.
 
 use std::{collections::HashSet, ops::ControlFlow, sync::Arc};
 
@@ -27,7 +26,7 @@ use super::{
     positions::{at_position, position},
 };
 
-/// Gives every unnamed output of the query's SELECTs PostgreSQL's name.
+/// Gives every unnamed output of the query's SELECTs its name in PostgreSQL.
 pub(super) fn name_outputs(query: &mut ast::Query) {
     let named: Vec<String> = match &*query.body {
         SetExpr::Select(select) => select.projection.iter().map(item_name).collect(),
@@ -43,7 +42,8 @@ pub(super) fn name_outputs(query: &mut ast::Query) {
     else {
         return;
     };
-    // ORDER BY follows the only column of a name that has got another one.
+    // A key of ORDER BY follows the output that it names, if that is the only one of its name and
+    // has been renamed.
     for key in keys {
         let Some(ident) = bare_name_mut(&mut key.expr) else {
             continue;
@@ -58,12 +58,12 @@ pub(super) fn name_outputs(query: &mut ast::Query) {
     }
 }
 
-/// The names of columns in ORDER BY that are no outputs: those called by their relations, and those in
-/// expressions, where PostgreSQL does not look for outputs. An output of such a name, which is another
-/// column, must not be taken for it: `SELECT t.a::int FROM t ORDER BY t.a`, `SELECT -a AS a FROM t
-/// ORDER BY abs(a)`. Nor must a column that is grouped by a cast of it, which DataFusion calls by the
-/// column's name, be taken for an output: `SELECT -t.a::int AS a, t.a::int FROM t GROUP BY t.a::int
-/// ORDER BY 1`.
+/// The names of columns in ORDER BY that are not outputs: columns with their relations, and columns
+/// in expressions, where PostgreSQL does not look for outputs. Such a name must not be taken for an
+/// output of the same name, which is another column: `SELECT t.a::int FROM t ORDER BY t.a`,
+/// `SELECT -a AS a FROM t ORDER BY abs(a)`. The same holds for a column that is grouped by a cast
+/// of it, because DataFusion names the cast like the column: `SELECT -t.a::int AS a, t.a::int FROM
+/// t GROUP BY t.a::int ORDER BY 1`.
 fn columns_of_keys(query: &ast::Query) -> HashSet<String> {
     let mut names = HashSet::new();
     let order_by = query.order_by.as_ref();
@@ -94,7 +94,7 @@ fn columns_of_keys(query: &ast::Query) -> HashSet<String> {
     names
 }
 
-/// The names of columns of which casts are keys of GROUP BY.
+/// The names of columns whose casts are keys of GROUP BY.
 fn grouped_by_casts(select: &ast::Select) -> HashSet<String> {
     let mut names = HashSet::new();
     let ast::GroupByExpr::Expressions(keys, _) = &select.group_by else {
@@ -116,7 +116,7 @@ fn grouped_by_casts(select: &ast::Select) -> HashSet<String> {
     names
 }
 
-/// A key that is a name alone, which calls an output before it calls a column.
+/// The name that a key consists of. Such a key names an output before it names a column.
 fn bare_name(key: &ast::Expr) -> Option<&Ident> {
     match key {
         ast::Expr::Identifier(ident) => Some(ident),
@@ -133,10 +133,10 @@ fn bare_name_mut(key: &mut ast::Expr) -> Option<&mut Ident> {
     }
 }
 
-/// Gives the outputs of queries in FROM and WITH PostgreSQL's names, by which the queries
-/// around them call them: `count` in `SELECT max(count) FROM (SELECT count(*) FROM t) AS q`.
-/// Where several have one name, in other subqueries, too, each gets the name with a suffix.
-/// Other columns stay as they are, but for those of LATERAL, which may be an outer query's.
+/// Gives the outputs of queries in FROM and WITH PostgreSQL's names, by which the queries around
+/// them name them: `count` in `SELECT max(count) FROM (SELECT count(*) FROM t) AS q`. If several
+/// outputs have one name, also in other subqueries, each gets the name with a suffix. Outputs that
+/// are columns stay as they are, except in LATERAL, where they may be columns of an outer query.
 pub(super) fn name_derived<N: VisitMut>(node: &mut N) {
     struct Derived;
     impl VisitorMut for Derived {
@@ -189,13 +189,14 @@ pub(super) fn name_derived<N: VisitMut>(node: &mut N) {
             ControlFlow::Continue(())
         }
     }
-    // It never breaks.
+    // The visitor never breaks.
     let _ = walk::change(node, &mut Derived);
 }
 
-/// Gives outputs other names that are called as columns in ORDER BY (see [`columns_of_keys`]); the
-/// query's alias, if it has one, keeps their own for those who read it. Outputs that are columns are
-/// told from others by their relations, but for those that [`name_unique`] names, too.
+/// Renames outputs whose names stand for columns in ORDER BY (see [`columns_of_keys`]). The query's
+/// alias, if it has one, keeps their names for the query around it. Outputs that are columns need
+/// no other name, because their relations tell them from others, unless [`name_unique`] names them,
+/// too.
 fn name_from_columns(
     query: &mut ast::Query,
     alias: Option<&mut ast::TableAlias>,
@@ -207,7 +208,7 @@ fn name_from_columns(
     };
     let names: Vec<String> = select.projection.iter().map(item_name).collect();
     let is_output = |name: &String| names.contains(name);
-    // How many columns a wildcard stands for is not known.
+    // It is not known how many columns a wildcard stands for.
     if !columns.iter().any(is_output) || names.iter().any(String::is_empty) {
         return;
     }
@@ -237,7 +238,7 @@ fn name_from_columns(
     if let Some(alias) = alias
         && alias.columns.is_empty()
     {
-        // Of several of one name none can be called by it.
+        // A name that several outputs have cannot be used for any of them.
         let is_alone = |name: &String| names.iter().filter(|other| *other == name).count() == 1;
         let column = |(at, name): (usize, &String)| ast::TableAliasColumnDef {
             name: match is_alone(name) {
@@ -263,7 +264,7 @@ fn name_from_columns(
     }
 }
 
-/// Tells outputs of one name apart, and lets ORDER BY name the first of them.
+/// Gives outputs with one name different names, and lets ORDER BY name the first of them.
 fn name_apart(query: &mut ast::Query) {
     let ast::Query { body, order_by, .. } = query;
     let renamed = rename_equal(body);
@@ -281,8 +282,8 @@ fn name_apart(query: &mut ast::Query) {
     }
 }
 
-/// Gives outputs of one name names with suffixes; the names that were given by alias, and their
-/// successors.
+/// Appends suffixes to the names of outputs with one name. Returns the names that aliases had
+/// given, with the new ones.
 fn rename_equal(body: &mut SetExpr) -> Vec<(String, Ident)> {
     let select = match body {
         SetExpr::Select(select) => select,
@@ -322,12 +323,13 @@ fn rename_equal(body: &mut SetExpr) -> Vec<(String, Ident)> {
     renamed
 }
 
-/// Names calls of functions and casts, where nothing else has the name; `all` names columns, too.
+/// Gives calls of functions and casts their names as aliases where no other output has the name;
+/// with `all` columns, too.
 fn name_unique(body: &mut SetExpr, all: bool) {
     let select = match body {
         SetExpr::Select(select) => select,
         SetExpr::Query(query) => return name_unique(&mut query.body, all),
-        // The first names the columns.
+        // The left side names the columns.
         SetExpr::SetOperation { left, .. } => return name_unique(left, all),
         _ => return,
     };
@@ -354,10 +356,10 @@ fn name_unique(body: &mut SetExpr, all: bool) {
     }
 }
 
-/// The name of what PostgreSQL has no name for.
+/// The name of an expression for which PostgreSQL has none.
 const UNNAMED: &str = "?column?";
 
-/// The name of an item as PostgreSQL gives it; none for those that stand for several.
+/// The name of an item in PostgreSQL; empty for a wildcard.
 fn item_name(item: &SelectItem) -> String {
     match item {
         SelectItem::UnnamedExpr(expression) => output_name(expression),
@@ -424,7 +426,8 @@ pub(crate) fn output_name(expression: &ast::Expr) -> String {
     any_name(expression).unwrap_or_else(|| UNNAMED.to_owned())
 }
 
-/// The name of an expression, also one that a cast around it replaces by its type's.
+/// The name of an expression, including names that a cast around it would replace by its type's
+/// name.
 fn any_name(expression: &ast::Expr) -> Option<String> {
     use ast::Expr as E;
     match expression {
@@ -444,7 +447,7 @@ fn any_name(expression: &ast::Expr) -> Option<String> {
     }
 }
 
-/// Whether a call stands for its first argument, which it tells apart from others or merges with another.
+/// Whether a call is one of ours that stands for its first argument.
 pub(super) fn is_named(function: &ast::Function) -> bool {
     let name = function.name.0.last().and_then(|name| name.as_ident());
     name.is_some_and(|name| name.value == NAMED || name.value == MERGED)
@@ -470,7 +473,7 @@ fn strong_name(expression: &ast::Expr) -> Option<String> {
             if is_named(function) {
                 return argument_of(function).and_then(strong_name);
             }
-            // One that stands for an aggregate is called as that.
+            // Our function for an aggregate has the aggregate's name.
             name.trim_start_matches('\u{1}').to_owned()
         }
         E::Nested(inner) | E::Collate { expr: inner, .. } => return strong_name(inner),
@@ -539,7 +542,7 @@ fn cast_name(data_type: &ast::DataType) -> String {
     .to_owned()
 }
 
-/// Gives a plan's outputs these names, in order.
+/// Renames a plan's outputs to these names, in order.
 pub(crate) fn rename_outputs<'a>(
     plan: LogicalPlan,
     names: impl Iterator<Item = &'a str>,
@@ -553,10 +556,11 @@ pub(crate) fn rename_outputs<'a>(
     LogicalPlanBuilder::from(plan).project(renamed)?.build()
 }
 
-/// Shows numbers of catalogue entries by name, as PostgreSQL shows columns of `regproc` and its kin.
+/// Shows numbers of catalogue entries as names, as PostgreSQL shows columns of `regproc` and
+/// similar types.
 ///
 /// # Errors
-/// Those of DataFusion.
+/// The errors of DataFusion.
 pub fn show_entries(context: &StatementContext, plan: LogicalPlan) -> Result<LogicalPlan> {
     let shower = |field: &Field| {
         let typname = field.metadata().get(PG_TYPE_KEY)?;
@@ -588,7 +592,7 @@ pub fn show_entries(context: &StatementContext, plan: LogicalPlan) -> Result<Log
     LogicalPlanBuilder::from(plan).project(shown)?.build()
 }
 
-/// The columns of a result as a client is told of them.
+/// The description of a result's columns for the client.
 pub fn describe(schema: &Schema) -> Arc<[ColumnDescription]> {
     schema
         .fields()
@@ -605,7 +609,7 @@ fn describe_field(field: &Field) -> ColumnDescription {
         _ => {
             let mut described =
                 ColumnDescription::of_oid(name, oid, aerostat_pgcatalog::length_of_type(oid));
-            // The blanks of its items are put back by their length.
+            // Blanks of `char(n)` items are restored by the length.
             let item = SqlType::item_of(field).and_then(|item| SqlType::of_field(&item));
             if let Some(ty @ SqlType::Char(_)) = item {
                 described.typmod = ty.typmod();

@@ -1,9 +1,9 @@
 //! Inputs that can be read once.
 //!
-//! A nested loop join whose left side does not fit in memory asks for that side again, to spill
-//! it. By then a scan has handed out rows that it does not hand out twice, which the answer would
-//! lack, and a repartitioning panics. Such a side says that there is no memory instead, which the
-//! join has found out already.
+//! A nested loop join whose left side does not fit in memory executes that side again, to spill it.
+//! By then a scan has returned rows that it does not return twice, so the result would lack them,
+//! and a repartitioning panics. So such a side fails with an out-of-memory error instead: lack of
+//! memory is the only reason for which the join executes it again.
 
 use std::{
     fmt,
@@ -87,6 +87,11 @@ impl ExecutionPlan for OnceExec {
         partition: usize,
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
+        assert!(
+            partition < self.is_read.len(),
+            "partition {partition} of {} is read",
+            self.is_read.len()
+        );
         let is_read = self.is_read.get(partition);
         if is_read.is_some_and(|is_read| is_read.swap(true, Ordering::Relaxed)) {
             return Err(DataFusionError::ResourcesExhausted(

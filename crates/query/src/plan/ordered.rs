@@ -1,15 +1,15 @@
-//! `string_agg` where DataFusion's does not do: several with an ORDER BY each in one SELECT, and
-//! separators that are no constants.
+//! `string_agg` where DataFusion's is not sufficient: several in one SELECT with different orders,
+//! and separators that are not constants.
 //!
-//! DataFusion sorts the rows once, for all aggregates that need an order, and refuses orders
-//! that contradict each other. `array_agg` can sort for itself:
+//! DataFusion sorts the rows once for all aggregates that need an order, and refuses orders that
+//! contradict each other. `array_agg` can sort for itself:
 //!
 //! | written | becomes |
 //! |---|---|
 //! | `string_agg(a, ',' ORDER BY b)` | `array_to_string(named(array_agg(a ORDER BY b) FILTER (WHERE joinable(a, ',') IS NOT NULL)), ',')` |
 //! | `string_agg(a, s ORDER BY b)` | the arrays of `coalesce(s, '') \|\| a`, joined by nothing, behind the first separator |
 //!
-//! The types of texts and separators are not known here: [`JOINABLE`] looks at them.
+//! The types of texts and separators are not known here: [`JOINABLE`] checks them.
 
 use std::ops::ControlFlow;
 
@@ -27,7 +27,7 @@ use datafusion::sql::sqlparser::{
 
 use super::{calls::call_of, output_name};
 
-/// Rewrites a SELECT whose aggregates contradict each other.
+/// Rewrites the `string_agg` calls of a SELECT if their orders differ or a separator varies.
 pub(super) fn rewrite(select: &mut Select) {
     let mut orders: Vec<String> = Vec::new();
     let _ = walk::own_calls(&*select, |function| {
@@ -46,12 +46,12 @@ pub(super) fn rewrite(select: &mut Select) {
     if contradict || varies.is_break() {
         let mut joined = Joined { contradict };
         keep_names(select);
-        // It never breaks.
+        // The visitor never breaks.
         let _ = walk::change_own(select, &mut joined);
     }
 }
 
-/// Names the outputs that are about to be replaced.
+/// Gives the outputs that are about to be replaced their names as aliases.
 fn keep_names(select: &mut Select) {
     for item in &mut select.projection {
         if let SelectItem::UnnamedExpr(expression @ Expr::Function(_)) = item {
@@ -83,7 +83,7 @@ fn varying_separator(function: &Function) -> Option<(&Expr, &Expr)> {
     is_meant.then_some((text, separator))
 }
 
-/// Whether a separator is a literal under casts, which a planner makes a literal of another type.
+/// Whether a separator is a literal, perhaps under casts, which the planner folds into a literal.
 fn is_constant(separator: &Expr) -> bool {
     match separator {
         Expr::Nested(inner) | Expr::Cast { expr: inner, .. } => is_constant(inner),
@@ -93,9 +93,9 @@ fn is_constant(separator: &Expr) -> bool {
     }
 }
 
-/// Whether there is a text that a separator can join with others.
+/// A condition: there is a text that the separator can join with others.
 fn there(text: &Expr, separator: &Expr) -> Expr {
-    // A parameter has the type that it gets elsewhere.
+    // A parameter gets its type from its other uses.
     let separator = match separator {
         Expr::Value(value) if matches!(value.value, Value::Placeholder(_)) => {
             Expr::value(Value::Null)
@@ -106,7 +106,8 @@ fn there(text: &Expr, separator: &Expr) -> Expr {
     Expr::IsNotNull(Box::new(joinable))
 }
 
-/// The texts with their separators before them, joined, without the first separator.
+/// An expression that joins the texts with their separators before them, and cuts off the first
+/// separator.
 fn joined_by(function: &Function) -> Option<Expr> {
     let (text, separator) = varying_separator(function)?;
     let before = format!("coalesce(({separator})::text, '')");
@@ -144,7 +145,7 @@ fn order_of(function: &Function) -> Option<String> {
 }
 
 struct Joined {
-    /// Whether those with an ORDER BY sort for themselves.
+    /// Whether the orders contradict each other, so that each array must sort for itself.
     contradict: bool,
 }
 
@@ -155,7 +156,7 @@ impl VisitorMut for Joined {
         let Expr::Function(function) = expression else {
             return ControlFlow::Continue(());
         };
-        // One that needs no other form stays.
+        // A call that DataFusion can plan stays.
         let is_fit = !self.contradict || order_of(function).is_none();
         if is_fit && varying_separator(function).is_none_or(|(_, separator)| is_constant(separator))
         {
@@ -172,7 +173,7 @@ impl VisitorMut for Joined {
     }
 }
 
-/// The texts as an array that is joined; only with a separator that is the same for all.
+/// An expression that joins an array of the texts, if the separator is the same for all rows.
 fn joined(function: &Function) -> Option<Expr> {
     let FunctionArguments::List(list) = &function.args else {
         return None;
@@ -202,7 +203,7 @@ fn joined(function: &Function) -> Option<Expr> {
         },
         None => there,
     }));
-    // As values of a `string_agg` they are texts, which `array_to_string` knows by the name.
+    // The values of a `string_agg` are texts, which `array_to_string` recognises by the name.
     let call = format!("array_to_string(\"{NAMED}\"({array}), {separator})");
     let parser = Parser::new(&PostgreSqlDialect {}).try_with_sql(&call);
     parser.and_then(|mut parser| parser.parse_expr()).ok()

@@ -1,12 +1,12 @@
-//! Ordered-set aggregates, written as functions of an array in order.
+//! Ordered-set aggregates, rewritten as functions of an ordered array.
 //!
 //! | written | becomes |
 //! |---|---|
 //! | `percentile_cont(f) WITHIN GROUP (ORDER BY x DESC) FILTER (WHERE c)` | `"\1percentile_cont"(array_agg(x ORDER BY x DESC) FILTER (WHERE c), f)` |
 //! | `mode() WITHIN GROUP (ORDER BY x)` | `"\1mode"(array_agg(x ORDER BY x))` |
 //!
-//! The functions are [`aerostat_semantics::functions::ordered_sets`]. Comes before what tells
-//! aggregates of one name apart, which are those arrays then.
+//! The functions are [`aerostat_semantics::functions::ordered_sets`]. This pass runs before the one
+//! that gives aggregates with one name different names, because the arrays are such aggregates.
 
 use std::ops::ControlFlow;
 
@@ -20,7 +20,7 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::calls::call_of;
 
-/// PostgreSQL's aggregates that tell where a row would be.
+/// PostgreSQL's hypothetical-set aggregates, which tell where a row would be.
 const HYPOTHETICAL: [&str; 4] = ["cume_dist", "dense_rank", "percent_rank", "rank"];
 
 /// Rewrites a statement, query or expression as the module says.

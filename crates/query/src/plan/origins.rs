@@ -1,8 +1,9 @@
-//! Which column of which relation an output of a query is. Clients are told it with the
-//! result's columns: drivers find keys, defaults and comments by it, and edit rows in place.
+//! The origin of a query's output: which column of which relation it is. Clients get it with the
+//! description of a result's columns: drivers find keys, defaults and comments by it, and edit rows
+//! in place.
 //!
-//! An output that is a column, however it was renamed, joined, sorted or grouped on its way,
-//! has an origin; one that is computed has none. What comes through a view is the view's.
+//! An output that is a column has an origin, however it was renamed, joined, sorted or grouped; a
+//! computed output has none. A column of a view has the view as its origin.
 
 use std::{ops::Range, sync::Arc};
 
@@ -18,14 +19,14 @@ use datafusion::{
 
 use super::{StatementContext, Target, describe, steps::STEP_SCHEMA};
 
-/// A relation's number and the column's, from 1.
+/// A relation's OID and the number of its column, from 1.
 pub(crate) type Origin = Option<(RelationId, i16)>;
 
 /// The origins of a query's outputs, in order.
 pub type Origins = Vec<Origin>;
 
-/// The columns of a query's result as a client is told of them: `schema` is what it gives,
-/// `plan` how.
+/// The description of a query's columns for the client: `schema` is the result's, and `plan` says
+/// where its columns come from.
 pub fn describe_query(
     context: &StatementContext,
     plan: &LogicalPlan,
@@ -34,8 +35,13 @@ pub fn describe_query(
     describe_columns(&origins(context, plan), schema)
 }
 
-/// The same of a query whose outputs have these origins.
+/// As [`describe_query`], for a query whose outputs have these origins.
 pub fn describe_columns(origins: &Origins, schema: &Schema) -> Arc<[ColumnDescription]> {
+    assert_eq!(
+        origins.len(),
+        schema.fields().len(),
+        "each column of a result has an origin or none"
+    );
     let mut described = describe(schema).to_vec();
     for (column, &origin) in described.iter_mut().zip(origins) {
         if let Some((table_oid, attnum)) = origin {
@@ -84,7 +90,7 @@ pub fn origins(context: &StatementContext, plan: &LogicalPlan) -> Origins {
             of_columns(projection.expr.iter().collect(), &projection.input)
         }
         LogicalPlan::Aggregate(aggregate) => {
-            // As the schema has them: each once.
+            // The keys as they are in the schema: each once.
             let keys = grouping_set_to_exprlist(&aggregate.group_expr).unwrap_or_default();
             of_columns(keys, &aggregate.input)
         }
@@ -104,8 +110,8 @@ pub fn origins(context: &StatementContext, plan: &LogicalPlan) -> Origins {
     found
 }
 
-/// The origins of what RETURNING gives over a plan in which the target's columns stand here:
-/// they are the table's whatever is assigned to them.
+/// The origins of RETURNING's outputs over a plan in which the target's columns are at the
+/// positions `columns`: these are columns of the table, whatever is assigned to them.
 pub(crate) fn returned_origins(
     context: &StatementContext,
     target: &Target,
@@ -135,7 +141,7 @@ fn numbered(oid: RelationId, at: usize) -> Origin {
     Some((oid, i16::try_from(at + 1).ok()?))
 }
 
-/// The number of a relation that a plan scans.
+/// The OID of a relation that a plan scans.
 fn relation(context: &StatementContext, name: &TableReference) -> Option<RelationId> {
     aerostat_pgcatalog::relation_oid(name.schema().unwrap_or(PG_CATALOG), name.table())
         .or_else(|| context.resolve(name).ok().map(|(_, found)| found.oid()))

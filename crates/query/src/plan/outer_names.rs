@@ -1,11 +1,11 @@
 //! References to outer queries that DataFusion would take for parts of a column.
 //!
 //! `SELECT … FROM department WHERE EXISTS (SELECT FROM employee WHERE employee.department =
-//! department.id)`: no relation of the inner query is called `department`, so DataFusion looks for a part
-//! `id` of its column `department`, and not in the outer query. A name of three parts cannot begin with
-//! that column: a relation of an outer query is called with the schema that it is written with, or with
-//! one that has no name, which is compared with nothing. An output of a query
-//! in FROM that is such a column has its name.
+//! department.id)`: no relation of the inner query is called `department`, so DataFusion looks for
+//! a part `id` of its column `department`, and not in the outer query. A name of three parts cannot
+//! begin with that column. So a relation of an outer query is named with the schema that it is
+//! written with, or else with a schema that no relation has and that comparisons ignore. An output
+//! of a query in FROM that is such a column gets the column's name as its alias.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -21,7 +21,8 @@ use datafusion::sql::sqlparser::ast::{
     TableObject, TableWithJoins, Visitor, VisitorMut,
 };
 
-/// Rewrites the subqueries of a statement as the module says; nothing may be made of its names later.
+/// Rewrites the subqueries of a statement as the module says. No later pass may depend on its
+/// names.
 pub(crate) fn rewrite(statement: &mut Statement) {
     let mut relations = Relations::default();
     relations.add_change(statement);
@@ -33,13 +34,14 @@ pub(crate) fn rewrite(statement: &mut Statement) {
         open: vec![outermost],
         apart: HashSet::new(),
     };
-    // It never breaks.
+    // The visitor never breaks.
     let _ = walk::change(statement, &mut scopes);
+    assert_eq!(scopes.open.len(), 1, "each query that was entered is left");
 }
 
-/// The queries around what is visited.
+/// The queries around the visited node.
 struct Scopes {
-    /// The innermost is the last.
+    /// From the outermost to the innermost.
     open: Vec<Scope>,
     /// Queries in FROM and WITH, which do not see the relations beside them, by their addresses.
     apart: HashSet<*const Query>,
@@ -47,16 +49,16 @@ struct Scopes {
 
 struct Scope {
     relations: Relations,
-    /// Whether the relations of the query around it can be called.
+    /// Whether the query can name the relations of the query around it.
     sees_parent: bool,
 }
 
-/// The relations in FROM by the names that columns call them by, and the schema before each.
+/// The relations in FROM by the names that columns use for them, each with its schema.
 #[derive(Default)]
 struct Relations(HashMap<String, Ident>);
 
 impl Relations {
-    /// Adds those of UPDATE, DELETE, MERGE and INSERT.
+    /// Adds the relations of UPDATE, DELETE, MERGE and INSERT.
     fn add_change(&mut self, statement: &Statement) {
         struct Changed<'a> {
             relations: &'a mut Relations,
@@ -82,7 +84,7 @@ impl Relations {
                 ControlFlow::Continue(())
             }
         }
-        // Its scopes are those of its queries.
+        // A query's relations are added when the walk comes to it.
         if matches!(statement, Statement::Query(_)) {
             return;
         }
@@ -99,11 +101,11 @@ impl Relations {
             relations: self,
             queries: 0,
         };
-        // It never breaks.
+        // The visitor never breaks.
         let _ = walk::look(statement, &mut changed);
     }
 
-    /// Adds those of all branches of a query, or of a change behind WITH.
+    /// Adds the relations of all branches of a query, or of a change behind WITH.
     fn add_body(&mut self, body: &SetExpr) {
         match body {
             SetExpr::Select(select) => select.from.iter().for_each(|table| self.add_joined(table)),
@@ -156,13 +158,13 @@ impl Relations {
     }
 }
 
-/// A schema that no relation is written with.
+/// The schema for relations that are written without one.
 fn no_schema() -> Ident {
     Ident::with_quote('"', OUTER_SCHEMA)
 }
 
 impl Scopes {
-    /// Gives outputs that are columns of outer queries their names, which DataFusion would make others.
+    /// Gives outputs that are columns of outer queries their names, which DataFusion would change.
     fn name_outer(&self, body: &mut SetExpr) {
         match body {
             SetExpr::Select(select) => {
@@ -186,7 +188,8 @@ impl Scopes {
         }
     }
 
-    /// What a relation of an outer query is to be called with; nothing for those of the innermost.
+    /// The schema to name a relation of an outer query with; `None` if the innermost query has a
+    /// relation of that name.
     fn schema_of_outer(&self, name: &str) -> Option<Ident> {
         let mut scopes = self.open.iter().rev();
         let mut inner = scopes.next()?;
@@ -215,7 +218,7 @@ impl VisitorMut for Scopes {
             relations,
             sees_parent,
         });
-        // ORDER BY would take such a name for a column of this query's own.
+        // With an alias, ORDER BY would take the name for a column of this query's own.
         if !sees_parent && query.order_by.is_none() {
             self.name_outer(&mut query.body);
         }

@@ -1,10 +1,9 @@
 //! Types of `$n` parameters.
 //!
-//! A client may leave a parameter's type open. It then follows from the place
-//! it stands in: the type it is cast to, the column it is inserted into or
-//! assigned to, a count of rows in LIMIT and OFFSET, what DataFusion infers from
-//! comparisons and the analyzer from CASE and its like; `text` is left for the
-//! rest, as PostgreSQL does.
+//! A client may leave a parameter's type open. The type then follows from the place of the
+//! parameter: a cast, the column that it is inserted into or assigned to, a count of rows in LIMIT
+//! and OFFSET, DataFusion's inference from comparisons, the analyzer's from CASE and similar
+//! expressions. Otherwise it is `text`, as in PostgreSQL.
 
 use std::ops::ControlFlow;
 
@@ -18,7 +17,7 @@ use super::{
     series::{declare_bounds, names_series},
 };
 
-/// The most parameters a statement may have: the wire protocol counts them in 16 bits.
+/// How many parameters a statement may have: the wire protocol counts them in 16 bits.
 const PARAMETERS_MAX: usize = 65_535;
 
 /// The number `n` of a placeholder `$n`.
@@ -29,7 +28,7 @@ pub(crate) fn placeholder_number(text: &str) -> Option<usize> {
         .filter(|n| (1..=PARAMETERS_MAX).contains(n))
 }
 
-/// The bare placeholder an expression is, if it is one.
+/// The number of the parameter that an expression consists of, if it is one.
 pub fn bare_placeholder(expression: &ast::Expr) -> Option<usize> {
     match expression {
         ast::Expr::Value(value) => match &value.value {
@@ -69,10 +68,10 @@ pub fn parameter_count(statement: &ast::Statement) -> Result<usize, SqlError> {
     }
 }
 
-/// The type of a parameter by its name in SQL.
+/// The type of a parameter, by the type's name in SQL.
 ///
 /// # Errors
-/// As [`sql_type`].
+/// The errors of [`sql_type`].
 pub fn parameter_type(data_type: &DataType) -> Result<ParameterType, SqlError> {
     match data_type {
         DataType::Array(ArrayElemTypeDef::SquareBracket(item, _)) if is_oid(item) => {
@@ -90,7 +89,7 @@ pub fn parameter_type(data_type: &DataType) -> Result<ParameterType, SqlError> {
     }
 }
 
-/// The items of the arrays that PostgreSQL calls `_int4`.
+/// The item type of an array type that is named as PostgreSQL names it internally: `_int4`.
 fn array_named(name: &ast::ObjectName) -> Option<SqlType> {
     let name = name
         .0
@@ -125,8 +124,8 @@ fn item_type(data_type: &DataType) -> Result<SqlType, SqlError> {
     }
 }
 
-/// The types that casts `$n::type` give, and calls of functions that tell, by position; grows
-/// `types` as needed.
+/// Notes the types that casts `$n::type`, and calls of functions that imply them, give to
+/// parameters, by position; extends `types` as needed.
 pub fn declared_parameters(statement: &ast::Statement, types: &mut Vec<Option<ParameterType>>) {
     struct Casts<'a>(&'a mut Vec<Option<ParameterType>>);
     impl Visitor for Casts<'_> {
@@ -183,7 +182,8 @@ pub fn declared_parameters(statement: &ast::Statement, types: &mut Vec<Option<Pa
     let _ = walk::look(statement, &mut Casts(types));
 }
 
-/// The pattern of LIKE and its kin, which is a text also beside a `char(n)`: its blanks count.
+/// The pattern of LIKE and similar operators. It is a text even beside a `char(n)`, because its
+/// blanks count.
 fn pattern_of(expression: &ast::Expr) -> Option<&ast::Expr> {
     use ast::BinaryOperator::{
         PGILikeMatch, PGLikeMatch, PGNotILikeMatch, PGNotLikeMatch, PGRegexIMatch, PGRegexMatch,
@@ -204,8 +204,8 @@ fn pattern_of(expression: &ast::Expr) -> Option<&ast::Expr> {
     }
 }
 
-/// Functions take any types when they are planned; those that clients call with parameters
-/// alone say which they mean.
+/// Notes the types of a call's arguments. When functions are planned they accept any types; those
+/// that clients call with parameters alone declare their types here.
 fn declare_arguments(types: &mut Vec<Option<ParameterType>>, function: &ast::Function) {
     let ast::FunctionArguments::List(list) = &function.args else {
         return;
@@ -229,8 +229,8 @@ fn declare_arguments(types: &mut Vec<Option<ParameterType>>, function: &ast::Fun
     }
 }
 
-/// An array of nothing but strings and parameters without a type is one of texts, whatever it is
-/// compared with, unless it is cast.
+/// Declares the items of an array that contains only strings and parameters without a type: it is
+/// an array of texts, whatever it is compared with, unless it is cast.
 fn declare_items(types: &mut Vec<Option<ParameterType>>, expression: &ast::Expr, ty: SqlType) {
     let ast::Expr::Array(array) = expression else {
         return;
@@ -252,7 +252,7 @@ fn declare_items(types: &mut Vec<Option<ParameterType>>, expression: &ast::Expr,
     }
 }
 
-/// Notes that `$n` has this type, unless one is known already.
+/// Notes the type of `$n`, unless a type is already known.
 pub fn declare(types: &mut Vec<Option<ParameterType>>, n: usize, ty: ParameterType) {
     if types.len() < n {
         types.resize(n, None);

@@ -1,17 +1,17 @@
-//! What becomes of a statement's syntax tree before DataFusion plans it: passes over the whole tree,
-//! in an order in which each may rely on those before it.
+//! The passes that rewrite a statement's syntax tree before DataFusion plans it. They run over the
+//! whole tree, in an order in which each may rely on the passes before it.
 //!
 //! | pass | does | after |
 //! |---|---|---|
-//! | sequences | locks what `nextval` names, whose text says it | nothing has been renamed |
-//! | forms | brings syntax that DataFusion lacks to what it has ([`super::forms`]) | |
+//! | sequences | locks the sequences that `nextval` names in its text | nothing has been renamed |
+//! | forms | rewrites syntax that DataFusion lacks ([`super::forms`]) | |
 //! | target | calls the table that is changed by its name alone ([`super::target`]) | |
-//! | names | what depends on the relations there are: functions, samples, `*`, USING, keys, aliases ([`super::calls`] to [`super::names`]) | forms; the target's name |
+//! | names | rewrites what depends on the relations that exist: functions, samples, `*`, USING, keys, aliases ([`super::calls`] to [`super::names`]) | forms; the target's name |
 //! | outputs | gives a query's outputs PostgreSQL's names ([`super::names`]) | `*` is written out where that is needed |
-//! | locks | FOR UPDATE and its kin become marks that the planner sees ([`super::locking`]) | outputs have their names |
-//! | system | what asks the system catalogue: `regclass`, `'t'::regtype` ([`aerostat_pgcatalog::rewrite`]) | |
+//! | locks | turns FOR UPDATE and similar clauses into marks that the planner sees ([`super::locking`]) | outputs have their names |
+//! | system | rewrites what asks the system catalogue: `regclass`, `'t'::regtype` ([`aerostat_pgcatalog::rewrite`]) | |
 //! | literals | gives literals PostgreSQL's types | system names are numbers |
-//! | outer | tells relations of outer queries from columns ([`super::outer_names`]) | nobody looks at names any more |
+//! | outer | tells relations of outer queries from columns ([`super::outer_names`]) | no pass looks at names any more |
 
 use aerostat_semantics::type_literals;
 use aerostat_types::SqlError;
@@ -34,7 +34,7 @@ impl StatementContext {
     /// The logical plan of a query.
     ///
     /// # Errors
-    /// Those of the passes and of the planner.
+    /// The errors of the passes and of the planner.
     pub fn plan_query(&self, query: Query, parameters: &mut PlannerContext) -> Result<LogicalPlan> {
         let mut statement = Statement::Query(Box::new(query));
         self.rewrite(&mut statement, parameters)?;
@@ -45,7 +45,7 @@ impl StatementContext {
     /// Rewrites a query or a change as the module says.
     ///
     /// # Errors
-    /// Those of the passes; somebody is in the way of a lock.
+    /// The errors of the passes; another transaction is in the way of a lock.
     pub fn rewrite(
         &self,
         statement: &mut Statement,
@@ -81,13 +81,13 @@ impl StatementContext {
 /// Rewrites an expression that names no relation: forms and literals.
 ///
 /// # Errors
-/// Those of the passes.
+/// The errors of the passes.
 pub(crate) fn rewrite_expression<N: Visit + VisitMut>(expression: &mut N) -> Result<()> {
     forms::rewrite_forms(expression).map_err(external)?;
     type_literals(expression).map_err(external)
 }
 
-/// The query that a statement is; none for a change behind WITH.
+/// The query that a statement is; `None` for a change behind WITH.
 fn as_query(statement: &mut Statement) -> Option<&mut Query> {
     match statement {
         Statement::Query(query) => match &*query.body {

@@ -1,20 +1,19 @@
-//! Rows whose texts and arrays are made in pieces.
+//! Operators that work on rows in pieces, because the rows' texts and arrays may be large.
 //!
 //! DataFusion evaluates expressions for 8,192 rows at once, whose values may have 16 MB each. A
-//! projection that makes texts or arrays evaluates as many rows as fit ([`growth::in_pieces`]):
-//! all of a batch where that is possible, else half of them, and so on down to one row, which is
-//! refused only if the budget itself has no room.
+//! projection that makes texts or arrays is evaluated for as many rows as fit
+//! ([`growth::in_pieces`]): all of a batch if possible, otherwise half of them, and so on down to
+//! one row, which is refused only if the budget itself has no room.
 //!
-//! An array that is unnested repeats the rest of its row for each item. So UNNEST is given as
-//! many rows at once as make a bearable batch, and what it makes of them is reserved while it
-//! works on them.
+//! UNNEST repeats the rest of a row for each item of its array. So it gets only as many rows at
+//! once as make a batch of moderate size, and its output is reserved while it works on them.
 //!
-//! A join repeats rows, and with them texts, of which Arrow has views: a batch of 8,192 rows may stand for
-//! 130 GB. Whoever then writes them out makes that of it, before anybody can stop him. So what is sorted or
-//! grouped by texts comes in batches that stand for few bytes, and of what is divided among tasks, who write
-//! it to files when memory runs out, there must be memory for a batch ([`keys`]). A sort makes batches of few
-//! bytes ([`sorted`]). Arrays are copied for each
-//! row by the join itself, which is made to give few rows at once.
+//! A join repeats rows, and with them their texts, of which Arrow has views: a batch of 8,192 rows
+//! may stand for 130 GB. An operator that then writes the texts out makes that much memory before
+//! anybody can stop it. So rows that are sorted or grouped by texts come in batches that stand for
+//! few bytes. A repartition writes rows to files when memory runs out, so there must be memory for
+//! a whole batch of its input ([`keys`]). A sort makes batches of few bytes ([`sorted`]). A join
+//! copies arrays for each row itself, so it is made to return few rows at once.
 
 mod keys;
 mod long;
@@ -52,10 +51,11 @@ use datafusion::{
 };
 use futures::{Stream, StreamExt};
 
-/// Bytes that an operator makes of rows that it is given at once, if it is given several.
+/// How many bytes an operator may make of several rows that it is given at once.
 const MADE_BYTES_MAX: usize = 16 << 20;
 
-/// Puts [`PiecesExec`] in the place of projections that make texts and arrays, and below UNNEST.
+/// Replaces projections that make texts and arrays by a [`PiecesExec`], and puts others where the
+/// module says.
 #[derive(Debug)]
 pub(crate) struct MakeInPieces;
 
@@ -120,22 +120,23 @@ fn makes_much(expr: &Arc<dyn PhysicalExpr>, projection: &ProjectionExec) -> bool
     ty.as_ref().is_ok_and(is_long)
 }
 
-/// What is done with the rows.
+/// What a [`PiecesExec`] does with its input.
 #[derive(Clone, Debug)]
 enum Work {
-    /// This projection.
+    /// Evaluates this projection.
     Project(Arc<dyn ExecutionPlan>),
-    /// They are handed on to UNNEST of these columns.
+    /// Hands rows on to UNNEST of these columns.
     Unnest(Vec<usize>),
-    /// They are handed on, as many at once as have few bytes in these columns, to who writes these out.
+    /// Hands rows on to an operator that writes these columns out, as many at once as have few
+    /// bytes in them.
     Keys(Vec<usize>),
-    /// They are handed on if there is memory for what these columns stand for.
+    /// Hands rows on if there is memory for the bytes that these columns stand for.
     Written(Vec<usize>),
-    /// They are handed on, so many at once at most.
+    /// Hands on at most this many rows at once.
     Rows(usize),
-    /// They are made by an input that is told to make so many at once.
+    /// Tells its input to make this many rows at once.
     Batches(usize),
-    /// They are made by a sort ([`sorted`]).
+    /// Runs its input, a sort, with bounded batches ([`sorted`]).
     Sorted,
 }
 
@@ -255,7 +256,7 @@ impl ExecutionPlan for PiecesExec {
                 let columns = projection.map(ProjectionExec::expr).unwrap_or_default();
                 let exprs: Vec<_> = columns.iter().map(|c| Arc::clone(&c.expr)).collect();
                 Step::Project {
-                    // What was evaluated may not be evaluated again.
+                    // Volatile expressions may not be evaluated twice for a row.
                     divides: !exprs.iter().any(is_volatile),
                     exprs,
                 }
@@ -279,17 +280,17 @@ pub(super) fn is_volatile(expr: &Arc<dyn PhysicalExpr>) -> bool {
 enum Step {
     Project {
         exprs: Vec<Arc<dyn PhysicalExpr>>,
-        /// Whether rows may be divided.
+        /// Whether the rows of a batch may be divided.
         divides: bool,
     },
     Unnest {
         lists: Vec<usize>,
-        /// What UNNEST makes of the last rows.
+        /// The memory that UNNEST makes of the last rows.
         made: Growth,
     },
     Keys {
         columns: Vec<usize>,
-        /// What is made of the last rows.
+        /// The memory that is made of the last rows.
         made: Growth,
     },
     Written {
@@ -305,9 +306,9 @@ struct Pieces {
     input: SendableRecordBatchStream,
     schema: SchemaRef,
     step: Step,
-    /// What is left of the last batch.
+    /// The rest of the last batch.
     rest: Option<RecordBatch>,
-    /// How many rows were not too many the last time.
+    /// How many rows at once have fitted before.
     rows: usize,
 }
 
@@ -348,6 +349,11 @@ impl Stream for Pieces {
             }
         };
         Poll::Ready(Some(done.map(|(taken, piece)| {
+            assert!(
+                (taken > 0 || rows == 0) && taken <= rows && piece.num_rows() == taken,
+                "a piece of {} rows was made of {taken} of {rows} rows",
+                piece.num_rows()
+            );
             if taken < rows {
                 this.rest = Some(batch.slice(taken, rows - taken));
             }
@@ -357,8 +363,8 @@ impl Stream for Pieces {
     }
 }
 
-/// How many rows to try next, after so many of a batch were taken: more only if twice as many are
-/// likely to fit, for what does not fit was made for nothing.
+/// How many rows to try next, after `taken` of a batch's `of` rows have fitted. More are tried only
+/// if twice as many are likely to fit, because an evaluation that does not fit is wasted.
 fn rows_next(taken: usize, of: usize, piece: &RecordBatch) -> usize {
     if taken == of {
         return usize::MAX;
@@ -377,7 +383,7 @@ impl RecordBatchStream for Pieces {
     }
 }
 
-/// The columns of as many of the first rows as can be had at once, and how many these are.
+/// The projection's columns for as many of the first rows as fit, and how many rows these are.
 fn projected(
     batch: &RecordBatch,
     schema: &SchemaRef,
@@ -410,12 +416,12 @@ fn projected(
 
 fn evaluated(rows: &RecordBatch, exprs: &[Arc<dyn PhysicalExpr>]) -> Result<Vec<ArrayRef>> {
     let columns = exprs.iter().map(|expr| match expr.evaluate(rows)? {
-        // Functions count what they make.
+        // Functions reserve what they make themselves.
         ColumnarValue::Array(array) => Ok(array),
         ColumnarValue::Scalar(value) => {
             let mut growth = Growth::new();
             let bytes = match value.data_type() {
-                // Of texts and bytes rows share one value.
+                // Rows share the value of a text or byte string.
                 DataType::Utf8View | DataType::BinaryView => value.size() + 16 * rows.num_rows(),
                 _ => value.size().saturating_mul(rows.num_rows()),
             };
@@ -426,8 +432,8 @@ fn evaluated(rows: &RecordBatch, exprs: &[Arc<dyn PhysicalExpr>]) -> Result<Vec<
     columns.collect()
 }
 
-/// The first rows of a batch of which UNNEST makes a bearable batch, and how many these are.
-/// What it makes is reserved.
+/// As many of the first rows of a batch as UNNEST makes a batch of moderate size of, and how many
+/// these are. UNNEST's output is reserved.
 fn for_unnest(
     batch: &RecordBatch,
     lists: &[usize],
@@ -447,7 +453,7 @@ fn for_unnest(
     Ok((rows, batch.slice(0, rows)))
 }
 
-/// Bytes that UNNEST makes of a row: for each item of the longest list the row's other values.
+/// How many bytes UNNEST makes of a row: for each item of the longest list, the row's other values.
 fn unnested_bytes(batch: &RecordBatch, lists: &[usize], row: usize) -> usize {
     let length = |at: &usize| {
         let list = batch.column(*at).as_list_opt::<i32>()?;

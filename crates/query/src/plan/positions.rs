@@ -1,8 +1,8 @@
-//! Outputs of a SELECT by where they stand.
+//! Outputs of a SELECT by their positions.
 
 use datafusion::sql::sqlparser::ast::{Expr, Select, SelectItem, Value};
 
-/// The place in the SELECT list, from 0, that a key is a number for.
+/// The position in the SELECT list, from 0, that a key gives as a number.
 pub(super) fn position(key: &Expr) -> Option<usize> {
     let Expr::Value(value) = key else { return None };
     let Value::Number(digits, _) = &value.value else {
@@ -11,8 +11,8 @@ pub(super) fn position(key: &Expr) -> Option<usize> {
     digits.parse::<usize>().ok()?.checked_sub(1)
 }
 
-/// The output at a place, if how many outputs are before it is known: how many a wildcard stands for is
-/// not.
+/// The output at a position; `None` behind a wildcard, because it is not known how many outputs a
+/// wildcard stands for.
 pub(super) fn output_at(select: &Select, at: usize) -> Option<&Expr> {
     let mut outputs = select.projection.iter().map_while(|item| match item {
         SelectItem::UnnamedExpr(output) | SelectItem::ExprWithAlias { expr: output, .. } => {

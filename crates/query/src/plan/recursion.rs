@@ -1,9 +1,9 @@
-//! What a recursive query may look like.
+//! Restrictions on recursive queries.
 //!
-//! `WITH RECURSIVE t AS (first UNION [ALL] again)`: the first term does not name `t`, the other
+//! `WITH RECURSIVE t AS (first UNION [ALL] again)`: the first term does not name `t`; the other
 //! names it once, in FROM, outside subqueries and the nullable side of outer joins, and neither
-//! aggregates nor sorts its rows. DataFusion takes some of what PostgreSQL refuses, and may
-//! never end then.
+//! aggregates nor sorts its rows. DataFusion accepts some queries that PostgreSQL refuses, and may
+//! then never end.
 
 use std::ops::ControlFlow;
 
@@ -33,8 +33,8 @@ pub(super) fn check(with: &With) -> ControlFlow<SqlError> {
     }
 }
 
-/// Makes texts of the string literals and NULLs that first terms give their columns: what the
-/// recursive term gives must be of the same type, and a literal has none yet.
+/// Casts string literals and NULLs in the columns of first terms to text: the recursive term must
+/// have the same types, and a literal has no type yet.
 pub(super) fn type_first_terms(with: &mut With) {
     if !with.recursive {
         return;
@@ -51,7 +51,8 @@ pub(super) fn type_first_terms(with: &mut With) {
     }
 }
 
-/// NULLs of a SELECT that is the whole term: beside others they have the types of those.
+/// Casts NULLs of a term that is a single SELECT. In a union they have the types of the other
+/// branches.
 fn type_nulls(term: &mut SetExpr, are_named: bool) {
     let select = match term {
         SetExpr::Select(select) => select,
@@ -70,7 +71,8 @@ fn type_nulls(term: &mut SetExpr, are_named: bool) {
     }
 }
 
-/// A column without a name of its own has that of its expression, which stays as it is then.
+/// Casts string literals of a term, but for columns without an alias: these are named after their
+/// expression, which a cast would change.
 fn type_literals(term: &mut SetExpr, are_named: bool) {
     match term {
         SetExpr::Select(select) => {
@@ -116,8 +118,9 @@ fn to_text(expr: &mut Expr) {
     };
 }
 
-/// Tells the casts that recursive terms give, and what becomes one, from what the planner casts to
-/// the types of first terms: they stand within calls that give what they are given.
+/// Marks casts in recursive terms, and expressions that may become casts, by a call that returns
+/// its argument. The marks tell them from casts that the planner adds to match the types of first
+/// terms.
 pub(super) fn mark_terms(with: &mut With) {
     if !with.recursive {
         return;
@@ -161,7 +164,7 @@ fn may_be_cast(expr: &Expr) -> bool {
         Expr::Value(value) => matches!(value.value, Value::Number(..) | Value::Boolean(_)),
         Expr::Function(function) => {
             let name = function.name.0.last().and_then(|part| part.as_ident());
-            // Functions of rows stand at the top of an expression.
+            // Functions of rows must stand at the top of an expression, so they are not marked.
             let is_plain = name.is_some_and(|name| name.value != NAMED && folded(name) != "unnest");
             is_plain && function.over.is_none()
         }
@@ -223,8 +226,8 @@ fn check_cte(cte: &Cte) -> ControlFlow<SqlError> {
     check_aggregates(select)
 }
 
-/// The clause that bounds how many rows a query gives. PostgreSQL has none for recursive ones,
-/// and the planner here would count the rows of each step.
+/// The clause that limits how many rows a query returns. PostgreSQL does not support it in
+/// recursive queries, and the planner here would apply it to the rows of each step.
 fn counting_clause(query: &Query) -> Option<&'static str> {
     match &query.limit_clause {
         Some(LimitClause::LimitOffset {
@@ -252,7 +255,7 @@ fn is(relation: &ObjectName, name: &str) -> bool {
     }
 }
 
-/// How often a tree names a relation. A WITH query of the same name is not told apart.
+/// How often a tree names a relation. A WITH query of the same name counts as the relation.
 fn count<N: Visit + ?Sized>(node: &N, name: &str) -> usize {
     struct Count<'a>(&'a str, usize);
     impl Visitor for Count<'_> {
@@ -269,12 +272,12 @@ fn count<N: Visit + ?Sized>(node: &N, name: &str) -> usize {
         }
     }
     let mut counted = Count(name, 0);
-    // It never breaks.
+    // The visitor never breaks.
     let _ = walk::look(node, &mut counted);
     counted.1
 }
 
-/// How often FROM itself names it.
+/// How often FROM itself names a relation.
 fn in_from(table: &TableWithJoins, name: &str) -> usize {
     let of = |factor: &TableFactor| match factor {
         TableFactor::Table {
@@ -290,7 +293,7 @@ fn in_from(table: &TableWithJoins, name: &str) -> usize {
     factors(table).map(of).sum()
 }
 
-/// How often subqueries in FROM name it, as PostgreSQL allows.
+/// How often subqueries in FROM name a relation, which PostgreSQL allows.
 fn in_derived(table: &TableWithJoins, name: &str) -> usize {
     let of = |factor: &TableFactor| match factor {
         TableFactor::Derived { subquery, .. } => count(&**subquery, name),

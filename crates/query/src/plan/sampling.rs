@@ -1,9 +1,8 @@
-//! `TABLESAMPLE`: each row of a table is taken with the probability that is asked for.
+//! `TABLESAMPLE`: each row of a table is taken with the given probability.
 //!
-//! `t TABLESAMPLE BERNOULLI (10)` becomes `(SELECT * FROM t WHERE random() < 0.1) AS t`. What
-//! SYSTEM takes together is left to the system by the standard; here it is a row, too. With
-//! REPEATABLE it would have to be the same rows each time, which nothing here remembers, so it is
-//! refused.
+//! `t TABLESAMPLE BERNOULLI (10)` becomes `(SELECT * FROM t WHERE random() < 0.1) AS t`. The
+//! standard leaves it to the system what SYSTEM takes together; here it is a single row, too.
+//! REPEATABLE would have to take the same rows each time, which is not supported, so it is refused.
 
 use std::ops::ControlFlow;
 

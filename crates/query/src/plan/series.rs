@@ -6,10 +6,10 @@
 //! | `SELECT k, generate_series(1, k) FROM t` | `SELECT k, unnest(generate_series(1, k)) FROM t` |
 //! | `INSERT INTO t VALUES (generate_series(1, 3))` | `INSERT INTO t SELECT generate_series(1, 3)` |
 //!
-//! The first form is for one call of constants where there is neither FROM nor anything that
-//! PostgreSQL computes before it expands sets. In the second the function gives a list, and
-//! several are expanded in lockstep by DataFusion's `unnest`, as PostgreSQL does. What such a
-//! SELECT is ordered by is told by [`order`].
+//! The first form is for one call with constants where there is neither a FROM nor anything that
+//! PostgreSQL computes before it expands sets. In the second form the function returns a list;
+//! DataFusion's `unnest` expands several lists in lockstep, as PostgreSQL does. [`order`] treats
+//! the ORDER BY of such a SELECT.
 
 mod order;
 mod parameters;
@@ -37,23 +37,24 @@ pub(super) use parameters::declare_bounds;
 
 use super::names::output_name;
 
-/// The list of constants beside a table, which is not made when the statement is planned.
+/// The function for a list of constants beside a table; it is not folded when the statement is
+/// planned.
 const EACH: &str = "\u{1}series_each";
 
-/// The relation of the first form, and its column: no identifier of a client's.
+/// The name of the relation of the first form, and of its column. Clients cannot write it.
 const RELATION: &str = "generate_series\u{1}";
 
-/// Whether a name is that of the function whose parameters [`declare_bounds`] knows.
+/// Whether this is the function for whose parameters [`declare_bounds`] is responsible.
 pub(super) fn names_series(name: &ObjectName) -> bool {
     named_function(name).as_deref() == Some(SERIES)
 }
 
-/// Rewrites the SELECT of a query, or each of a set operation.
+/// Rewrites the SELECT of a query, or each SELECT of a set operation.
 ///
 /// # Errors
 /// `FeatureNotSupported` for a set-returning function in VALUES, and in an ORDER BY that cannot
 /// be computed beside the SELECT list; `InvalidColumnReference` for an ORDER BY of SELECT DISTINCT
-/// by what is not in its list.
+/// whose key is not in the list.
 pub(super) fn expand(query: &mut Query) -> ControlFlow<SqlError> {
     let Query {
         body,
@@ -64,7 +65,7 @@ pub(super) fn expand(query: &mut Query) -> ControlFlow<SqlError> {
     let SetExpr::Select(select) = &mut **body else {
         return expand_body(body);
     };
-    // DataFusion matches the keys of DISTINCT ON and of its ORDER BY itself.
+    // DataFusion itself matches the keys of DISTINCT ON with those of ORDER BY.
     if matches!(select.distinct, Some(Distinct::On(_))) {
         expand_select(select, order_by);
         return ControlFlow::Continue(());
@@ -160,7 +161,7 @@ fn expand_select(select: &mut Select, order_by: &mut Option<OrderBy>) {
     replace(select, order_by, &mut unnested);
 }
 
-/// PostgreSQL names a column after the function that is about to be replaced.
+/// Gives items the names that PostgreSQL derives from the functions that are about to be replaced.
 fn name_items(items: &mut [SelectItem]) {
     let mut taken: Vec<String> = Vec::new();
     for (at, item) in items.iter_mut().enumerate() {
@@ -184,7 +185,7 @@ fn name_items(items: &mut [SelectItem]) {
     }
 }
 
-/// The call of a SELECT that can be its FROM.
+/// The single call of a SELECT that can become its FROM.
 fn only_call(select: &Select, order_by: &Option<OrderBy>) -> Option<Function> {
     let is_plain = select.from.is_empty()
         && matches!(&select.group_by, GroupByExpr::Expressions(keys, modifiers)
@@ -202,11 +203,11 @@ fn only_call(select: &Select, order_by: &Option<OrderBy>) -> Option<Function> {
     (alike && !calls.others && has_constants(first)).then(|| first.clone())
 }
 
-/// The calls of a SELECT, without its subqueries.
+/// The calls in a SELECT, without those in its subqueries.
 #[derive(Default)]
 struct Calls {
     series: Vec<Function>,
-    /// Other sets, and what is computed before sets are expanded.
+    /// Whether there are other sets, or something that is computed before sets are expanded.
     others: bool,
 }
 
@@ -232,7 +233,7 @@ fn is_series(function: &Function) -> bool {
     function.over.is_none() && named(function).as_deref() == Some(SERIES)
 }
 
-/// Whether a tree calls such a function outside of subqueries.
+/// Whether a tree calls a wanted function outside of subqueries.
 fn has<N: Visit + ?Sized>(node: &N, wanted: fn(&Function) -> bool) -> bool {
     let found = walk::own_calls(node, |function| match wanted(function) {
         true => ControlFlow::Break(()),
@@ -292,7 +293,7 @@ fn relation_of(call: &Function) -> TableWithJoins {
     }
 }
 
-/// Puts something in the place of each call of `generate_series`, the inner ones first.
+/// Replaces each call of `generate_series`, the inner ones first.
 fn replace(
     select: &mut Select,
     order_by: &mut Option<OrderBy>,
@@ -300,7 +301,8 @@ fn replace(
 ) {
     struct Replace<'a> {
         with: &'a mut dyn FnMut(&Function) -> Expr,
-        /// How many calls of `unnest` the walk is in: their arguments are lists already.
+        /// How many calls of `unnest` are around the visited node: their arguments are already
+        /// lists.
         unnests: usize,
     }
     impl VisitorMut for Replace<'_> {
@@ -327,7 +329,7 @@ fn replace(
         }
     }
     let mut visitor = Replace { with, unnests: 0 };
-    // It never breaks.
+    // The visitor never breaks.
     let mut items = mem::take(&mut select.projection);
     let _ = walk::change_own(&mut items, &mut visitor);
     let _ = walk::change_own(order_by, &mut visitor);

@@ -2,7 +2,7 @@
 //!
 //! | written | becomes |
 //! |---|---|
-//! | `generate_series(1, 3) AS g` | `… AS g (g)`: a function's only column bears its alias |
+//! | `generate_series(1, 3) AS g` | `… AS g (g)`: a function's only column has its alias as its name |
 //! | `unnest(a)` | `unnest(a) AS unnest (unnest)` |
 //! | `unnest(a, b)` | `unnest(a, b) AS unnest (unnest, unnest)`, with suffixes that tell the two apart |
 //! | `f(…) WITH ORDINALITY AS t (u, o)` | `unnest(f(…), ordinals(f(…))) AS t (u, o)`, in lockstep |
@@ -30,7 +30,7 @@ use datafusion::{
 
 use super::{forms::SERIES, twins::name_of_key};
 
-/// Functions of rows, with the function that gives the same rows as a list.
+/// Functions that return rows, each with the function that returns the same rows as a list.
 const LISTS: [(&str, &str); 3] = [
     ("generate_subscripts", "array_subscripts"),
     ("regexp_split_to_table", "regexp_split_to_array"),
@@ -79,7 +79,7 @@ pub(super) fn rewrite(factor: &mut TableFactor) {
     }
 }
 
-/// Rewrites functions of one value in FROM, of those that are registered.
+/// Rewrites functions of one value in FROM, if they are registered.
 pub(super) fn rewrite_values<N: VisitMut>(state: &SessionState, node: &mut N) {
     struct Values<'a>(&'a SessionState);
     impl VisitorMut for Values<'_> {
@@ -92,7 +92,7 @@ pub(super) fn rewrite_values<N: VisitMut>(state: &SessionState, node: &mut N) {
             ControlFlow::Continue(())
         }
     }
-    // It never breaks.
+    // The visitor never breaks.
     let _ = walk::change(node, &mut Values(state));
 }
 
@@ -136,7 +136,7 @@ fn as_row(state: &SessionState, factor: &TableFactor) -> Option<TableFactor> {
     })
 }
 
-/// The function as a list that is unnested, where it has to be one.
+/// A function that has to be a list to be unnested, as such.
 fn as_unnest(factor: &TableFactor) -> Option<TableFactor> {
     let (name, args, alias, with_ordinality) = match factor {
         TableFactor::Table {
@@ -212,7 +212,7 @@ fn call(name: &str, args: Vec<FunctionArg>) -> Expr {
     })
 }
 
-/// The numbers of a list's items, of type bigint.
+/// The numbers of a list's items, as an expression of type bigint.
 fn ordinals(list: &Expr) -> Expr {
     let argument = |expr: Expr| FunctionArg::Unnamed(FunctionArgExpr::Expr(expr));
     let first = Expr::Cast {
@@ -226,8 +226,9 @@ fn ordinals(list: &Expr) -> Expr {
     call("generate_series", vec![argument(first), argument(count)])
 }
 
-/// The planner names a column after its array, without the casts in it, and refuses two of one
-/// name: of arrays of one name the second becomes `coalesce(a)`, which is the same.
+/// Gives arrays different names. The planner names a column after its array, without the casts in
+/// it, and refuses two columns with one name, so the second array becomes `coalesce(a)`, which is
+/// the same.
 fn tell_apart(arrays: &mut [Expr]) {
     for at in 1..arrays.len() {
         let (before, rest) = arrays.split_at_mut(at);
@@ -239,7 +240,7 @@ fn tell_apart(arrays: &mut [Expr]) {
     }
 }
 
-/// Names the columns of several arrays: all are called after the function.
+/// Names the columns of several arrays after their function.
 fn name_several(alias: &mut Option<TableAlias>, count: usize) {
     let alias = alias.get_or_insert_with(|| TableAlias {
         explicit: true,
@@ -255,7 +256,7 @@ fn name_several(alias: &mut Option<TableAlias>, count: usize) {
     }
 }
 
-/// Names the columns after the alias, or the function, unless the alias names them itself.
+/// Names the columns after the alias, or after the function, unless the alias names them.
 fn name_columns(alias: &mut Option<TableAlias>, function: &str, with_ordinality: bool) {
     let alias = alias.get_or_insert_with(|| TableAlias {
         explicit: true,

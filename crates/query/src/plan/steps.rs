@@ -1,8 +1,8 @@
-//! Rows that one step of a statement hands to the next: what a change in WITH returns, and
-//! what a WITH query gives that must run once.
+//! Rows that one step of a statement hands to the next: the RETURNING rows of a change in WITH, and
+//! the rows of a WITH query that must run once.
 //!
-//! The step's query in WITH becomes `SELECT … FROM "⟨step⟩"."0"`, which the other steps are
-//! planned with; the rows come when the step has run (`session::steps` of the engine).
+//! The step's query in WITH becomes `SELECT … FROM "⟨step⟩"."0"`, with which the other steps are
+//! planned. The rows come when the step has run (`session::steps` of the engine).
 
 use std::{
     collections::HashMap,
@@ -32,7 +32,7 @@ use aerostat_sql::names::{SUFFIX, visible_name};
 
 use super::Origins;
 
-/// The schema under which the steps of a statement name one another's rows.
+/// The schema under which the steps of a statement name each other's rows.
 pub(super) const STEP_SCHEMA: &str = "\u{1}step";
 
 /// The rows of a statement's steps, by number.
@@ -40,10 +40,10 @@ pub(super) const STEP_SCHEMA: &str = "\u{1}step";
 pub struct StepTables(Mutex<Vec<Arc<StepRows>>>);
 
 impl StepTables {
-    /// Takes the rows of another step. Returns the query that reads them.
+    /// Adds the rows of another step. Returns the query that reads them.
     ///
     /// # Errors
-    /// None for outputs with names.
+    /// No error for outputs with names.
     pub fn add(&self, rows: &Arc<StepRows>) -> Result<ast::Query> {
         let mut tables = self.0.lock();
         let number = tables.len();
@@ -79,12 +79,12 @@ pub struct StepRows {
 
 struct Rows {
     batches: Vec<RecordBatch>,
-    /// Held as long as they are.
+    /// Held as long as the batches.
     _reservation: MemoryReservation,
 }
 
 impl StepRows {
-    /// For rows of these columns, the first under other names, which come from here.
+    /// For rows of these columns with these origins. The first columns get the aliases as names.
     pub fn new<'f>(
         fields: impl Iterator<Item = &'f Arc<Field>>,
         aliases: &[String],
@@ -104,19 +104,25 @@ impl StepRows {
             };
             field.as_ref().clone().with_name(name).with_nullable(true)
         });
+        let schema = Schema::new(named.collect::<Vec<_>>());
+        assert_eq!(
+            origins.len(),
+            schema.fields().len(),
+            "each column of a step has an origin or none"
+        );
         Self {
-            schema: Arc::new(Schema::new(named.collect::<Vec<_>>())),
+            schema: Arc::new(schema),
             origins,
             rows: OnceLock::new(),
         }
     }
 
-    /// Where its columns come from.
+    /// The origins of its columns.
     pub(super) fn origins(&self) -> &Origins {
         &self.origins
     }
 
-    /// The step has run and gives these rows, in memory that `pool` is charged for.
+    /// Takes the step's rows, whose memory is charged to `pool`. The caller has run the step.
     ///
     /// # Errors
     /// The pool has no room.
@@ -126,16 +132,21 @@ impl StepRows {
         let batches = batches.collect::<Result<Vec<_>>>()?;
         let bytes = batches.iter().map(RecordBatch::get_array_memory_size);
         reservation.try_grow(bytes.sum())?;
-        // A step runs once.
-        let _ = self.rows.set(Rows {
+        let put = self.rows.set(Rows {
             batches,
             _reservation: reservation,
         });
+        assert!(put.is_ok(), "a step runs once");
         Ok(())
     }
 
-    /// Rows under its schema: a plan may have come to write texts in another way.
+    /// Rows under this step's schema: a plan may use another type of texts.
     fn under(&self, rows: &RecordBatch) -> Result<RecordBatch> {
+        assert_eq!(
+            rows.num_columns(),
+            self.schema.fields().len(),
+            "a step gives the columns that other steps were planned with"
+        );
         let columns = rows.columns().iter().zip(self.schema.fields());
         let columns = columns.map(|(column, field)| cast(column, field.data_type()));
         let columns = columns.collect::<std::result::Result<_, _>>()?;

@@ -20,14 +20,14 @@ use datafusion::{
 
 use super::{StatementContext, TARGET_SCHEMA};
 
-/// A DML target, resolved and permitted.
+/// The target of a DML statement, resolved and with the needed rights.
 #[derive(Clone)]
 pub struct Target {
     /// The table.
     pub entry: Arc<TableEntry>,
-    /// The schema it is in.
+    /// The name of its schema.
     pub(crate) schema: String,
-    /// What the statement calls it.
+    /// The name of the target in the statement.
     pub(crate) alias: String,
 }
 
@@ -35,7 +35,7 @@ impl Target {
     /// Resolves the target of a statement that needs this privilege.
     ///
     /// # Errors
-    /// There is no such table, it is none that can be changed, or the role may not.
+    /// There is no such table, the relation cannot be changed, or the role has no right to.
     pub fn resolve(
         context: &StatementContext,
         name: &ObjectName,
@@ -81,7 +81,7 @@ impl Target {
         .with_detail(format!("This operation is not supported for {kind}.")))
     }
 
-    /// A table in a schema, if the statement may change it; locked.
+    /// The target for a table in a schema, if the role has the privileges; locked.
     fn admit(
         context: &StatementContext,
         (schema, entry): (String, &Arc<TableEntry>),
@@ -100,7 +100,7 @@ impl Target {
         })
     }
 
-    /// A table that is being made and that nobody else knows yet.
+    /// A target for a table that is being created and that nobody else knows yet.
     pub fn unpublished(entry: &Arc<TableEntry>, schema: &str) -> Target {
         Target {
             entry: Arc::clone(entry),
@@ -109,8 +109,8 @@ impl Target {
         }
     }
 
-    /// What the statement calls it, as the planner writes it. A plain text would be read as SQL,
-    /// in lower case and cut at points.
+    /// Its name in the statement, as a reference for the planner. A plain text would be parsed as
+    /// SQL, folded to lower case and split at dots.
     pub(crate) fn reference(&self) -> TableReference {
         TableReference::bare(self.alias.clone())
     }
@@ -155,8 +155,8 @@ impl Target {
     }
 }
 
-/// Calls the table that a statement changes by its name alone, where it stands with its schema:
-/// `RETURNING public.t.a` as `RETURNING t.a`.
+/// Names the table that a statement changes without its schema: `RETURNING public.t.a` becomes
+/// `RETURNING t.a`.
 pub(super) fn unqualify_target(context: &StatementContext, statement: &mut Statement) {
     let changed = match statement {
         Statement::Query(query) => match &mut *query.body {
@@ -188,7 +188,7 @@ pub(super) fn unqualify_target(context: &StatementContext, statement: &mut State
         schema,
         table: relation.name().to_owned(),
     };
-    // It never breaks.
+    // The visitor never breaks.
     let _ = walk::change(changed, &mut unqualify);
 }
 
@@ -224,7 +224,7 @@ impl VisitorMut for Unqualify {
     }
 }
 
-/// The relation that a statement would change, with its schema; not one of the system's.
+/// The relation that a statement changes, with its schema. System relations are refused.
 fn named<'c>(
     context: &'c StatementContext,
     name: &ObjectName,
@@ -269,7 +269,7 @@ pub fn column_identifiers(names: &[ObjectName]) -> Result<Vec<String>, SqlError>
 /// A possibly qualified name as a reference.
 ///
 /// # Errors
-/// It has more than three parts, or one is no identifier.
+/// The name has more than three parts, or a part is not an identifier.
 pub fn table_reference(name: &ObjectName) -> Result<TableReference, SqlError> {
     let parts: Option<Vec<String>> = name
         .0

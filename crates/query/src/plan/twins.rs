@@ -1,11 +1,11 @@
 //! Aggregates, window functions and keys that DataFusion cannot tell apart by their names.
 //!
-//! It names an expression without the casts in it, a subquery by its column, a function by one of its
-//! names, and `count(*)` as `count(1)`, and refuses two of one name. So `count(1)` is read as
-//! `count(*)`, which is the same; of `max(a)` and `max(a::int)` the second becomes `max(a::int) FILTER
-//! (WHERE true)`; of `lag(a) OVER ()` and `lag(a::int) OVER ()` the second `lag("\1named"(a::int))
-//! OVER ()`; and in `GROUP BY a, a::int` the second key, wherever it stands, becomes
-//! `"\1named"(a::int)`.
+//! DataFusion names an expression without its casts, a subquery by its column, a function by one of
+//! its names, and `count(*)` as `count(1)`, and refuses two expressions with one name. So
+//! `count(1)` is read as `count(*)`, which is the same; the second of `max(a)` and `max(a::int)`
+//! becomes `max(a::int) FILTER (WHERE true)`; the second of `lag(a) OVER ()` and `lag(a::int) OVER
+//! ()` becomes `lag("\1named"(a::int)) OVER ()`; and in `GROUP BY a, a::int` the second key,
+//! wherever it stands, becomes `"\1named"(a::int)`.
 
 use std::{collections::HashMap, ops::ControlFlow};
 
@@ -22,10 +22,11 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::{calls::call_of, positions::at_position};
 
-/// Tells the aggregates and window functions of a SELECT, and of the ORDER BY of its query, apart.
+/// Gives aggregates and window functions with one name in a SELECT, and in the ORDER BY of its
+/// query, different names.
 pub(super) fn tell_apart(select: &mut Select, order_by: &mut Option<OrderBy>) {
     let mut twins = Twins::default();
-    // They never break.
+    // The visitors never break.
     let _ = walk::change_own(&mut select.projection, &mut twins);
     let _ = walk::change_own(&mut select.having, &mut twins);
     let _ = walk::change_own(order_by, &mut twins);
@@ -40,11 +41,11 @@ pub(super) fn tell_apart(select: &mut Select, order_by: &mut Option<OrderBy>) {
     }
 }
 
-/// The keys of a GROUP BY that need a name of their own.
+/// The keys of a GROUP BY that need another name.
 struct Keys {
-    /// All keys as they are written, and how often each is named anew.
+    /// All keys as they are written, each with how many times it is wrapped to change its name.
     times: HashMap<String, usize>,
-    /// How deep within a key.
+    /// How many nodes of a key are around the visited node.
     within: usize,
 }
 
@@ -66,7 +67,7 @@ impl Keys {
         if keys.len() < 2 {
             return found;
         }
-        // By the name that DataFusion gives them, the keys as they are written.
+        // The keys as they are written, by DataFusion's names of them.
         let mut named: HashMap<String, Vec<String>> = HashMap::new();
         keys.sort_by_key(|key| !is_column(key));
         for key in &keys {
@@ -98,7 +99,7 @@ impl Keys {
         self.times.values().any(|times| *times > 0)
     }
 
-    /// Writes a key that is given as a position of the outputs in full, if it is named anew.
+    /// Replaces keys that are positions by the outputs' expressions, if these get another name.
     fn expand_positions(&self, select: &mut Select) {
         let GroupByExpr::Expressions(keys, _) = &select.group_by else {
             return;
@@ -129,10 +130,10 @@ fn is_column(key: &Expr) -> bool {
     )
 }
 
-/// A name that keys have in common which DataFusion calls alike.
+/// A name that is the same for all keys to which DataFusion gives one name.
 pub(super) fn name_of_key(key: &Expr) -> String {
     let mut bare = key.clone();
-    // It never breaks.
+    // The visitor never breaks.
     let _ = walk::change(&mut bare, &mut Bare::default());
     match &bare {
         Expr::CompoundIdentifier(parts) => parts.last().map(folded).unwrap_or_default(),
@@ -165,22 +166,22 @@ impl VisitorMut for Keys {
 
 #[derive(Default)]
 struct Twins {
-    /// By the name that DataFusion gives them, those that have been met.
+    /// The calls so far, by DataFusion's names of them.
     named: HashMap<String, Namesakes>,
 }
 
-/// Calls of one name.
+/// Calls with one name.
 #[derive(Default)]
 struct Namesakes {
-    /// As they are written, and how often each is told apart.
+    /// The calls as they are written, each with how many times it is wrapped to change its name.
     calls: Vec<(String, usize)>,
-    /// Whether one has what does not show in its name. If none has, what differs otherwise, such as
-    /// `max(a.x)` and `max(b.x)`, has names of its own.
+    /// Whether a call has parts that its name does not show. If none has, calls that differ
+    /// otherwise, such as `max(a.x)` and `max(b.x)`, have different names anyway.
     hides: bool,
 }
 
 impl Namesakes {
-    /// How often a call is to be told apart.
+    /// How many times a call has to be wrapped.
     fn times(&mut self, written: String, hides: bool) -> usize {
         if let Some((_, times)) = self.calls.iter().find(|(other, _)| *other == written) {
             return *times;
@@ -217,7 +218,7 @@ impl VisitorMut for Twins {
     }
 }
 
-/// `count(1)` as `count(*)`.
+/// Replaces `count(1)` by `count(*)`.
 fn count_rows(function: &mut Function) {
     let is_count = function.name.0.last().and_then(|part| part.as_ident());
     if is_count.map(folded).as_deref() != Some("count") {
@@ -244,12 +245,12 @@ fn without_cast(mut expression: &Expr) -> &Expr {
     expression
 }
 
-/// Leaves out what does not show in a name: casts, and what subqueries are about.
+/// Removes the parts that do not show in a name: casts, and the contents of subqueries.
 #[derive(Default)]
 struct Bare {
-    /// Whether columns lose their tables, and functions are called by one of their names.
+    /// Whether columns lose their tables, and functions get the name that their synonyms share.
     is_loose: bool,
-    /// Whether there was something to leave out.
+    /// Whether a part has been removed.
     found: bool,
 }
 
@@ -278,7 +279,7 @@ impl VisitorMut for Bare {
     }
 }
 
-/// A column without its table, and a function by the name that those of other names have, too.
+/// Removes a column's table, and gives a function the name that its synonyms share.
 fn loosen(expression: &mut Expr) {
     match expression {
         Expr::Identifier(name) => *name = Ident::new(folded(name)),
@@ -306,15 +307,15 @@ fn loosen(expression: &mut Expr) {
     }
 }
 
-/// A name that calls have in common which DataFusion calls alike, and whether something of this one
-/// does not show in it.
+/// A name that is the same for all calls to which DataFusion gives one name, and whether this call
+/// has parts that the name does not show.
 fn name_of_call(function: &Function) -> (String, bool) {
     let mut call = Expr::Function(function.clone());
     let mut bare = Bare {
         is_loose: true,
         found: false,
     };
-    // It never breaks.
+    // The visitor never breaks.
     let _ = walk::change(&mut call, &mut bare);
     (call.to_string().to_lowercase(), bare.found)
 }
@@ -331,7 +332,7 @@ fn filter_by_nothing(function: &mut Function) {
     }));
 }
 
-/// Gives a call of a window function another name by what it is called with, or by its window.
+/// Changes the name of a window function's call, by its argument or by its window.
 fn name_anew(function: &mut Function) {
     let argument = match &mut function.args {
         FunctionArguments::List(list) => match list.args.first_mut() {

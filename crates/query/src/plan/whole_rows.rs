@@ -1,10 +1,11 @@
-//! Whole rows: `t.*` where an expression is.
+//! Whole rows: `t.*` in the place of an expression.
 //!
-//! DataFusion makes a NULL of it, or something that is never one. So it is refused anywhere but as an
-//! item of a SELECT list or RETURNING, where it stands for columns, and in `count(t.*)`.
+//! DataFusion plans such an expression as a NULL, or as something that never is one. So it is
+//! refused except as an item of a SELECT list or RETURNING, where it stands for columns, and in
+//! `count(t.*)`.
 //!
-//! It is planned as `count(*)`, and that it is, unless an outer join has filled `t` up with NULLs: of a row
-//! that is not there PostgreSQL counts nothing. So there it is refused.
+//! `count(t.*)` is planned as `count(*)`, which is the same, unless an outer join has filled `t` up
+//! with NULLs: PostgreSQL does not count a row of `t` that does not exist. So there it is refused.
 
 use std::{collections::HashSet, ops::ControlFlow};
 
@@ -15,7 +16,7 @@ use datafusion::sql::sqlparser::ast::{
     Select, TableFactor, TableWithJoins, Visit, Visitor,
 };
 
-/// Refuses what would be counted wrong.
+/// Refuses calls that would be counted wrongly, and whole rows elsewhere.
 ///
 /// # Errors
 /// `FeatureNotSupported`.
@@ -54,7 +55,7 @@ impl Visitor for Selects {
     }
 }
 
-/// The names of the relations that joins fill up with NULLs.
+/// The names of the relations that outer joins fill up with NULLs.
 fn filled_up(table: &TableWithJoins, filled: &mut HashSet<String>) {
     nested(&table.relation, filled);
     let mut before = HashSet::new();
@@ -88,7 +89,7 @@ fn nested(factor: &TableFactor, filled: &mut HashSet<String>) {
     }
 }
 
-/// The names by which a relation, or those of a join in brackets, are known.
+/// The names of a relation, or of the relations of a join in parentheses.
 fn names(factor: &TableFactor, found: &mut HashSet<String>) {
     match factor {
         TableFactor::Table { name, alias, .. } => {
@@ -123,7 +124,7 @@ fn last(name: &ObjectName) -> Option<String> {
     Some(folded(name.0.last()?.as_ident()?))
 }
 
-/// Refuses a call that counts rows of what is filled up.
+/// Refuses a call that counts the rows of a relation which is filled up with NULLs.
 fn check_call(function: &Function, filled: &HashSet<String>) -> ControlFlow<SqlError> {
     let FunctionArguments::List(list) = &function.args else {
         return ControlFlow::Continue(());

@@ -1,5 +1,5 @@
-//! `*`, `t.*`, and columns that USING and NATURAL merge, where DataFusion takes them
-//! otherwise than PostgreSQL.
+//! `*`, `t.*`, and columns that USING and NATURAL merge, where DataFusion's meaning differs from
+//! PostgreSQL's.
 //!
 //! | written | becomes |
 //! |---|---|
@@ -11,14 +11,15 @@
 //! | `FROM t AS u (x)`, `WITH w (x) AS (SELECT a, b …)` | `FROM t AS u (x, b, c)`, `WITH w (x, b)`: an alias names all columns |
 //! | `FROM (SELECT * FROM t, u) AS q` | `FROM (SELECT t.a, …, u.a, …) AS q`, if two columns have one name |
 //!
-//! A name that a merged column has, and another, too, is ambiguous, which is told here: in a subquery the
-//! planner would look for it in the queries around. Of the columns of a join with a name, or of a
-//! subquery, that are called alike, it would take the first: [`super::names`] gives them other names, by
-//! which none of them is found.
+//! A name that a merged column and another column have is ambiguous. That is checked here, because
+//! in a subquery the planner would look for the name in the queries around. If a join with a name,
+//! or a subquery, has several columns with one name, the planner would take the first of them:
+//! [`super::names`] gives them other names, so that none of them is found by that name.
 //!
-//! What the relations in FROM have is found without planning them: from the catalogue, and
-//! from the SELECT lists of subqueries. Where that does not tell, the query stays as it is. The types
-//! of columns are found where they are plain, and else looked at when they are resolved.
+//! The columns of the relations in FROM are found without planning them: from the catalogue, and
+//! from the SELECT lists of subqueries. If these do not tell, the query stays as it is. The types
+//! of columns are found where they are plain, and otherwise looked at when the columns are
+//! resolved.
 
 use std::{cell::RefCell, ops::ControlFlow};
 
@@ -63,8 +64,12 @@ pub(super) fn rewrite<N: Visit + VisitMut>(
         withs: Vec::new(),
         refused: RefCell::default(),
     };
-    // It never breaks.
+    // The visitor never breaks.
     let _ = walk::change(node, &mut wildcards);
+    assert!(
+        wildcards.withs.is_empty() && wildcards.known.is_empty(),
+        "each query has its WITH queries back"
+    );
     match wildcards.refused.into_inner() {
         Some(error) => Err(error),
         None => Ok(()),
@@ -117,7 +122,7 @@ impl Visitor for Search {
     }
 }
 
-/// Whether a query has `*` of several relations, whose columns may have one name.
+/// Whether a query has a `*` of several relations, whose columns may share a name.
 fn has_joined_wildcard(query: &Query) -> bool {
     let SetExpr::Select(select) = &*query.body else {
         return false;
@@ -151,14 +156,14 @@ fn merges(table: &TableWithJoins) -> bool {
         })
 }
 
-/// Which side has the values of a merged column.
+/// The side of a join that has the values of a merged column.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Side {
-    /// Each.
+    /// Each side has them.
     Both,
     Left,
     Right,
-    /// One of them, perhaps.
+    /// Either side may have them.
     Either,
 }
 
@@ -173,15 +178,15 @@ fn parts(operator: &JoinOperator) -> (Option<&JoinConstraint>, Side) {
     }
 }
 
-/// A column of FROM.
+/// A column that a relation or join in FROM has.
 #[derive(Clone)]
 struct Output {
     name: String,
     value: Expr,
-    /// Whether it is merged: the planner would look for it among all relations, also those of
-    /// the queries around, or take another side's.
+    /// Whether it is merged: the planner would look for it among all relations, including those of
+    /// the queries around, or take another side's column.
     is_merged: bool,
-    /// Whether it is merged, and others are called like it.
+    /// Whether it is merged and other columns have its name.
     is_ambiguous: bool,
     /// Its type, where that is known.
     ty: Option<SqlType>,
@@ -194,8 +199,8 @@ struct Wildcards<'a> {
     context: &'a StatementContext,
     /// WITH queries in scope, and their columns where those are known.
     known: Vec<(String, Option<Vec<Named>>)>,
-    /// WITH clauses of the queries that the walk is in, taken out until they are left, and how
-    /// many were in scope before.
+    /// WITH clauses of the queries around the visited node, taken out until the walk leaves them,
+    /// each with how many WITH queries were in scope before.
     withs: Vec<(Option<With>, usize)>,
     /// The first error.
     refused: RefCell<Option<SqlError>>,
@@ -204,7 +209,7 @@ struct Wildcards<'a> {
 impl VisitorMut for Wildcards<'_> {
     type Break = ();
 
-    /// Takes the WITH queries out and does them here, each with those before it in scope.
+    /// Takes the WITH queries out and rewrites them here, each with the previous ones in scope.
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
         if let Some(error) = aliased::locked(query) {
             self.refuse(|| error);
@@ -258,7 +263,7 @@ impl VisitorMut for Wildcards<'_> {
         ControlFlow::Continue(())
     }
 
-    /// With the WITH queries in scope, of which a subquery's own are taken out above.
+    /// Rewrites a subquery with the WITH queries in scope. Its own have been taken out before.
     fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<()> {
         if let TableFactor::Derived { subquery, .. } = factor {
             self.write_out(subquery);
@@ -273,7 +278,7 @@ impl VisitorMut for Wildcards<'_> {
     }
 }
 
-/// Calls a relation of another schema by its whole name before `.*`.
+/// Puts the schema of a relation before its name in `t.*`.
 fn qualify(select: &mut Select) {
     let Select {
         projection, from, ..
@@ -294,7 +299,7 @@ fn qualify(select: &mut Select) {
     }
 }
 
-/// The name in FROM of the relation that is known by this one alone.
+/// The name with a schema, in FROM, of the relation with this name.
 fn whole_name<'a>(table: &'a TableWithJoins, wanted: &str) -> Option<&'a ObjectName> {
     walk::factors(table).find_map(|factor| match factor {
         TableFactor::Table {
@@ -312,7 +317,7 @@ fn whole_name<'a>(table: &'a TableWithJoins, wanted: &str) -> Option<&'a ObjectN
 }
 
 impl Wildcards<'_> {
-    /// Writes `*` out, and what the planner would take wrongly.
+    /// Writes `*` out, and replaces names that the planner would resolve wrongly.
     fn merged(&self, select: &mut Select) {
         let Some(all) = self.items(&select.from) else {
             return;
@@ -349,8 +354,8 @@ impl Wildcards<'_> {
         }
     }
 
-    /// Joins by conditions over the values of merged columns, where the planner would take
-    /// those of the relation that is the first to have the column.
+    /// Turns USING and NATURAL into conditions over the values of merged columns, because the
+    /// planner would take the column of the first relation that has it.
     fn unmerge(&self, table: &mut TableWithJoins, before: &mut Vec<Output>) {
         if self.joined(table).is_none() {
             return;
@@ -384,7 +389,7 @@ impl Wildcards<'_> {
         before.extend(left);
     }
 
-    /// The columns of a relation, before joins in it are unmerged.
+    /// The columns of a relation, in which joins are then unmerged, too.
     fn unmerged(&self, factor: &mut TableFactor, before: &mut Vec<Output>) -> Option<Vec<Output>> {
         let columns = self.factor(factor)?;
         match factor {
@@ -405,7 +410,7 @@ impl Wildcards<'_> {
         Some(columns)
     }
 
-    /// Writes `*` of a subquery out, if two of its columns have one name.
+    /// Writes the `*` of a subquery out if two of its columns have one name.
     fn write_out(&self, query: &mut Query) {
         if !has_joined_wildcard(query) {
             return;
@@ -413,7 +418,7 @@ impl Wildcards<'_> {
         let SetExpr::Select(select) = &mut *query.body else {
             return;
         };
-        // What is merged is written out anyway.
+        // A SELECT with merged columns is written out anyway.
         if select.from.iter().any(merges) {
             return;
         }
@@ -454,7 +459,7 @@ impl Wildcards<'_> {
         Some(columns)
     }
 
-    /// The columns of the relation in FROM that is called so.
+    /// The columns of the relation in FROM with this name.
     fn columns_of(&self, from: &[TableWithJoins], name: &ObjectName) -> Option<Vec<Output>> {
         let wanted = folded(name.0.last()?.as_ident()?);
         let mut factors = from.iter().flat_map(walk::factors);
@@ -465,7 +470,7 @@ impl Wildcards<'_> {
         self.factor(factors.find(is_called)?)
     }
 
-    /// ORDER BY names outputs before it names columns.
+    /// Replaces merged columns in ORDER BY, except names of outputs, which come first.
     fn order_by(&self, query: &mut Query) {
         let SetExpr::Select(select) = &*query.body else {
             return;
@@ -481,7 +486,7 @@ impl Wildcards<'_> {
         self.replace(&mut query.order_by, &others);
     }
 
-    /// What `*` stands for.
+    /// The items that `*` stands for.
     fn items(&self, from: &[TableWithJoins]) -> Option<Vec<SelectItem>> {
         let mut items = Vec::new();
         for table in from {
@@ -527,7 +532,7 @@ impl Wildcards<'_> {
         if let Some(alias) = alias_of(factor) {
             columns = aliased(alias, Some(columns))?;
         }
-        // Those of a function are those that its alias names.
+        // The columns of a function are those that its alias names.
         if columns.is_empty() {
             return None;
         }
@@ -545,7 +550,7 @@ impl Wildcards<'_> {
         Some(columns.into_iter().map(output).collect())
     }
 
-    /// The columns of a relation in FROM under their own names; none of a function.
+    /// The columns of a relation in FROM under their own names; empty for a function.
     fn own_columns(&self, factor: &TableFactor) -> Option<Vec<Named>> {
         match factor {
             TableFactor::Table {
@@ -669,7 +674,7 @@ fn is_ambiguous(name: &str) -> SqlError {
     SqlError::new(ErrorKind::AmbiguousColumn, message)
 }
 
-/// The column of this name, if there is just one.
+/// The column with this name, if there is only one.
 fn only<'a>(columns: &'a [Output], name: &str) -> Option<&'a Output> {
     let mut named = columns.iter().filter(|column| column.name == name);
     named.next().filter(|_| named.next().is_none())
@@ -685,7 +690,7 @@ fn merged_of(columns: &[Output]) -> Vec<Output> {
     merged.map(output).collect()
 }
 
-/// What a relation in FROM is called.
+/// The name of a relation in FROM.
 fn qualifier(factor: &TableFactor) -> Option<Vec<Ident>> {
     match factor {
         TableFactor::Table {
@@ -748,14 +753,14 @@ fn constraint_of(operator: &mut JoinOperator) -> Option<&mut JoinConstraint> {
 }
 
 impl Wildcards<'_> {
-    /// Puts the values of merged columns where a clause names them, in its subqueries, too,
-    /// unless they have columns of that name of their own.
+    /// Replaces the names of merged columns in a clause by their values, also in its subqueries,
+    /// unless these have columns with that name.
     fn replace<N: VisitMut>(&self, node: &mut N, others: &[Output]) {
         if others.is_empty() {
             return;
         }
         let mut replacing = Replacing::new(self, others);
-        // It never breaks.
+        // The visitor never breaks.
         let _ = walk::change(node, &mut replacing);
     }
 
@@ -763,7 +768,7 @@ impl Wildcards<'_> {
         self.refused.borrow_mut().get_or_insert_with(error);
     }
 
-    /// A merged column that is called by its name, unless that is ambiguous.
+    /// A merged column that a name stands for, unless the name is ambiguous.
     fn meant<'a>(&self, column: &'a Output) -> Option<&'a Output> {
         if !column.is_ambiguous {
             return Some(column);
@@ -772,7 +777,7 @@ impl Wildcards<'_> {
         None
     }
 
-    /// The names that mean something else in a subquery; `None` if that is not known.
+    /// The names that stand for other columns in a subquery; `None` if that is not known.
     fn names_in(&self, query: &Query) -> Option<Vec<String>> {
         let SetExpr::Select(select) = &*query.body else {
             return None;

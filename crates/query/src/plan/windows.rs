@@ -1,4 +1,4 @@
-//! Windows that are defined by others.
+//! Window definitions that build on others.
 //!
 //! | written | becomes |
 //! |---|---|
@@ -19,8 +19,8 @@ use datafusion::sql::sqlparser::ast::{
 /// Writes the windows of a SELECT, and of the ORDER BY of its query, out where they are used.
 ///
 /// # Errors
-/// `UndefinedObject` for a name that no window has, `WindowingError` for a definition that says
-/// again what the one it builds on has said.
+/// `UndefinedObject` for an unknown name; `WindowingError` for a definition that repeats a clause
+/// of the one it builds on.
 pub(super) fn write_out(
     select: &mut Select,
     order_by: &mut Option<OrderBy>,
@@ -62,7 +62,7 @@ impl Windows {
         }
     }
 
-    /// A definition with what it takes from another; `is_over` if it stands behind OVER.
+    /// A definition with the clauses of the one it builds on; `is_over` if it stands behind OVER.
     fn whole(&self, mut spec: WindowSpec, is_over: bool) -> ControlFlow<SqlError, WindowSpec> {
         let Some(name) = spec.window_name.take() else {
             return ControlFlow::Continue(spec);

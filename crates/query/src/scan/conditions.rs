@@ -1,8 +1,9 @@
-//! What the rows of a scan must satisfy, also of a plan that is made before its values are known.
+//! The conditions on the rows of a scan, also in a plan that is made before its parameters have
+//! values.
 //!
-//! A filter that compares columns with parameters is *open*: storage takes it whatever their
-//! values are, but for NULL. A kept plan has it so, and each execution closes it. By that its
-//! constants reach indexes and zone maps as if they had been written in the statement.
+//! A filter that compares columns with parameters is *open* if storage takes it for all values
+//! except NULL. A cached plan keeps it open, and each execution closes it with its values. So these
+//! reach indexes and zone maps as if they had been written in the statement.
 
 use std::collections::BTreeMap;
 
@@ -18,10 +19,10 @@ use datafusion::{
 
 use super::predicate;
 
-/// What rows must satisfy.
+/// The conditions on a scan's rows.
 #[derive(Clone, Debug)]
 pub(crate) enum Conditions {
-    /// In storage's form.
+    /// Conditions in storage's form.
     Closed(Vec<Predicate>),
     /// Filters with parameters, each of which storage takes.
     Open(Vec<Expr>),
@@ -31,7 +32,7 @@ pub(crate) enum Conditions {
 pub(crate) type Compared = BTreeMap<usize, SqlType>;
 
 impl Conditions {
-    /// Of filters over a table; `None` if storage does not take one of them.
+    /// The conditions of filters over a table; `None` if storage does not take one of them.
     pub(super) fn of(filters: &[Expr], table: &TableSchema, takes_open: bool) -> Option<Self> {
         if takes_open && filters.iter().any(has_parameters) {
             let takes = |filter: &Expr| is_open(filter, table);
@@ -47,10 +48,10 @@ impl Conditions {
         Some(Self::Closed(taken))
     }
 
-    /// In storage's form.
+    /// The conditions in storage's form.
     ///
     /// # Errors
-    /// They are open: a kept plan is run without its values.
+    /// They are open: a cached plan runs without its values.
     pub(crate) fn closed(&self) -> Result<&[Predicate]> {
         match self {
             Self::Closed(predicates) => Ok(predicates),
@@ -64,8 +65,8 @@ impl Conditions {
         matches!(self, Self::Open(_))
     }
 
-    /// With these values, and as they are shown then; `None` if storage does not take them,
-    /// as it takes no NULL.
+    /// The conditions with these values, and their text; `None` if storage does not take them, as
+    /// with a NULL.
     pub(crate) fn close(
         &self,
         table: &TableSchema,
@@ -81,7 +82,7 @@ impl Conditions {
         Some((closed, shown(&filters)))
     }
 
-    /// Notes which columns parameters are compared with; `false` if one is compared with
+    /// Notes which columns parameters are compared with; `false` if a parameter is compared with
     /// columns of different types.
     pub(crate) fn note_compared(&self, table: &TableSchema, compared: &mut Compared) -> bool {
         let Self::Open(filters) = self else {
@@ -112,7 +113,7 @@ pub(super) fn shown(filters: &[Expr]) -> String {
     filters.join(" AND ")
 }
 
-/// Whether storage takes a filter whatever the values of its parameters are, but for NULL.
+/// Whether storage takes a filter for all values of its parameters except NULL.
 pub(super) fn is_open(filter: &Expr, table: &TableSchema) -> bool {
     let mut is_typed = true;
     let stood_in = replaced(filter, &mut |parameter| {
@@ -138,7 +139,7 @@ fn filled(filter: &Expr, values: &ParamValues) -> Option<Expr> {
     })
 }
 
-/// A filter with values in the place of its parameters; `None` if one has none.
+/// A filter whose parameters are replaced by values; `None` if a parameter has no value.
 fn replaced(
     filter: &Expr,
     value: &mut impl FnMut(&Placeholder) -> Option<ScalarValue>,

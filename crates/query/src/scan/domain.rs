@@ -1,7 +1,7 @@
-//! What values a condition leaves: per column bounds, perhaps a list, and whether NULL.
+//! The values that a condition admits: bounds for each column, perhaps a list, and whether NULL.
 //!
-//! A condition that is not understood leaves all. So what is said here holds of every row that
-//! satisfies the condition, and of others as well.
+//! A condition that is not understood admits all values. So a domain contains the values of every
+//! row that satisfies the condition, and perhaps of others.
 
 use std::{cmp::Ordering, collections::BTreeMap, sync::Arc};
 
@@ -22,7 +22,7 @@ use datafusion::{
 
 use super::predicate::{compare_op, constant, mirrored};
 
-/// A column of the table, as a filter meets it.
+/// A column of the table that a filter refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Attribute {
     /// Its position in the table.
@@ -31,7 +31,7 @@ pub(super) struct Attribute {
     pub(super) is_nullable: bool,
 }
 
-/// A value in an order that storage has too.
+/// A value, ordered as in storage.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Value {
     Int(i128),
@@ -39,7 +39,7 @@ pub(super) enum Value {
 }
 
 impl Value {
-    /// Floats have an order of their own, and are left to the joins.
+    /// A constant as a value; `None` for floats, whose order differs, so that joins test them.
     fn of(value: &ScalarValue, ty: SqlType) -> Option<Value> {
         Some(match constant(value, ty)? {
             Literal::Bool(value) => Value::Int(value.into()),
@@ -49,7 +49,7 @@ impl Value {
         })
     }
 
-    /// As storage compares with it.
+    /// The value in storage's form.
     pub(super) fn literal(&self, ty: SqlType) -> Literal {
         match self {
             Value::Int(value) if ty == SqlType::Boolean => Literal::Bool(*value != 0),
@@ -71,13 +71,13 @@ pub(super) struct End {
 pub(super) struct Domain {
     pub(super) low: Option<End>,
     pub(super) high: Option<End>,
-    /// Ascending, none twice. The bounds are to be regarded beside.
+    /// In ascending order, each once. The bounds apply, too.
     pub(super) list: Option<Vec<Value>>,
     pub(super) nulls: bool,
 }
 
 impl Domain {
-    /// All values, but not NULL.
+    /// All values except NULL.
     const VALUES: Domain = Domain {
         low: None,
         high: None,
@@ -86,7 +86,7 @@ impl Domain {
     };
 
     fn of_list(mut list: Vec<Value>) -> Domain {
-        // Keys often come in order, or in a few runs of it, which this sort only merges.
+        // Keys often come in order, or in a few sorted runs, which this sort only merges.
         list.sort();
         list.dedup();
         let end = |value: Option<&Value>| {
@@ -122,7 +122,7 @@ impl Domain {
         domain
     }
 
-    /// Whether no value is left, as far as that is plain.
+    /// Whether it is clear that no value is left.
     pub(super) fn has_no_value(&self) -> bool {
         let is_crossed = match (&self.low, &self.high) {
             (Some(low), Some(high)) => match low.value.cmp(&high.value) {
@@ -162,6 +162,10 @@ impl Domain {
     }
 
     fn and(self, other: Domain) -> Domain {
+        debug_assert!(
+            other.list.as_ref().is_none_or(|list| list.is_sorted()),
+            "a list of values is in ascending order, as it is searched"
+        );
         let mut both = Domain {
             low: stricter(self.low, other.low, |a, b| a > b),
             high: stricter(self.high, other.high, |a, b| a < b),
@@ -204,7 +208,7 @@ impl Domain {
     }
 }
 
-/// Of two ends the one that leaves less.
+/// The lower or upper end that admits less.
 fn stricter(
     own: Option<End>,
     other: Option<End>,
@@ -225,7 +229,7 @@ fn stricter(
     }
 }
 
-/// Of two ends the one that leaves more.
+/// The lower or upper end that admits more.
 fn wider(
     own: Option<End>,
     other: Option<End>,
@@ -244,11 +248,12 @@ fn wider(
     })
 }
 
-/// The rows that a condition leaves.
+/// The rows that a condition admits.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Rows {
     None,
-    /// Those with values in these domains, by position of the column; of other columns any.
+    /// Rows with values in these domains, by the column's position. Other columns may have any
+    /// value.
     Within(BTreeMap<usize, (Attribute, Domain)>),
 }
 
@@ -263,7 +268,7 @@ impl Rows {
         Rows::Within(BTreeMap::from([(attribute.position, (attribute, domain))]))
     }
 
-    /// Rows of both.
+    /// The rows that both admit.
     pub(super) fn and(self, other: Rows) -> Rows {
         let (Rows::Within(mut own), Rows::Within(other)) = (self, other) else {
             return Rows::None;
@@ -281,7 +286,7 @@ impl Rows {
         Rows::Within(own)
     }
 
-    /// Rows of one or the other, and some more.
+    /// The rows that one of them admits, and perhaps others.
     pub(super) fn or(self, other: Rows) -> Rows {
         let (own, mut other) = match (self, other) {
             (Rows::None, rows) | (rows, Rows::None) => return rows,
@@ -294,8 +299,8 @@ impl Rows {
         Rows::Within(both.collect())
     }
 
-    /// The rows for which a filter is true. `attribute` tells what column of the table a
-    /// column of the filter is.
+    /// The rows for which a filter may be true. `attribute` maps a column of the filter to the
+    /// column of the table.
     pub(super) fn of(
         filter: &dyn PhysicalExpr,
         attribute: &dyn Fn(usize) -> Option<Attribute>,
@@ -338,7 +343,7 @@ impl Reader<'_> {
         if let Some(test) = filter.downcast_ref::<IsNotNullExpr>() {
             return self.column(test.arg().as_ref(), Domain::VALUES);
         }
-        // Which of its conditions decides is not known: one of them.
+        // It is not known which branch applies, so any may.
         if let Some(case) = filter.downcast_ref::<CaseExpr>() {
             let otherwise = case
                 .else_expr()
@@ -406,7 +411,7 @@ impl Reader<'_> {
         ))
     }
 
-    /// A list of tuples says of each of their columns which values are in it.
+    /// The rows that a list of tuples admits: each column of the tuples has a list of values.
     fn listed_tuples(
         &self,
         tuple: &ScalarFunctionExpr,
@@ -437,7 +442,7 @@ impl Reader<'_> {
         Some(all.fold(Rows::ALL, Rows::and))
     }
 
-    /// A column, or one that is cast to a wider integer, and the type that it then has.
+    /// A column, or a column that is cast to a wider integer, and the type in which it is compared.
     fn compared_column(&self, expr: &dyn PhysicalExpr) -> Option<(Attribute, SqlType)> {
         if let Some(column) = expr.downcast_ref::<Column>() {
             let attribute = (self.attribute)(column.index())?;
@@ -455,7 +460,7 @@ impl Reader<'_> {
     }
 }
 
-/// What a domain of values of a wider integer leaves of the column's own.
+/// Limits a domain of a wider integer type to the values of the column's own type.
 fn within_type(attribute: Attribute, widened: SqlType, domain: Domain) -> Domain {
     let (least, greatest) = match attribute.ty {
         _ if widened == attribute.ty => return domain,

@@ -1,4 +1,4 @@
-//! A scan in a physical plan that is kept, and as a statement runs it.
+//! Scans in cached physical plans, and how a statement runs them.
 
 use std::{
     fmt,
@@ -19,7 +19,7 @@ use datafusion::{
 
 use super::{TableScan, Wanted};
 
-/// A scan without a snapshot and without its table, whose memory does not wait for it.
+/// A scan without a snapshot, which holds its table weakly.
 pub(crate) struct KeptScan {
     table: Weak<TableEntry>,
     wanted: Arc<Wanted>,
@@ -27,8 +27,8 @@ pub(crate) struct KeptScan {
 }
 
 impl KeptScan {
-    /// Of a scan of one of these tables; `None` if a scan takes part in what other operators
-    /// do at run time, or reads something else.
+    /// A cached scan of one of these tables; `None` if the scan uses run-time filters of other
+    /// operators, or reads something else.
     pub(crate) fn of(source: &DataSourceExec, tables: &[Arc<TableEntry>]) -> Option<Self> {
         let scan = source.data_source().downcast_ref::<TableScan>()?;
         let entry = tables
@@ -46,12 +46,12 @@ impl KeptScan {
         self.wanted.columns.len()
     }
 
-    /// The table that it is of.
+    /// The scanned table.
     pub(crate) fn table(&self) -> &Weak<TableEntry> {
         &self.table
     }
 
-    /// The scan of what a statement sees of the table; `None` if storage does not take its values.
+    /// The scan of a statement's view of the table; `None` if storage does not take the values.
     pub(crate) fn revive(
         &self,
         view: TableView,
@@ -78,7 +78,7 @@ impl KeptScan {
     }
 }
 
-/// Whether it reads a table and does nothing else.
+/// Whether a plan consists of a table's scan.
 pub fn reads_table(plan: &dyn ExecutionPlan) -> bool {
     match plan.downcast_ref::<DataSourceExec>() {
         Some(source) => source.data_source().is::<TableScan>(),
@@ -86,8 +86,8 @@ pub fn reads_table(plan: &dyn ExecutionPlan) -> bool {
     }
 }
 
-/// A scan with the properties that the kept plan's scan has. As they are the same object,
-/// nothing above has to work out its own again.
+/// A scan with the properties of the cached scan. They are the same object, so that the operators
+/// above need not compute theirs again.
 struct RevivedScanExec {
     scan: Arc<DataSourceExec>,
     properties: Arc<PlanProperties>,

@@ -1,9 +1,9 @@
-//! The scan of a query that locks the rows it gives.
+//! The scan of a query that locks the rows it returns.
 //!
-//! The query is planned by itself, with row ids among its outputs, and is out of reach of
-//! the optimizer for what is around it: order and filters stay below the locks. Batches are
-//! locked as they come, and no more rows than somebody wants: with SKIP LOCKED and a LIMIT
-//! the scan goes on until it has that many.
+//! The query is planned by itself, with row ids among its outputs. The optimizer of the query
+//! around it does not reach it, so order and filters stay below the locks. Batches are locked as
+//! they come, and only as many rows as are wanted: with SKIP LOCKED and a LIMIT the scan goes on
+//! until it has that many.
 
 use std::{
     collections::HashMap,
@@ -44,7 +44,7 @@ use crate::error::external;
 /// A table whose rows a query locks.
 #[derive(Clone)]
 pub(crate) struct Mark {
-    /// How the name of the query's output begins that has its row ids.
+    /// The beginning of the name of the query's output that has its row ids.
     pub(crate) column: String,
     pub(crate) view: TableView,
     pub(crate) mode: RowLock,
@@ -57,13 +57,13 @@ impl fmt::Debug for Mark {
     }
 }
 
-/// A mark, and where its row ids are.
+/// The position of a mark's row ids among the outputs, and the mark.
 type PlacedMark = (usize, Mark);
 
 /// A query that locks, as a table.
 #[derive(Debug)]
 pub(crate) struct LockedProvider {
-    /// With row ids among its outputs.
+    /// The query's plan, with row ids among its outputs.
     plan: LogicalPlan,
     marks: Arc<[PlacedMark]>,
     /// Positions of its other outputs.
@@ -73,7 +73,8 @@ pub(crate) struct LockedProvider {
 }
 
 impl LockedProvider {
-    /// Of the plan of a query with an output for each mark, and the types of its outputs.
+    /// A table for the plan of a query, which has an output for each mark. `schema` has the types
+    /// of the plan's outputs.
     pub(crate) fn new(
         plan: LogicalPlan,
         schema: &DFSchema,
@@ -95,6 +96,11 @@ impl LockedProvider {
         let outputs: Vec<usize> = (0..fields.len())
             .filter(|at| !marks.iter().any(|(mark, _)| mark == at))
             .collect();
+        assert_eq!(
+            outputs.len() + marks.len(),
+            fields.len(),
+            "each locked table has row ids of its own"
+        );
         let mut names: HashMap<&str, usize> = HashMap::new();
         let named = outputs.iter().map(|&at| {
             let field = fields[at].as_ref().clone();
@@ -102,7 +108,7 @@ impl LockedProvider {
             *same += 1;
             match *same {
                 1 => field,
-                // As the planner tells outputs of one name apart.
+                // The planner tells outputs with one name apart in the same way.
                 _ => field.with_name(format!("{}\u{1}{at}", fields[at].name())),
             }
         });
@@ -115,7 +121,7 @@ impl LockedProvider {
         })
     }
 
-    /// Where the projected columns stand in the query's rows, and their schema.
+    /// The positions of the projected columns in the query's rows, and their schema.
     fn columns(&self, projection: Option<&Vec<usize>>) -> Result<(Vec<usize>, SchemaRef)> {
         Ok(match projection {
             None => (self.outputs.clone(), Arc::clone(&self.schema)),
@@ -227,7 +233,7 @@ impl ExecutionPlan for LockExec {
         &self.properties
     }
 
-    /// None: the plan below has been optimized, and stays as it is.
+    /// None: the plan below has been optimised, and must stay as it is.
     fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
         Vec::new()
     }
@@ -260,7 +266,7 @@ impl ExecutionPlan for LockExec {
             external(SqlError::new(ErrorKind::FeatureNotSupported, message))
         })?;
         let locker = Locker {
-            // The transaction ends when its statement does, whoever holds the plan still.
+            // The transaction must end with its statement, even if somebody still holds the plan.
             transaction: Arc::downgrade(&transaction),
             marks: Arc::clone(&self.marks),
             outputs: self.outputs.clone(),
@@ -284,13 +290,13 @@ struct Locker {
     marks: Arc<[PlacedMark]>,
     outputs: Vec<usize>,
     schema: SchemaRef,
-    /// How many rows are wanted still.
+    /// How many rows are still wanted.
     left: usize,
     input: SendableRecordBatchStream,
 }
 
 impl Locker {
-    /// The next rows that are locked; `None` at the end.
+    /// The next locked rows; `None` at the end.
     async fn next(&mut self) -> Result<Option<RecordBatch>> {
         while self.left > 0 {
             let Some(batch) = self.input.next().await else {
@@ -313,7 +319,7 @@ impl Locker {
         Ok(None)
     }
 
-    /// The rows of a batch that are locked, table by table.
+    /// The rows of a batch that could be locked. Tables are locked one after the other.
     async fn lock(&mut self, mut batch: RecordBatch) -> Result<RecordBatch> {
         for (at, mark) in &*self.marks {
             let ids = batch.column(*at).as_primitive::<UInt64Type>();
@@ -322,10 +328,15 @@ impl Locker {
             let transaction = self.transaction.upgrade();
             let lock = move || match transaction {
                 Some(transaction) => view.lock(&transaction, &rows, mode, policy),
-                // Its statement has been given up.
+                // The statement has been given up.
                 None => Err(StorageError::Cancelled),
             };
             let locked = waiting(lock, std::convert::identity).await?;
+            assert_eq!(
+                locked.len(),
+                batch.num_rows(),
+                "storage says of each row whether it is locked"
+            );
             if !locked.iter().all(|locked| *locked) {
                 batch = filter_record_batch(&batch, &BooleanArray::from(locked))?;
             }
@@ -351,8 +362,8 @@ impl Locker {
     }
 }
 
-/// Runs what may wait for another transaction off the query threads; `refine` may say more
-/// of its error.
+/// Runs work that may wait for another transaction off the query threads. `refine` may add to its
+/// error.
 pub(crate) async fn waiting<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, StorageError> + Send + 'static,
     refine: impl FnOnce(SqlError) -> SqlError,

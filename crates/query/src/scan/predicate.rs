@@ -1,9 +1,9 @@
-//! Which filters storage can evaluate exactly, and their form there.
+//! Filters that storage can evaluate exactly, and their form there.
 //!
-//! A filter is handed down when it compares one column with constants in the
-//! column's own type: comparison, IN list, BETWEEN, IS [NOT] NULL, and
-//! conjunctions of these. What equals one constant or another, as DataFusion
-//! writes short IN lists, is one IN list. Everything else stays a DataFusion filter.
+//! A filter is pushed down if it compares one column with constants of the column's own type:
+//! comparison, IN list, BETWEEN, IS [NOT] NULL, and conjunctions of these. A disjunction of
+//! equalities, as which DataFusion writes short IN lists, becomes one IN list. All other filters
+//! stay with DataFusion.
 
 use aerostat_segment::{CompareOp, Literal, Predicate};
 use aerostat_types::{Physical, SqlType, TableSchema};
@@ -15,7 +15,8 @@ use datafusion::{
 /// Longer IN lists stay with DataFusion, which hashes them.
 const IN_LIST_MAX: usize = 32;
 
-/// The conjuncts storage evaluates in place of this filter; `None` if it cannot do so exactly.
+/// The conjuncts that storage evaluates in place of this filter; `None` if storage cannot evaluate
+/// it exactly.
 pub(super) fn from_expr(filter: &Expr, table: &TableSchema) -> Option<Vec<Predicate>> {
     match filter {
         Expr::BinaryExpr(BinaryExpr {
@@ -70,7 +71,7 @@ pub(super) fn from_expr(filter: &Expr, table: &TableSchema) -> Option<Vec<Predic
                 negated: *negated,
             }])
         }
-        // What the optimizer made of a filter that storage had taken.
+        // The optimizer has folded a filter that storage had taken.
         Expr::Literal(ScalarValue::Boolean(Some(true)), _) => Some(Vec::new()),
         Expr::Literal(ScalarValue::Boolean(_), _) => Some(never()),
         Expr::IsNull(expr) => Some(vec![Predicate::IsNull {
@@ -91,7 +92,7 @@ pub(super) fn from_expr(filter: &Expr, table: &TableSchema) -> Option<Vec<Predic
     }
 }
 
-/// What holds where one of two conditions does, if both list values of one attribute.
+/// The predicate for rows that satisfy one of two conditions, if both list values of one attribute.
 fn either(one: Vec<Predicate>, other: Vec<Predicate>) -> Option<Predicate> {
     let ((attribute, mut values), (other, more)) = (listed(one)?, listed(other)?);
     values.extend(more);
@@ -102,7 +103,7 @@ fn either(one: Vec<Predicate>, other: Vec<Predicate>) -> Option<Predicate> {
     })
 }
 
-/// The values that an attribute must equal one of.
+/// The attribute, and the values one of which it must equal.
 fn listed(mut conjuncts: Vec<Predicate>) -> Option<(usize, Vec<Literal>)> {
     let (Some(predicate), true) = (conjuncts.pop(), conjuncts.is_empty()) else {
         return None;
@@ -122,7 +123,7 @@ fn listed(mut conjuncts: Vec<Predicate>) -> Option<(usize, Vec<Literal>)> {
     }
 }
 
-/// Holds for no row.
+/// A condition that no row satisfies.
 fn never() -> Vec<Predicate> {
     let attribute = 0;
     vec![
@@ -157,7 +158,7 @@ fn column(expr: &Expr, table: &TableSchema) -> Option<(usize, SqlType)> {
     (ty.physical() != Physical::Interval).then_some((at, ty))
 }
 
-/// A comparison that scans take.
+/// The comparison operator of scans for an operator.
 pub(crate) fn compare_op(op: Operator) -> Option<CompareOp> {
     Some(match op {
         Operator::Eq => CompareOp::Eq,
@@ -180,8 +181,8 @@ pub(super) fn mirrored(op: CompareOp) -> CompareOp {
     }
 }
 
-/// A constant in the column's own type. `None` for NULL: comparing with it is
-/// never true, which DataFusion folds away.
+/// A constant in the column's own type; `None` for NULL, because a comparison with it is never
+/// true, and DataFusion folds it.
 fn literal(expr: &Expr, ty: SqlType) -> Option<Literal> {
     let Expr::Literal(value, _) = expr else {
         return None;

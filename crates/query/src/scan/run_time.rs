@@ -1,10 +1,10 @@
-//! Run-time filters: what joins and top-n queries above a scan learn while it runs, as
-//! conditions that storage tests.
+//! Run-time filters: what joins and top-n queries above a scan learn while they run, as conditions
+//! that storage tests.
 //!
-//! The operator keeps its filter in a `DynamicFilterPhysicalExpr` and replaces it as it learns
-//! more. Before each batch the scan looks whether it is a new one, and takes from it what
-//! storage can test. Rows that fail may still be in the scan: the operators test for
-//! themselves, so nothing that is not taken is missed.
+//! An operator keeps its filter in a `DynamicFilterPhysicalExpr` and replaces it as it learns more.
+//! Before each batch the scan looks for a newer filter, and takes the parts that storage can test.
+//! Rows that fail the filter may still be returned: the operators test all rows themselves, so the
+//! result is correct whichever parts storage tests.
 
 use std::{
     fmt,
@@ -25,24 +25,24 @@ use parking_lot::Mutex;
 
 use super::domain::{Attribute, Domain, End, Rows};
 
-/// Keys of integers or dates beyond so many become a lookup table.
+/// Longer lists of integers or dates become a lookup table.
 const LIST_MAX: usize = 8;
 
-/// Of other lists only the bounds are tested when they are longer.
+/// Longer lists of other values are tested by their bounds alone.
 const OTHER_LIST_MAX: usize = 64;
 
 /// A filter that an operator above keeps up to date.
 #[derive(Clone)]
 pub(crate) struct RunTimeFilter {
     pub(crate) filter: Arc<DynamicFilterPhysicalExpr>,
-    /// For columns that the filter is about, their numbers in it, the numbers of the columns
-    /// where the filter has got to.
+    /// Pairs of columns: the position of a column in the filter, and its position in the plan that
+    /// the filter has been handed down to.
     pub(crate) columns: Vec<(usize, usize)>,
 }
 
 impl RunTimeFilter {
-    /// The filter as an input sees it, given which of the input's columns a column is; `None`
-    /// if none of its columns is one.
+    /// The filter in terms of an input's columns, to which `column` maps those of the plan; `None`
+    /// if it maps none of the filter's columns.
     pub(crate) fn through(&self, column: impl Fn(usize) -> Option<usize>) -> Option<RunTimeFilter> {
         let columns = self.columns.iter();
         let columns: Vec<_> = columns
@@ -66,24 +66,24 @@ impl fmt::Debug for RunTimeFilter {
 /// The filters of one running scan.
 pub(super) struct Narrower {
     filters: Vec<(RunTimeFilter, Vec<(usize, Attribute)>)>,
-    /// The sum of the filters' generations that were taken last; each only grows.
+    /// The sum of the filters' generations when they were last taken. Each generation only grows.
     generations: AtomicU64,
     taken: Mutex<Vec<Taken>>,
     morsels: Gauge,
     rows: Gauge,
 }
 
-/// What was taken from a filter.
+/// The parts that were taken from a filter.
 #[derive(Default)]
 struct Taken {
     generation: u64,
     narrowing: Narrowing,
-    /// Of the lookup tables.
+    /// The memory of the lookup tables.
     _memory: Option<MemoryReservation>,
 }
 
 impl Narrower {
-    /// `attribute` tells which column of the table an output column of the scan is.
+    /// `attribute` maps an output column of the scan to the column of the table.
     pub(super) fn new(
         filters: &[RunTimeFilter],
         attribute: impl Fn(usize) -> Option<Attribute>,
@@ -107,7 +107,7 @@ impl Narrower {
         })
     }
 
-    /// Narrows the scan by what is known by now.
+    /// Narrows the scan by the current filters.
     pub(super) fn narrow(&self, scan: &Scan, pool: &Arc<dyn MemoryPool>) {
         let generation = |filter: &RunTimeFilter| filter.filter.snapshot_generation();
         let filters = || self.filters.iter().map(|(filter, _)| filter);
@@ -115,15 +115,20 @@ impl Narrower {
         if self.generations.load(Ordering::Acquire) == generations() {
             return;
         }
-        // Whoever comes while another thread is about it waits: without the filter it could
-        // read all the rows there are in the meantime.
+        // A thread that comes while another takes the filters waits: without them it might read
+        // all rows in the meantime.
         let mut taken = self.taken.lock();
         let generations = generations();
-        if self.generations.load(Ordering::Acquire) == generations {
+        let before = self.generations.load(Ordering::Acquire);
+        assert!(
+            before <= generations,
+            "filters of generations {before} have become {generations}, and each only grows"
+        );
+        if before == generations {
             return;
         }
         for ((filter, columns), taken) in self.filters.iter().zip(taken.iter_mut()) {
-            // Before the filter is read: a newer one is taken the next time.
+            // The generation is read before the filter, so that a newer filter is taken next time.
             let generation = generation(filter);
             if taken.generation != generation {
                 let (narrowing, memory) = taken_of(filter, columns, scan.view(), pool);
@@ -144,7 +149,7 @@ impl Narrower {
         self.generations.store(generations, Ordering::Release);
     }
 
-    /// Says what the scan has left out.
+    /// Records how much the scan has left out.
     pub(super) fn record(&self, scan: &Scan) {
         let counts = scan.counts().narrowed;
         self.morsels
@@ -154,7 +159,7 @@ impl Narrower {
     }
 }
 
-/// What storage can test of a filter as it is now.
+/// The parts of a filter's current state that storage can test.
 fn taken_of(
     filter: &RunTimeFilter,
     columns: &[(usize, Attribute)],
@@ -189,7 +194,7 @@ fn taken_of(
     (narrowing, memory)
 }
 
-/// Holds for no row.
+/// A condition that no row satisfies.
 fn never() -> Vec<Bound> {
     let attribute = 0;
     let tests = [
@@ -281,7 +286,7 @@ fn add(
     }
 }
 
-/// A table of the keys, if there is memory for it.
+/// A lookup table of the keys, if there is memory for it.
 fn table(keys: &[i64], memory: &MemoryReservation) -> Option<LookupTable> {
     memory.try_grow(LookupTable::bytes_for(keys, false)).ok()?;
     LookupTable::new(keys, None).ok()

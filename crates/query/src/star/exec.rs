@@ -7,9 +7,9 @@
 //!  one thread:            merge ─► groups' values, results
 //! ```
 //!
-//! Nothing is handed over before the end. So whatever comes in between (memory, a key that is
-//! there twice, an error of an expression) the original plan takes over, and its rows or its
-//! error are the result.
+//! No row is handed over before the end. So whatever goes wrong before (memory, a key that a side
+//! has twice, an error of an expression), the original plan takes over, and its rows or its error
+//! are the result.
 
 use std::{
     fmt,
@@ -62,16 +62,16 @@ use crate::{
 /// What the operator does, fixed when it is planned.
 #[derive(Clone)]
 pub(super) struct StarParts {
-    /// What the fact's rows must satisfy, for storage.
+    /// The conditions on the fact's rows, for storage.
     pub(super) of_fact: Conditions,
     pub(super) joins: Vec<SideJoin>,
     pub(super) columns: Vec<usize>,
-    /// What joined rows must satisfy.
+    /// The conditions on joined rows.
     pub(super) conditions: Vec<Arc<dyn PhysicalExpr>>,
     pub(super) groups: Vec<Group>,
     pub(super) grouping: Grouping,
     pub(super) aggregates: Arc<[Aggregated]>,
-    /// What it gives: what is grouped by, then the aggregates.
+    /// The columns of the result: what is grouped by, then the aggregates.
     pub(super) schema: SchemaRef,
 }
 
@@ -80,13 +80,13 @@ pub(super) struct StarParts {
 pub(super) struct SideJoin {
     /// The position of the fact's column.
     pub(super) foreign_key: usize,
-    /// How many columns of the side are grouped by.
+    /// How many of the side's columns are grouped by.
     pub(super) groups: usize,
-    /// As EXPLAIN shows it.
+    /// The join as EXPLAIN shows it.
     pub(super) shown: String,
 }
 
-/// What the statement sees of the fact.
+/// The fact as the statement sees it.
 #[derive(Clone)]
 pub(super) struct Fact {
     pub(super) view: TableView,
@@ -102,17 +102,17 @@ impl Fact {
     }
 }
 
-/// The plan that takes over.
+/// The plan that takes over when the star join fails.
 pub(super) enum Original {
-    /// Of the plan that was made for this statement.
+    /// The original of a plan that was made for this statement.
     New {
         plan: LogicalPlan,
         state: Arc<SessionState>,
     },
-    /// Of a kept plan: without its tables, which this statement has.
+    /// The original of a cached plan, which is attached to this statement's tables first.
     Kept {
         plan: Arc<LogicalPlan>,
-        /// Of its parameters.
+        /// The values of its parameters.
         values: Option<ParamValues>,
         context: Arc<StatementContext>,
     },
@@ -141,7 +141,7 @@ impl Original {
     }
 }
 
-/// See the module's description.
+/// See the module's header.
 pub(crate) struct StarJoinExec {
     pub(super) parts: Arc<StarParts>,
     pub(super) fact: Fact,
@@ -169,7 +169,7 @@ impl StarJoinExec {
         Self::with_properties(parts, fact, sides, original, Arc::new(properties))
     }
 
-    /// With the properties that it has anyway.
+    /// A star join with known properties, which equal those that [`Self::new`] computes.
     pub(super) fn with_properties(
         parts: Arc<StarParts>,
         fact: Fact,
@@ -177,6 +177,11 @@ impl StarJoinExec {
         original: Arc<Original>,
         properties: Arc<PlanProperties>,
     ) -> Self {
+        assert_eq!(
+            sides.len(),
+            parts.joins.len(),
+            "each join of a star has its side"
+        );
         Self {
             parts,
             fact,
@@ -188,8 +193,8 @@ impl StarJoinExec {
         }
     }
 
-    /// Notes which columns of the fact parameters are compared with; `false` if one is compared
-    /// with columns of different types.
+    /// Notes which columns of the fact parameters are compared with; `false` if a parameter is
+    /// compared with columns of different types.
     pub(crate) fn note_compared(&self, compared: &mut Compared) -> bool {
         let table = self.fact.view.table().schema();
         self.parts.of_fact.note_compared(table, compared)
@@ -296,7 +301,7 @@ impl ExecutionPlan for StarJoinExec {
                 }
                 Err(error) => {
                     tracing::debug!(%error, "the original plan takes over from a star join");
-                    // Told once; a second run would have the same to tell.
+                    // Only the first reason is kept; another execution fails for the same one.
                     let _ = given_up.set(error.message().into_owned());
                     execute_stream(original.physical().await?, context)
                 }
@@ -323,11 +328,11 @@ struct Run {
     context: Arc<TaskContext>,
 }
 
-/// What all threads have in common while they read the fact.
+/// The state that all threads share while they read the fact.
 struct Joining {
     parts: Arc<StarParts>,
     sides: Vec<GatheredSide>,
-    /// For each side, what a group of it adds to a row's number.
+    /// For each side, by how much the number of its group is multiplied in a row's number.
     scales: Vec<u64>,
     scan: Arc<RecordedScan>,
 }
@@ -445,7 +450,7 @@ impl Run {
         Ok(RecordedScan::new(scan, Arc::clone(&self.fact.usage)))
     }
 
-    /// Shows what the scan did.
+    /// Records the scan's counts as metrics.
     fn tell(&self, joining: &Joining) {
         let counts = joining.scan.scan().counts();
         let count = |name: String, rows: u64| {
@@ -492,9 +497,9 @@ impl Run {
 }
 
 impl Joining {
-    /// Aggregates rows of the fact as long as there are some. Gives way to others in between.
+    /// Aggregates rows of the fact until there are no more, and yields in between.
     async fn aggregated(&self, mut groups: Groups, memory: &MemoryReservation) -> Result<Groups> {
-        // Rows' numbers, in memory that is in the cache.
+        // The buffer for rows' numbers is used again, so it stays in the cache.
         let mut numbers = Vec::new();
         let mut reader = self.scan.scan().reader();
         loop {
@@ -508,7 +513,7 @@ impl Joining {
                     memory.try_resize(groups.size())?;
                 }
             }
-            // Tasks that are not followed give way each time.
+            // A task that is not scheduled yields each time.
             if turn_is_over().unwrap_or(true) {
                 give_way().await;
             }

@@ -1,7 +1,8 @@
-//! A tree of inner joins, taken apart: what is joined, by what, and what else must hold.
+//! Taking a tree of inner joins apart: into relations, the pairs by which they are joined, and
+//! other conditions.
 //!
-//! Columns of what is joined are named anew, `s3.c1` for the second of the fourth relation,
-//! so that a table that is there twice is two.
+//! The columns of the relations are renamed, such as `s3.c1` for the second column of the fourth
+//! relation, so that a table that is joined with itself is two relations.
 
 use std::collections::HashSet;
 
@@ -17,26 +18,26 @@ use datafusion::{
 
 use super::unique::is_unique;
 
-/// More relations than this are joined as they are.
+/// A tree with more relations is joined as it is.
 const RELATIONS_MAX: usize = 24;
 
-/// What a tree of inner joins consists of.
+/// The parts of a tree of inner joins.
 #[derive(Default)]
 pub(super) struct Joined {
-    /// What is joined, as it is in the plan.
+    /// The joined relations, as they are in the plan.
     pub(super) relations: Vec<LogicalPlan>,
     /// Pairs that must be equal.
     pub(super) pairs: Vec<(Expr, Expr)>,
-    /// Conditions beside.
+    /// The other conditions.
     pub(super) conditions: Vec<Expr>,
 }
 
 impl Joined {
-    /// Takes a plan apart; what each of its columns is in terms of the relations'. `None` if
-    /// there is something in it that this does not know.
+    /// Takes a plan apart. Returns each of its columns in terms of the relations' columns; `None`
+    /// if the plan contains something unknown.
     ///
     /// # Errors
-    /// Columns that are not in their inputs, which cannot be.
+    /// A column that is not in its input, which cannot happen.
     pub(super) fn take(&mut self, plan: &LogicalPlan) -> Result<Option<Vec<Expr>>> {
         match plan {
             LogicalPlan::Projection(projection) => {
@@ -109,7 +110,7 @@ impl Joined {
         })
     }
 
-    /// Rows for which there is another are those joined with the others' keys, each once.
+    /// Takes a semi join apart: it joins the left side with the right side's keys, each once.
     fn take_semi(&mut self, join: &Join) -> Result<Option<Vec<Expr>>> {
         let Some(left) = self.take(&join.left)? else {
             return Ok(None);
@@ -137,10 +138,10 @@ impl Joined {
         Ok(Some(left))
     }
 
-    /// A relation with its columns under their new names.
+    /// A relation whose columns have their new names.
     ///
     /// # Errors
-    /// None that is known.
+    /// No error is known.
     pub(super) fn named(&self, at: usize) -> Result<LogicalPlanBuilder> {
         let relation = &self.relations[at];
         let columns = relation.schema().columns().into_iter().enumerate();
@@ -151,8 +152,8 @@ impl Joined {
     }
 }
 
-/// Keys of which no two have one name: a column and its cast are called alike, and one column may be
-/// the key of several others.
+/// The keys, with different names: a column and its cast have one name, and one column may be the
+/// key of several others.
 fn keys_apart<'k>(keys: impl Iterator<Item = &'k Expr>) -> Vec<Expr> {
     let mut names = HashSet::new();
     let keys = keys.enumerate().map(|(nth, key)| {
@@ -165,8 +166,8 @@ fn keys_apart<'k>(keys: impl Iterator<Item = &'k Expr>) -> Vec<Expr> {
     keys.collect()
 }
 
-/// An expression over the columns of a plan in terms of what these are; `None` if it is not
-/// the same wherever it is computed, or has a query in it.
+/// An expression over the columns of a plan, in terms of `columns`, which these stand for; `None`
+/// if it has other values where it is computed again, or contains a query.
 ///
 /// # Errors
 /// A column that the plan does not have.
@@ -175,6 +176,11 @@ pub(super) fn renamed(expr: &Expr, plan: &LogicalPlan, columns: &[Expr]) -> Resu
         return Ok(None);
     }
     let schema = plan.schema();
+    assert_eq!(
+        schema.fields().len(),
+        columns.len(),
+        "each column of a plan is known in terms of the relations"
+    );
     let expr = expr.clone().transform_up(|part| match part {
         Expr::Column(column) => {
             let at = schema.index_of_column(&column)?;
@@ -219,20 +225,20 @@ fn name(nth: usize) -> String {
     format!("c{nth}")
 }
 
-/// A column of a relation, by their positions.
+/// The column at these positions: of the relation, and of the column in it.
 pub(super) fn column(at: usize, nth: usize) -> Column {
     let relation = TableReference::bare(relation_name(at));
     Column::new(Some(relation), name(nth))
 }
 
-/// The positions of a column's relation and of the column in it.
+/// The positions of a column's relation, and of the column in it.
 pub(super) fn place_of(column: &Column) -> Option<(usize, usize)> {
     let relation = column.relation.as_ref()?.table();
     let at = relation.strip_prefix('s')?.parse().ok()?;
     Some((at, column.name.strip_prefix('c')?.parse().ok()?))
 }
 
-/// The relations whose columns are in an expression, ascending.
+/// The relations whose columns an expression contains, in ascending order.
 pub(super) fn relations_of(expr: &Expr) -> Vec<usize> {
     let columns = expr.column_refs();
     let mut found: Vec<usize> = columns

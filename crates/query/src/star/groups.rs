@@ -1,10 +1,10 @@
-//! Groups of joined rows and what is aggregated over them, by one thread; and how what
-//! several threads have becomes one.
+//! Groups of joined rows and their aggregates, in one thread; and merging the groups of several
+//! threads.
 //!
 //! ```text
 //!  codes of sides     year 3, brand 17   ─► 3 · 40 + 17 = 137   a group's number, mixed radix
-//!  and what else is grouped by, if anything                     number and values, hashed
-//!  group              0, 1, 2 … in the order in which they are met
+//!  other keys, if there are any                                 number and values, hashed
+//!  group              0, 1, 2 … in the order of their first rows
 //! ```
 //!
 //! Aggregates are DataFusion's accumulators, so that results, types and errors are those of
@@ -28,7 +28,7 @@ use datafusion::{
     },
 };
 
-/// Up to so many numbers a group is found in an array, of 256 KiB.
+/// Groups with fewer possible numbers are found in an array, of 256 KiB at most.
 const NUMBERS_DENSE: u64 = 1 << 16;
 
 /// An aggregate over joined rows.
@@ -49,47 +49,47 @@ impl Aggregated {
     }
 }
 
-/// What rows are grouped by.
+/// The keys of the groups.
 #[derive(Clone, Debug)]
 pub(super) struct Grouping {
     /// The columns of joined rows.
     pub(super) schema: SchemaRef,
-    /// Numbers are below this; 1 when no side is grouped by.
+    /// All numbers are below this; 1 if no column of a side is grouped by.
     pub(super) numbers: u64,
-    /// What is grouped by beside, over joined rows.
+    /// Other keys, which are computed over joined rows.
     pub(super) computed: Vec<Arc<dyn PhysicalExpr>>,
     pub(super) computed_types: Vec<DataType>,
-    /// Whether there is a GROUP BY; without, there is one group, also of no rows.
+    /// Whether there is a GROUP BY. Without one there is a single group, even over no rows.
     pub(super) is_grouped: bool,
 }
 
 /// How groups are found.
 enum Finder {
-    /// All rows are one group, and whether there were any.
+    /// All rows are one group. Whether there were any.
     One(bool),
-    /// By number: the group, or [`NOBODY`].
+    /// An array of groups by number, with [`NOBODY`] where there is none.
     Dense(Vec<u32>),
-    /// By number.
+    /// A map of groups by number.
     Sparse(HashMap<u64, u32>),
-    /// By number and computed values.
+    /// Groups by number and computed values.
     Values(Box<dyn GroupValues>),
 }
 
 const NOBODY: u32 = u32::MAX;
 
-/// What one thread has aggregated.
+/// The groups of one thread.
 pub(super) struct Groups {
     aggregates: Arc<[Aggregated]>,
     grouping: Grouping,
     finder: Finder,
-    /// The number of each group, unless found by values.
+    /// The number of each group, unless groups are found by values.
     numbers: Vec<u64>,
     accumulators: Vec<Box<dyn GroupsAccumulator>>,
     /// The group of each row of a batch.
     rows: Vec<usize>,
 }
 
-/// All groups, as columns.
+/// All groups as columns.
 pub(super) struct Emitted {
     pub(super) numbers: Vec<u64>,
     pub(super) computed: Vec<ArrayRef>,
@@ -132,11 +132,16 @@ impl Groups {
         })
     }
 
-    /// Aggregates joined rows, whose groups have these numbers.
+    /// Aggregates joined rows, which belong to the groups with these numbers.
     ///
     /// # Errors
-    /// Those of expressions and aggregates.
+    /// The errors of expressions and aggregates.
     pub(super) fn add(&mut self, batch: &RecordBatch, numbers: &[u64]) -> Result<()> {
+        assert_eq!(
+            batch.num_rows(),
+            numbers.len(),
+            "each joined row has the number of its group"
+        );
         let computed = self.grouping.computed.iter();
         let computed = computed.map(|expr| expr.evaluate(batch)?.into_array(batch.num_rows()));
         let computed: Vec<ArrayRef> = computed.collect::<Result<_>>()?;
@@ -153,7 +158,7 @@ impl Groups {
         Ok(())
     }
 
-    /// How many there are.
+    /// How many groups there are.
     pub(super) fn len(&self) -> usize {
         match &self.finder {
             Finder::One(_) => 1,
@@ -179,7 +184,7 @@ impl Groups {
         finder + accumulators + scratch + self.numbers.capacity() * size_of::<u64>()
     }
 
-    /// Finds the groups of rows by their numbers and values.
+    /// Finds the groups of rows by their numbers and values, and writes them to `rows`.
     fn find(&mut self, numbers: &[u64], computed: Vec<ArrayRef>) -> Result<()> {
         self.rows.clear();
         match &mut self.finder {
@@ -220,14 +225,20 @@ impl Groups {
                 values.intern(&columns, &mut self.rows)?;
             }
         }
+        assert_eq!(self.rows.len(), numbers.len(), "each row has a group");
         Ok(())
     }
 
-    /// Takes over the groups of another thread.
+    /// Merges the groups of another thread into these.
     ///
     /// # Errors
-    /// Those of aggregates.
+    /// The errors of aggregates.
     pub(super) fn merge(&mut self, mut other: Groups) -> Result<()> {
+        assert!(
+            Arc::ptr_eq(&self.aggregates, &other.aggregates)
+                && self.grouping.numbers == other.grouping.numbers,
+            "the threads of a star have the same aggregates and numbers"
+        );
         if other.len() == 0 || matches!(other.finder, Finder::One(false)) {
             return Ok(());
         }
@@ -241,7 +252,7 @@ impl Groups {
         Ok(())
     }
 
-    /// The groups' numbers and values, in order.
+    /// The numbers and values of all groups, in order.
     fn emit_groups(&mut self) -> Result<(Vec<u64>, Vec<ArrayRef>)> {
         Ok(match &mut self.finder {
             Finder::One(_) => (vec![0], Vec::new()),
@@ -261,10 +272,10 @@ impl Groups {
         })
     }
 
-    /// All groups with their results.
+    /// All groups and their results.
     ///
     /// # Errors
-    /// Those of aggregates.
+    /// The errors of aggregates.
     pub(super) fn emit(mut self) -> Result<Emitted> {
         let (numbers, computed) = self.emit_groups()?;
         let aggregates = match self.finder {
@@ -281,7 +292,7 @@ impl Groups {
         })
     }
 
-    /// What the aggregates are of no rows. Accumulators of groups think that each has some.
+    /// The aggregates over no rows. Accumulators of groups assume that each group has a row.
     fn of_nothing(&self) -> Result<Vec<ArrayRef>> {
         let result = |aggregate: &Aggregated| {
             let value = aggregate.function.create_accumulator()?.evaluate()?;
@@ -291,10 +302,10 @@ impl Groups {
     }
 }
 
-/// Where a condition is true.
+/// The mask of the rows for which a condition is true.
 ///
 /// # Errors
-/// Those of the condition.
+/// The errors of the condition.
 pub(super) fn mask_of(expr: &Arc<dyn PhysicalExpr>, batch: &RecordBatch) -> Result<BooleanArray> {
     let array = expr.evaluate(batch)?.into_array(batch.num_rows())?;
     let Some(mask) = array.as_boolean_opt() else {
@@ -306,19 +317,19 @@ pub(super) fn mask_of(expr: &Arc<dyn PhysicalExpr>, batch: &RecordBatch) -> Resu
     })
 }
 
-/// The numbers where a mask is set.
+/// The numbers whose row the mask keeps.
 ///
 /// # Errors
-/// A mask of another length.
+/// The mask has another length.
 pub(super) fn kept(numbers: Vec<u64>, mask: &BooleanArray) -> Result<Vec<u64>> {
     let numbers = filter(&UInt64Array::from(numbers), mask)?;
     Ok(numbers.as_primitive::<UInt64Type>().values().to_vec())
 }
 
-/// A side's values for the digits of numbers: each is `number / scale % radix`.
+/// A side's values for the digits of numbers. A digit is `number / scale % radix`.
 ///
 /// # Errors
-/// A digit beyond the values, which cannot be.
+/// A digit beyond the values, which cannot happen.
 pub(super) fn digits(
     numbers: &[u64],
     scale: u64,

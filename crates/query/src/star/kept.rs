@@ -1,4 +1,4 @@
-//! A star join in a physical plan that is kept, and as a statement runs it.
+//! Star joins in cached physical plans, and how a statement runs them.
 
 use std::sync::{Arc, Weak};
 
@@ -15,7 +15,7 @@ use crate::{
     plan::StatementContext,
 };
 
-/// A star join without a snapshot and without its tables. Its sides are kept beside it.
+/// A star join without a snapshot, which holds its tables weakly. Its sides are cached beside it.
 pub(crate) struct KeptStar {
     fact: Weak<TableEntry>,
     parts: Arc<StarParts>,
@@ -24,10 +24,11 @@ pub(crate) struct KeptStar {
 }
 
 impl KeptStar {
-    /// Of a star join over these tables; `None` if it was kept before, or is over others.
+    /// The cached form of a star join over these tables; `None` if the join comes from a cached
+    /// plan, or is over other tables.
     ///
     /// # Errors
-    /// Its original plan reads what is none of these tables.
+    /// Its original plan reads something else than these tables.
     pub(crate) fn of(star: &StarJoinExec, tables: &[Arc<TableEntry>]) -> Result<Option<Self>> {
         let fact = star.fact.view.table();
         let entry = tables.iter().find(|entry| Arc::ptr_eq(&entry.table, fact));
@@ -42,13 +43,13 @@ impl KeptStar {
         }))
     }
 
-    /// The plan that takes over.
+    /// The plan that takes over when the star join fails.
     pub(crate) fn original(&self) -> &LogicalPlan {
         &self.original
     }
 
-    /// The star join of what a statement sees, over sides of the same; `None` if storage does
-    /// not take its values.
+    /// The star join of a statement's view of the fact, over sides for the same statement; `None`
+    /// if storage does not take the values.
     ///
     /// # Errors
     /// The table is gone.

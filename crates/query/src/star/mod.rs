@@ -1,12 +1,12 @@
 //! Star joins: aggregates over one large table that is joined with sides by unique keys.
 //!
-//! [`rewritten`] finds them in an optimised plan (`recognise`, of trees taken apart by
-//! `flatten`, with the keys that `unique` knows) and puts a node in their place, for which
-//! [`StarPlanner`] plans an operator (`exec`): sides become lookup tables (`side`), the
-//! large table is scanned with them, and groups are numbers (`groups`).
+//! [`rewritten`] finds them in an optimised plan (`recognise`, of trees taken apart by `flatten`,
+//! with the keys that `unique` knows) and replaces each by a node, for which [`StarPlanner`] plans
+//! an operator (`exec`): sides become lookup tables (`side`), the large table is scanned with them,
+//! and groups are numbers (`groups`).
 //!
-//! It is found anew each time a plan is made physical; a physical plan that is kept has it
-//! without what a statement sees (`kept`).
+//! Star joins are found anew each time a plan is made physical. A cached physical plan holds them
+//! without the statement's snapshot and tables (`kept`).
 
 mod exec;
 mod flatten;
@@ -41,7 +41,7 @@ pub(crate) use exec::StarJoinExec;
 use exec::{Fact, Original, SideJoin, StarParts};
 use groups::{Aggregated, Grouping};
 pub(crate) use kept::KeptStar;
-use recognise::{Star, recognised, types};
+use recognise::{Side, Star, recognised, types};
 
 /// Whether star joins are looked for, in a session's configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +50,7 @@ pub struct StarJoins(pub bool);
 /// The plan with its star joins as nodes of their own.
 ///
 /// # Errors
-/// None that is known.
+/// No error is known.
 pub(crate) fn rewritten<'p>(
     state: &SessionState,
     plan: &'p LogicalPlan,
@@ -89,7 +89,7 @@ pub(crate) fn rewritten<'p>(
     })
 }
 
-/// Whether there is an aggregate with a join somewhere below.
+/// Whether there is an aggregate with a join below it.
 fn has_candidate(plan: &LogicalPlan) -> Result<bool> {
     let mut found = false;
     plan.apply_with_subqueries(|node| {
@@ -209,6 +209,13 @@ impl ExtensionPlanner for StarPlanner {
         let Some(provider) = node.star.fact.downcast_ref::<TableScanProvider>() else {
             return Ok(None);
         };
+        let widths = physical_inputs
+            .iter()
+            .map(|side| side.schema().fields().len());
+        assert!(
+            widths.eq(node.star.sides.iter().map(Side::width)),
+            "the sides of a star are planned with their columns"
+        );
         let parts = Arc::new(parts_of(node, session)?);
         let (fact, original) = (Fact::of_provider(provider), Arc::clone(&node.original));
         let plan = StarJoinExec::new(parts, fact, physical_inputs.to_vec(), original);
@@ -216,10 +223,15 @@ impl ExtensionPlanner for StarPlanner {
     }
 }
 
-/// What the operator of a node does.
+/// The parts of a node's operator.
 fn parts_of(node: &StarNode, session: &dyn Session) -> Result<StarParts> {
     let star = &node.star;
     let schema: Arc<Schema> = Arc::clone(star.schema.inner());
+    assert_eq!(
+        node.schema.fields().len(),
+        star.groups.len() + star.aggregates.len(),
+        "a star gives its keys of groups and its aggregates"
+    );
     let planning = PhysicalPlanningContext::default();
     let properties = session.execution_props();
     let physical = |exprs: &[Expr]| -> Result<Vec<Arc<dyn PhysicalExpr>>> {

@@ -1,5 +1,5 @@
-//! Finding stars in plans: an aggregate over inner joins of one large table, the fact, with
-//! sides whose keys are unique.
+//! Finding stars in plans: an aggregate over inner joins of one large table, the fact, with sides
+//! whose keys are unique.
 //!
 //! ```text
 //!  Aggregate                     fact      the table with the most rows
@@ -10,8 +10,8 @@
 //!        └ date                  the rest  conditions between sides, or with the fact
 //! ```
 //!
-//! What a star is is told by structure and enforced keys alone. A pair that the trees do not
-//! need is a condition like others.
+//! Only structure and enforced keys decide whether an aggregate is over a star. A pair that the
+//! trees do not need becomes a condition.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -37,31 +37,31 @@ use crate::scan::{TableScanProvider, conditions::Conditions};
 /// An aggregate over a star.
 #[derive(Clone, Debug)]
 pub(super) struct Star {
-    /// The fact's provider, which says what the statement sees of it.
+    /// The fact's provider, with the statement's view of it.
     pub(super) fact: Arc<dyn TableProvider>,
-    /// What the fact's rows must satisfy, for storage.
+    /// The conditions on the fact's rows, for storage.
     pub(super) of_fact: Conditions,
     pub(super) sides: Vec<Side>,
-    /// For each expression that is grouped by, where it is computed.
+    /// For each expression that is grouped by, the place where it is computed.
     pub(super) groups: Vec<Group>,
     /// Columns of the fact that are read beside its foreign keys.
     pub(super) columns: Vec<usize>,
-    /// The columns of joined rows: those of the fact, then those of the sides.
+    /// The columns of joined rows: first the fact's, then those of the sides.
     pub(super) schema: DFSchema,
-    /// What joined rows must satisfy.
+    /// The conditions on joined rows.
     pub(super) conditions: Vec<Expr>,
-    /// What is grouped by and is not of one side, over joined rows.
+    /// Keys of groups that do not belong to one side, over joined rows.
     pub(super) computed: Vec<Expr>,
     /// The aggregates, over joined rows.
     pub(super) aggregates: Vec<Expr>,
 }
 
-/// What the fact is joined with by one of its columns.
+/// A plan that the fact is joined with by one of its columns.
 #[derive(Clone, Debug)]
 pub(super) struct Side {
-    /// Its columns: the key, what is grouped by, what is wanted of each row.
+    /// Its columns are the key, the keys of groups, and the values needed for each row.
     pub(super) plan: LogicalPlan,
-    /// How many are grouped by.
+    /// How many of its columns are keys of groups.
     pub(super) groups: usize,
     /// The position of the fact's column.
     pub(super) foreign_key: usize,
@@ -69,26 +69,33 @@ pub(super) struct Side {
     pub(super) shown: String,
 }
 
-/// Where what is grouped by comes from.
+impl Side {
+    /// How many columns it has.
+    pub(super) fn width(&self) -> usize {
+        self.plan.schema().fields().len()
+    }
+}
+
+/// The place where a key of groups is computed.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Group {
-    /// From a side, by the position there.
+    /// A side, at this position among its keys of groups.
     Side { side: usize, nth: usize },
-    /// From joined rows, by the position among what is computed.
+    /// Joined rows, at this position among the computed keys.
     Computed(usize),
 }
 
-/// A tree of relations that is joined with the fact.
+/// A tree of relations that becomes a side.
 struct Tree {
-    /// The first is joined with the fact; each other one by pairs with those before.
+    /// The first relation is joined with the fact; each other one by pairs with previous ones.
     members: Vec<(usize, Vec<(Expr, Expr)>)>,
     /// The column of the fact, as its scan gives it.
     foreign_key: usize,
-    /// What it is equal to, by its position.
+    /// The column that it equals, by the positions of relation and column.
     key: (usize, usize),
     conditions: Vec<Expr>,
     groups: Vec<Expr>,
-    /// Columns of members, by their positions.
+    /// The columns of members that joined rows need, by the positions of relation and column.
     values: Vec<(usize, usize)>,
 }
 
@@ -98,10 +105,10 @@ impl Tree {
     }
 }
 
-/// The star that an aggregate is over, if it is one.
+/// The star that an aggregate is over, if there is one.
 ///
 /// # Errors
-/// Those of building plans, none of which is known.
+/// The errors of building plans, none of which is known.
 pub(super) fn recognised(aggregate: &Aggregate) -> Result<Option<Star>> {
     if !aggregate.aggr_expr.iter().all(is_known) {
         return Ok(None);
@@ -193,6 +200,12 @@ pub(super) fn recognised(aggregate: &Aggregate) -> Result<Option<Star>> {
         };
         sides.push(side);
     }
+    let of_sides = sides.iter().map(|side| side.width() - 1 - side.groups);
+    assert_eq!(
+        schema.fields().len(),
+        columns.len() + of_sides.sum::<usize>(),
+        "joined rows have the columns of the fact and the values of the sides"
+    );
     Ok(Some(Star {
         fact: provider,
         of_fact,
@@ -206,7 +219,7 @@ pub(super) fn recognised(aggregate: &Aggregate) -> Result<Option<Star>> {
     }))
 }
 
-/// Whether something in a plan must not be run a second time, by the original plan.
+/// Whether a plan contains something that must not run a second time, in the original plan.
 fn is_volatile(plan: &LogicalPlan) -> Result<bool> {
     let mut found = false;
     plan.apply_with_subqueries(|node| {
@@ -218,12 +231,12 @@ fn is_volatile(plan: &LogicalPlan) -> Result<bool> {
     Ok(found)
 }
 
-/// Whether an aggregate's result does not depend on the order of rows.
+/// Whether an aggregate is known, and its result does not depend on the order of rows.
 fn is_known(expr: &Expr) -> bool {
     match expr {
         Expr::Alias(alias) => is_known(&alias.expr),
         Expr::AggregateFunction(function) => {
-            // The second is PostgreSQL's sum beside DISTINCT aggregates.
+            // "sum_in_one_phase" is PostgreSQL's sum beside DISTINCT aggregates.
             const KNOWN: [&str; 6] = ["sum", "sum_in_one_phase", "count", "min", "max", "avg"];
             function.params.order_by.is_empty() && KNOWN.contains(&function.func.name())
         }
@@ -235,8 +248,8 @@ fn provider_of(provider: &Arc<dyn TableProvider>) -> Option<&TableScanProvider> 
     provider.downcast_ref::<TableScanProvider>()
 }
 
-/// The table with the most rows, unless a relation reads a larger one: then that is what should
-/// be read row by row, not made a side.
+/// The table with the most rows; `None` if a relation reads a larger table, because that one should
+/// be scanned and not be a side.
 fn fact_of(relations: &[LogicalPlan]) -> Option<(usize, Arc<dyn TableProvider>)> {
     let read: Vec<u64> = relations.iter().map(rows_read).collect();
     let table = |(at, relation): (usize, &LogicalPlan)| {
@@ -249,7 +262,7 @@ fn fact_of(relations: &[LogicalPlan]) -> Option<(usize, Arc<dyn TableProvider>)>
         fits.then_some((read[at], at, provider))
     };
     let tables = relations.iter().enumerate().filter_map(table);
-    // Of equals the first, which is joined with what follows.
+    // Of equal tables the first is taken, with which the others are joined.
     let largest = tables.max_by_key(|(rows, at, _)| (*rows, std::cmp::Reverse(*at)));
     let (rows, at, provider) = largest?;
     read.iter()
@@ -272,8 +285,8 @@ fn rows_read(plan: &LogicalPlan) -> u64 {
     visited.map_or(0, |_| most)
 }
 
-/// The trees that the relations beside the fact make, and the pairs that are left as
-/// conditions.
+/// Builds trees from the relations other than the fact. Returns them with the conditions that
+/// the remaining pairs become.
 fn trees(joined: &Joined, fact: usize, pairs: Vec<(Expr, Expr)>) -> Option<(Vec<Tree>, Vec<Expr>)> {
     let mut trees: Vec<Tree> = Vec::new();
     let mut rest = Vec::new();
@@ -325,7 +338,7 @@ fn trees(joined: &Joined, fact: usize, pairs: Vec<(Expr, Expr)>) -> Option<(Vec<
     Some((trees, conditions?)).filter(|(trees, _)| !trees.is_empty())
 }
 
-/// A tree that begins with what a column of the fact is joined with.
+/// A tree whose first relation a column of the fact is joined with.
 fn root(joined: &Joined, fact: usize, fact_end: &Expr, other: &Expr) -> Option<Tree> {
     let (of_fact, foreign_key) = place_of(integer_column(fact_end)?)?;
     let (relation, key) = place_of(integer_column(other)?)?;
@@ -354,7 +367,7 @@ fn is_key_type(ty: &DataType) -> bool {
     )
 }
 
-/// The column that an expression is, but for casts of integers to wider ones.
+/// The column that an expression is, apart from casts of integers to wider ones.
 fn integer_column(expr: &Expr) -> Option<&Column> {
     match expr {
         Expr::Column(column) => Some(column),
@@ -365,7 +378,7 @@ fn integer_column(expr: &Expr) -> Option<&Column> {
     }
 }
 
-/// A pair that leads from a tree to a relation, in this order.
+/// A pair that joins a tree with a relation, in this order.
 fn towards<'p>(
     tree: &Tree,
     relation: usize,
@@ -383,7 +396,7 @@ fn towards<'p>(
     }
 }
 
-/// Whether a row of a tree finds one of a relation at most.
+/// Whether each row of a tree finds at most one row of a relation.
 fn found_from(joined: &Joined, tree: &Tree, relation: usize, pairs: &[(Expr, Expr)]) -> bool {
     let columns: Vec<usize> = pairs
         .iter()
@@ -396,7 +409,7 @@ fn found_from(joined: &Joined, tree: &Tree, relation: usize, pairs: &[(Expr, Exp
     !columns.is_empty() && is_unique(&joined.relations[relation], &columns)
 }
 
-/// Whether a condition says that a foreign key is not NULL, which a join says, too.
+/// Whether a condition only says that a foreign key is not NULL, which the join implies.
 fn is_implied(condition: &Expr, fact: usize, trees: &[Tree]) -> bool {
     let Expr::IsNotNull(value) = condition else {
         return false;
@@ -406,7 +419,8 @@ fn is_implied(condition: &Expr, fact: usize, trees: &[Tree]) -> bool {
     place.is_some_and(|(at, nth)| at == fact && of_fact(nth))
 }
 
-/// A pair as a condition. Floats that are no numbers are equal to joins, not to conditions.
+/// A pair as a condition; `None` for other types than integers, dates and texts. In joins NaN
+/// equals NaN, in conditions it does not.
 fn equal(joined: &Joined, a: Expr, b: Expr) -> Option<Expr> {
     let columns = a.column_refs().into_iter().chain(b.column_refs());
     let schema = schema_of(joined, columns.filter_map(place_of)).ok()?;
@@ -415,7 +429,8 @@ fn equal(joined: &Joined, a: Expr, b: Expr) -> Option<Expr> {
     (types.0 == types.1 && is_exact(&types.0)).then(|| a.eq(b))
 }
 
-/// Notes in the trees what is wanted of their rows, and gives the columns of the fact that are.
+/// Notes in the trees which columns of their rows joined rows need. Returns the needed columns of
+/// the fact.
 fn wanted_of<'e>(
     exprs: impl Iterator<Item = &'e Expr>,
     fact: usize,
@@ -438,8 +453,8 @@ fn wanted_of<'e>(
     columns
 }
 
-/// Columns, each once, under their names. Any may be NULL as far as it says, for nothing
-/// follows from it.
+/// The schema of columns, each once, under their new names. All are nullable in it, because nothing
+/// follows from that.
 fn schema_of(joined: &Joined, places: impl Iterator<Item = (usize, usize)>) -> Result<DFSchema> {
     let mut fields: Vec<(Option<TableReference>, FieldRef)> = Vec::new();
     for (at, nth) in places {
@@ -454,7 +469,7 @@ fn schema_of(joined: &Joined, places: impl Iterator<Item = (usize, usize)>) -> R
     DFSchema::new_with_metadata(fields, HashMap::new())
 }
 
-/// The plan of a tree: its key, what is grouped by, what is wanted.
+/// The side that a tree becomes: its key, keys of groups, and needed values.
 fn side_of(joined: &Joined, fact: &TableScan, tree: &Tree) -> Result<Option<Side>> {
     let Some(foreign_key) = stored_at(fact, tree.foreign_key) else {
         return Ok(None);
@@ -501,10 +516,10 @@ fn side_of(joined: &Joined, fact: &TableScan, tree: &Tree) -> Result<Option<Side
     }))
 }
 
-/// Whether the types of joined rows are known, for everything over them.
+/// The types of expressions over joined rows.
 ///
 /// # Errors
-/// Those of typing.
+/// The errors of typing.
 pub(super) fn types(exprs: &[Expr], schema: &DFSchema) -> Result<Vec<DataType>> {
     exprs.iter().map(|expr| expr.get_type(schema)).collect()
 }

@@ -1,4 +1,4 @@
-//! A side, read whole: its keys and their codes, what is grouped by, what else is wanted.
+//! A side that has been read whole: its keys and their codes, the keys of groups, and other values.
 
 use std::sync::Arc;
 
@@ -21,31 +21,31 @@ use futures::TryStreamExt;
 
 use aerostat_storage::LookupTable;
 
-/// A side as the fact's rows are joined with it.
+/// A side in the form in which the fact's rows are joined with it.
 pub(super) struct GatheredSide {
     pub(super) table: Arc<LookupTable>,
-    /// How many groups there are, at least 1.
+    /// How many groups the side has, at least 1.
     pub(super) radix: u64,
     /// For each column that is grouped by, its value in each group.
     pub(super) groups: Vec<ArrayRef>,
-    /// If values are wanted, codes are rows, and these are their values.
+    /// The values that joined rows need, by row. Codes are rows then.
     pub(super) values: Vec<ArrayRef>,
-    /// The group of each row, if codes are rows and there are groups.
+    /// The group of each row, if codes are rows and the side has several groups.
     pub(super) group_of_row: Vec<u32>,
-    /// Whether a code is a row.
+    /// Whether the code of a key is the position of its row.
     pub(super) has_rows: bool,
     memory: Option<MemoryReservation>,
 }
 
-/// Why a star is not joined as one.
+/// The error for a star that cannot be joined as one.
 pub(super) fn unfit(why: &str) -> DataFusionError {
     DataFusionError::ResourcesExhausted(why.to_owned())
 }
 
-/// Reads a side whose first column is its key, and then come those that are grouped by.
+/// Reads a side. Its first column is the key, and the next `groups` columns are keys of groups.
 ///
 /// # Errors
-/// Those of its plan; memory; a key that is there twice.
+/// The errors of its plan; not enough memory; a key that is there twice.
 pub(super) async fn gather(
     plan: Arc<dyn ExecutionPlan>,
     groups: usize,
@@ -70,6 +70,11 @@ fn gathered(
     groups: usize,
     reservation: &MemoryReservation,
 ) -> Result<GatheredSide> {
+    assert!(
+        schema.fields().len() > groups,
+        "a side of {} columns has a key and {groups} keys of groups",
+        schema.fields().len()
+    );
     let rows = batches.iter().map(RecordBatch::num_rows).sum::<usize>();
     reservation.try_grow(rows * size_of::<(i64, u32, usize)>())?;
     let mut keys = Keys::with_capacity(rows);
@@ -87,6 +92,7 @@ fn gathered(
             values.intern(&batch.columns()[1..=groups], &mut found)?;
             group_of_row.extend(found.iter().map(|&group| group as u32));
         }
+        assert_eq!(group_of_row.len(), rows, "each row of a side has a group");
         radix = values.len().max(1) as u64;
         reservation.try_grow(values.size())?;
         group_columns = match values.is_empty() {
@@ -131,9 +137,9 @@ fn gathered(
 
 /// The keys of rows.
 struct Keys {
-    /// One for each row.
+    /// The key of each row.
     all: Vec<i64>,
-    /// The rows that have none, ascending: NULL is equal to no key.
+    /// The rows whose key is NULL, in ascending order: NULL equals no key.
     missing: Vec<usize>,
 }
 
@@ -167,7 +173,7 @@ impl Keys {
         self.all.extend(values.iter().map(|&value| value.into()));
     }
 
-    /// The keys that there are, and the codes of their rows.
+    /// The keys other than NULL, and the codes of their rows.
     fn with_codes(self, codes: Option<Vec<u32>>) -> (Vec<i64>, Option<Vec<u32>>) {
         let missing = &self.missing;
         let codes = codes.map(|codes| without(codes, missing));
@@ -175,7 +181,7 @@ impl Keys {
     }
 }
 
-/// The values without those at these places, which ascend.
+/// The values without those at `places`, which are in ascending order.
 fn without<T: Copy>(values: Vec<T>, places: &[usize]) -> Vec<T> {
     if places.is_empty() {
         return values;

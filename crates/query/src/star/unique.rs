@@ -1,4 +1,4 @@
-//! Which columns of a plan have no value twice: by enforced keys, and by GROUP BY.
+//! Which columns of a plan have no combination of values twice: by enforced keys, and by GROUP BY.
 
 use datafusion::{
     common::{Column, JoinType},
@@ -8,8 +8,9 @@ use datafusion::{
 
 use crate::scan::TableScanProvider;
 
-/// Whether no two rows of a plan are equal in all of these columns, NULLs aside. Keys whose
-/// check is put off may be broken for a while.
+/// Whether no two rows of a plan are equal in all of these columns, apart from NULLs. A deferrable
+/// key counts, although it may be broken for a while: if a side then has a key twice, the original
+/// plan runs.
 pub(super) fn is_unique(plan: &LogicalPlan, columns: &[usize]) -> bool {
     match plan {
         LogicalPlan::TableScan(scan) => is_unique_in(scan, columns),
@@ -20,7 +21,7 @@ pub(super) fn is_unique(plan: &LogicalPlan, columns: &[usize]) -> bool {
                 let column = plain(projection.expr.get(at)?)?;
                 projection.input.schema().index_of_column(column).ok()
             };
-            // Columns that are computed tell nothing.
+            // Computed columns do not count.
             let columns: Vec<usize> = columns.iter().filter_map(of_input).collect();
             is_unique(&projection.input, &columns)
         }
@@ -61,7 +62,7 @@ fn is_unique_in(scan: &TableScan, columns: &[usize]) -> bool {
     covers(&table.schema().primary_key) || unique.any(|index| covers(&index.columns))
 }
 
-/// The position in its table of a column that a scan gives.
+/// The position in its table of a scan's column.
 pub(super) fn stored_at(scan: &TableScan, at: usize) -> Option<usize> {
     match &scan.projection {
         Some(projection) => projection.get(at).copied(),

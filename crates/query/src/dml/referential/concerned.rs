@@ -1,8 +1,8 @@
-//! Which tables foreign keys lead a statement to, and its locks on these.
+//! The tables to which foreign keys lead a statement, and its locks on these.
 //!
 //! PostgreSQL locks them as its triggers run: ROW SHARE where rows are only looked at or
-//! locked, ROW EXCLUSIVE where an action writes. Here a statement does so while it is
-//! planned, with the catalogue that it will use, for all that it may come to.
+//! locked, ROW EXCLUSIVE where an action writes. Here a statement locks all tables that it may
+//! come to while it is planned, with the catalogue that it will use.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -15,10 +15,10 @@ use crate::{
     plan::StatementContext,
 };
 
-/// Locks the tables that a bound statement may be led to.
+/// Locks the tables to which a bound statement may be led.
 ///
 /// # Errors
-/// Somebody is in the way. The statement is planned again.
+/// Another transaction is in the way; the statement is planned again.
 pub fn lock_concerned(context: &StatementContext, bound: &BoundDml) -> Result<(), SqlError> {
     let mut concerned = Concerned::of(context);
     let entry = &bound.target.entry;
@@ -37,10 +37,10 @@ pub fn lock_concerned(context: &StatementContext, bound: &BoundDml) -> Result<()
     concerned.lock()
 }
 
-/// The same, for rows that are added to a table.
+/// As [`lock_concerned`], for rows that are added to a table.
 ///
 /// # Errors
-/// Those of [`lock_concerned`].
+/// The errors of [`lock_concerned`].
 pub fn lock_concerned_by_insert(
     context: &StatementContext,
     entry: &Arc<TableEntry>,
@@ -54,13 +54,13 @@ pub fn lock_concerned_by_insert(
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Change {
     Insert,
-    /// Of these columns, ascending.
+    /// An update of these columns, in ascending order.
     Update(Vec<usize>),
     Delete,
 }
 
 impl Change {
-    /// Whether rows come to have other values in one of these columns, or come to be.
+    /// Whether rows get new values in one of these columns.
     fn gives(&self, columns: &[usize]) -> bool {
         match self {
             Change::Insert => true,
@@ -69,13 +69,13 @@ impl Change {
         }
     }
 
-    /// Whether rows come to have no longer what they had in one of these columns.
+    /// Whether rows lose their values in one of these columns.
     fn takes(&self, columns: &[usize]) -> bool {
         *self == Change::Delete || *self != Change::Insert && self.gives(columns)
     }
 }
 
-/// Changes of tables, and those that follow from them.
+/// Changes of tables, and the changes that follow from them.
 struct Concerned<'a> {
     context: &'a StatementContext,
     pending: Vec<(Arc<TableEntry>, Change)>,
@@ -92,6 +92,13 @@ impl<'a> Concerned<'a> {
     }
 
     fn add(&mut self, entry: &Arc<TableEntry>, change: Change) {
+        if let Change::Update(columns) = &change {
+            assert!(
+                columns.is_sorted(),
+                "the assigned columns {columns:?} of {} are in ascending order",
+                entry.name
+            );
+        }
         if self.seen.insert((entry.oid, change.clone())) {
             self.pending.push((Arc::clone(entry), change));
         }

@@ -1,4 +1,4 @@
-//! Rows that foreign keys refer to or from, found and locked.
+//! Finding and locking the rows that foreign keys refer from and to.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use datafusion::{
 
 use crate::error::external;
 
-/// The first of these rows of `values` that a row of the table has in these columns.
+/// The first of these rows of `values` whose values some row of the table has in these columns.
 pub(super) fn first_there(
     view: &TableView,
     positions: &[usize],
@@ -35,8 +35,8 @@ pub(super) fn first_there(
     Ok(found.into_iter().map(|(_, nth)| rows[nth]).min())
 }
 
-/// Locks rows that were found. A conflict if one is taken away meanwhile: a later look tells
-/// by whom.
+/// Locks the rows that were found. If one of them has been removed meanwhile, this is a conflict,
+/// and the statement that runs again will find out by whom.
 pub(super) fn lock_rows(
     view: &TableView,
     transaction: &Transaction,
@@ -49,8 +49,8 @@ pub(super) fn lock_rows(
     Ok(())
 }
 
-/// The name of the constraint that a foreign key refers to, and values of the columns
-/// referred to in the order of that.
+/// The stored name of the constraint that a foreign key refers to, and the values of the
+/// referenced columns in the order of that constraint.
 pub(super) fn by_index(
     referenced: &TableEntry,
     key: &ForeignKey,
@@ -65,6 +65,12 @@ pub(super) fn by_index(
     })?;
     let of = |wanted: &usize| key.referenced_columns.iter().position(|at| at == wanted);
     let order = index.index.columns.iter().filter_map(of);
-    let ordered = order.map(|nth| Arc::clone(&values[nth])).collect();
+    let ordered: Vec<ArrayRef> = order.map(|nth| Arc::clone(&values[nth])).collect();
+    assert_eq!(
+        ordered.len(),
+        index.index.columns.len(),
+        "foreign key {} refers to all columns of its index",
+        key.name
+    );
     Ok((referenced.stored_name(&index), ordered))
 }

@@ -24,8 +24,13 @@ pub(in crate::dml) struct Part {
 }
 
 impl Part {
-    /// Columns of a table at these positions.
+    /// Columns of a table, which are at these positions of it.
     pub(in crate::dml) fn new(positions: Vec<usize>, rows: RecordBatch) -> Self {
+        assert_eq!(
+            positions.len(),
+            rows.num_columns(),
+            "each column of a part has its position in the table"
+        );
         Self { positions, rows }
     }
 
@@ -35,11 +40,18 @@ impl Part {
         Self { positions, rows }
     }
 
-    /// The columns at these positions of the table, all of which it has.
+    /// The columns at these positions of the table, all of which the part must have.
     pub(super) fn values(&self, positions: &[usize]) -> Vec<ArrayRef> {
         let of = |wanted: &usize| self.positions.iter().position(|at| at == wanted);
         let found = positions.iter().filter_map(of);
-        found.map(|at| Arc::clone(self.rows.column(at))).collect()
+        let found: Vec<ArrayRef> = found.map(|at| Arc::clone(self.rows.column(at))).collect();
+        assert_eq!(
+            found.len(),
+            positions.len(),
+            "a part has columns {:?} of a table, and {positions:?} are needed",
+            self.positions
+        );
+        found
     }
 
     pub(super) fn filtered(&self, mask: &BooleanArray) -> Result<Self> {
@@ -53,7 +65,7 @@ impl Part {
         self.rows.num_rows()
     }
 
-    /// Of its values in memory.
+    /// The size of its values in memory.
     pub(super) fn bytes(&self) -> usize {
         self.rows.get_array_memory_size()
     }
@@ -80,11 +92,11 @@ pub(super) fn all_valid(values: &[ArrayRef]) -> Result<BooleanArray> {
 
 /// Whether rows have NULLs in the columns of a foreign key.
 pub(super) enum Completeness {
-    /// None has.
+    /// No row has a NULL.
     All,
-    /// All are NULL throughout.
+    /// Every row has NULL in all columns.
     None,
-    /// Some have: those that have none, and whether one has NULLs and others.
+    /// Some rows have NULLs: the rows that have none, and whether a row has NULLs beside values.
     Some {
         filtered: Vec<ArrayRef>,
         is_mixed: bool,
@@ -108,7 +120,7 @@ pub(super) fn complete(values: &[ArrayRef]) -> Result<Completeness> {
     Ok(Completeness::Some { filtered, is_mixed })
 }
 
-/// Values without those that are NULL in one column, and which rows they are of.
+/// The rows of some values that have no NULL: their values, and their positions.
 pub(super) struct Found {
     pub(super) values: Vec<ArrayRef>,
     pub(super) rows: Vec<u32>,
@@ -132,14 +144,20 @@ pub(super) fn complete_only(values: Vec<ArrayRef>) -> Result<Found> {
     })
 }
 
-/// Values as those of a table's columns at these positions; NULL where such a column has no
-/// such value.
+/// Values converted to the types of a table's columns at these positions; NULL where the column's
+/// type does not have the value.
 pub(super) fn converted(
     values: &[ArrayRef],
     entry: &TableEntry,
     positions: &[usize],
 ) -> Result<Vec<ArrayRef>> {
     let schema = entry.table.arrow_schema();
+    assert_eq!(
+        values.len(),
+        positions.len(),
+        "each column of {} has its values",
+        entry.name
+    );
     values
         .iter()
         .zip(positions)
@@ -160,12 +178,17 @@ pub(super) fn converted(
         .collect()
 }
 
-/// The rows with other values in these columns.
+/// Rows with other values in these columns.
 pub(super) fn replaced(
     rows: &RecordBatch,
     positions: &[usize],
     given: Vec<ArrayRef>,
 ) -> Result<RecordBatch> {
+    assert_eq!(
+        positions.len(),
+        given.len(),
+        "each replaced column has its values"
+    );
     let mut columns = rows.columns().to_vec();
     for (&at, values) in positions.iter().zip(given) {
         columns[at] = values;

@@ -1,4 +1,4 @@
-//! Checks that were put off, once they are due: against the rows there are by then.
+//! Doing deferred checks: against the rows that exist when the checks are due.
 //!
 //! Checks of the same kind are done together, so that a block of many small statements looks
 //! at each table once. Kinds come in the order of their first checks.
@@ -27,11 +27,11 @@ use crate::{
     plan::StatementContext,
 };
 
-/// Locks the tables that checks look at, which the transaction has locked before, unless a
+/// Locks the tables that deferred checks look at. The transaction has locked them before, unless a
 /// definition has come between.
 ///
 /// # Errors
-/// Somebody is in the way.
+/// Another transaction is in the way.
 pub fn lock_put_off(context: &StatementContext, checks: &[Arc<PutOff>]) -> Result<(), SqlError> {
     let catalog = &context.catalog;
     let constraints: HashSet<ConstraintId> = checks.iter().map(|check| check.constraint).collect();
@@ -47,17 +47,17 @@ pub fn lock_put_off(context: &StatementContext, checks: &[Arc<PutOff>]) -> Resul
     Ok(())
 }
 
-/// Does checks that were put off, and locks what rows refer to.
+/// Does deferred checks, and locks the rows that checked rows refer to.
 ///
 /// # Errors
-/// The first one that fails, and those of storage.
+/// The first check that fails, and errors of storage.
 pub async fn check_put_off(
     context: &StatementContext,
     transaction: &Arc<Transaction>,
     checks: &[Arc<PutOff>],
 ) -> Result<()> {
     let mut referential = Referential::new(context, transaction, false);
-    // Rows that they are about may be gone again.
+    // The rows that the checks are about may be gone again.
     referential.has_acted = true;
     for kind in kinds(checks) {
         let bytes: usize = kind.checks.iter().map(|check| check.bytes()).sum();
@@ -72,7 +72,7 @@ pub async fn check_put_off(
     Ok(())
 }
 
-/// Checks of one constraint about the same.
+/// Checks of one constraint that are about the same kind of values.
 struct CheckGroup<'c> {
     constraint: ConstraintId,
     about: About,
@@ -99,7 +99,7 @@ fn kinds(checks: &[Arc<PutOff>]) -> Vec<CheckGroup<'_>> {
 }
 
 impl CheckGroup<'_> {
-    /// The values of all, as those of a table's columns at these positions.
+    /// The values of all checks, in the types of a table's columns at these positions.
     fn values(&self, entry: &TableEntry, positions: &[usize]) -> Result<Vec<ArrayRef>> {
         let parts = self.checks.iter();
         let parts = parts.map(|check| converted(&check.values, entry, positions));
@@ -113,7 +113,7 @@ impl CheckGroup<'_> {
 }
 
 impl Referential<'_> {
-    /// Each key has one row at most.
+    /// Checks that each key has one row at most.
     async fn check_keys(&self, kind: &CheckGroup<'_>) -> Result<()> {
         let Some((entry, index)) = self.context.catalog.index(kind.constraint) else {
             return Ok(());
@@ -127,7 +127,7 @@ impl Referential<'_> {
         .await
     }
 
-    /// Values that rows still have refer to a row.
+    /// Checks that values which rows still have refer to a row.
     async fn check_references(&self, kind: &CheckGroup<'_>) -> Result<()> {
         let Some((entry, key)) = self.context.catalog.foreign_key(kind.constraint) else {
             return Ok(());
@@ -147,7 +147,7 @@ impl Referential<'_> {
         }
     }
 
-    /// No row refers to keys that are still gone.
+    /// Checks that no row refers to keys that are still gone.
     async fn check_gone(&self, kind: &CheckGroup<'_>) -> Result<()> {
         let Some((referring, key)) = self.context.catalog.foreign_key(kind.constraint) else {
             return Ok(());

@@ -1,23 +1,23 @@
-//! What is said of rows that break a foreign key.
+//! The errors for rows that break a foreign key.
 
 use aerostat_catalog::{ForeignKey, TableEntry};
 use aerostat_types::{ErrorKind, SqlError};
 
 use crate::plan::StatementContext;
 
-/// The name of a table's schema, as the statement has it.
+/// The name of a table's schema in the statement's catalogue.
 pub(super) fn schema_of(context: &StatementContext, entry: &TableEntry) -> String {
     let found = context.catalog.table(entry.oid);
     found.map_or_else(String::new, |(schema, _)| schema.name.clone())
 }
 
-/// Only some of a row's values are NULL.
+/// The error for a row with NULLs beside values, under MATCH FULL.
 pub(super) fn mixed(context: &StatementContext, entry: &TableEntry, key: &ForeignKey) -> SqlError {
     let detail = "MATCH FULL does not allow mixing of null and nonnull key values.";
     not_present(context, entry, key, detail.to_owned())
 }
 
-/// Values refer to nothing.
+/// The error for values that refer to no row.
 pub(super) fn not_present(
     context: &StatementContext,
     entry: &TableEntry,
@@ -31,7 +31,7 @@ pub(super) fn not_present(
     violation(context, entry, key, message, detail)
 }
 
-/// A foreign key of the table `entry` is broken.
+/// The error for a broken foreign key of the table `entry`.
 pub(super) fn violation(
     context: &StatementContext,
     entry: &TableEntry,

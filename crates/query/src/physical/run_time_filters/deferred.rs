@@ -1,17 +1,18 @@
-//! Inputs that begin when their rows are asked for.
+//! Inputs that are executed when they are first asked for rows.
 //!
 //! ```text
 //!  join ── left:  gathered first; then the filter is known
 //!     └── right: DeferredExec ── … ── CoalescePartitionsExec ── … ── scan
 //! ```
 //!
-//! What gathers its input in tasks starts these as soon as it is executed, before anybody asks
-//! for a row. A scan below it would be through before the join has learnt what it needs.
+//! An operator that gathers its input in tasks starts these as soon as it is executed, before
+//! anybody asks for a row. A scan below it would have finished before the join has learnt its
+//! filter.
 //!
-//! A join whose left side is empty never asks for its right one. Where only one partition of
-//! several is left unasked, the others' joins below would wait for what it has gathered, so
-//! that it is executed when it is dropped, too: a join's partition says as it is dropped that
-//! nothing will come of it.
+//! A join whose left side is empty never asks for its right one. If only some of several
+//! partitions are never asked, joins below in the other partitions would wait for the rows that
+//! the unasked ones have gathered. So an input that was not executed is executed when it is
+//! dropped: a join's partition says when it is dropped that no rows will come from it.
 
 use std::{
     fmt,
@@ -120,7 +121,7 @@ impl Drop for Deferred {
         else {
             return;
         };
-        // What is executed may start tasks, which end as it is dropped.
+        // The execution may start tasks, which end when it is dropped.
         if input.output_partitioning().partition_count() > 1 && Handle::try_current().is_ok() {
             drop(input.execute(*partition, Arc::clone(context)));
         }
@@ -134,7 +135,7 @@ enum State {
         context: Arc<TaskContext>,
     },
     Running(SendableRecordBatchStream),
-    /// It could not be executed.
+    /// The execution of the input failed.
     Failed,
 }
 

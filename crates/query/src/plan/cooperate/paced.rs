@@ -1,4 +1,4 @@
-//! Rows handed over at the pace at which they are dealt with.
+//! Handing rows over at the pace at which they are processed.
 //!
 //! ```text
 //!  a join compares each row with all of the other side
@@ -7,9 +7,9 @@
 //!     ▲ batches of 8,192 rows
 //! ```
 //!
-//! From one handing over to the next request the task has worked on the rows, or stood
-//! still: the two are not told apart. So a slow client makes batches small for nothing, which
-//! costs little where each row is compared with many.
+//! Between one batch and the next request the task has either worked on the rows or stood still;
+//! the two cannot be told apart. So a slow client makes batches small for nothing, which costs
+//! little where each row is compared with many.
 
 use std::{
     fmt,
@@ -28,16 +28,16 @@ use datafusion::{
 };
 use futures::{Stream, StreamExt};
 
-/// How long a thread works before it gives way: half of what a cancelled statement may take
+/// How long a thread works before it yields: half of the time that a cancelled statement may take
 /// to end.
 const WORK_MAX: Duration = Duration::from_millis(50);
 
-/// A nested loop join takes so many rows of a batch and one of the other side at a time;
-/// fewer it puts side by side with many, which costs several times as much a pair. So
-/// batches are smaller only where these take far too long.
+/// A nested loop join takes this many rows of a batch and one row of the other side at a time. If
+/// there are fewer, it pairs them with many rows, which costs several times as much per pair. So
+/// batches are smaller only where these take longer than [`WIDE_WORK_MAX`].
 const WIDE_ROWS: usize = 1_024;
 
-/// What is far too long.
+/// How long [`WIDE_ROWS`] rows may take.
 const WIDE_WORK_MAX: Duration = Duration::from_millis(200);
 
 /// The rows of a batch.
@@ -116,10 +116,10 @@ impl ExecutionPlan for PacedExec {
 /// A running [`PacedExec`].
 struct Paced {
     input: SendableRecordBatchStream,
-    /// What was not handed over of the last batch.
+    /// The rest of the last batch, which has not been handed over.
     rest: Option<RecordBatch>,
     pace: Pace,
-    /// When rows were handed over last, until more are asked for.
+    /// When rows were last handed over; `None` after the next request.
     since: Option<Instant>,
 }
 
@@ -155,10 +155,10 @@ impl RecordBatchStream for Paced {
     }
 }
 
-/// How many rows at once, and when to yield.
+/// How many rows to hand over at once, and when to yield.
 struct Pace {
     rows: usize,
-    /// Since the last yield.
+    /// The time worked since the last yield.
     worked: Duration,
 }
 
@@ -172,7 +172,7 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// The last rows took so long. Whether it is time to yield.
+    /// Notes how long the last rows took. Returns whether it is time to yield.
     fn gives_way_after(&mut self, took: Duration) -> bool {
         let fitting = self.rows as f64 * WORK_MAX.as_secs_f64() / took.as_secs_f64().max(1e-9);
         let least = match took > WIDE_WORK_MAX {
@@ -204,7 +204,8 @@ mod tests {
 
     use super::*;
 
-    /// What a join does that takes so long for a row, after so many batches.
+    /// How often a join yields and how many rows it gets at once, after this many batches of rows
+    /// that take it this long each.
     fn settled(row: Duration, batches: usize) -> (usize, usize) {
         let mut pace = Pace::default();
         let yields = (0..batches).filter(|_| {
@@ -257,7 +258,7 @@ mod tests {
                     let batch = batch.unwrap();
                     assert!(batch.num_rows() <= ROWS_MAX);
                     seen.extend_from_slice(batch.column(0).as_primitive::<Int32Type>().values());
-                    // As if who asks had worked for so long.
+                    // As if the consumer had worked for so long.
                     paced.since = paced.since.map(|since| since - Duration::from_secs(1));
                 }
             }

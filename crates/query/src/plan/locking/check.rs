@@ -1,4 +1,4 @@
-//! What may be locked at all: PostgreSQL's `CheckSelectLocking`.
+//! Which queries may be locked: PostgreSQL's `CheckSelectLocking`.
 
 use std::{mem, ops::ControlFlow};
 
@@ -17,7 +17,8 @@ pub(super) fn refused(mode: RowLock, why: &str) -> SqlError {
     )
 }
 
-/// Only rows of tables can be locked. A query in parentheses is taken out of these.
+/// Checks that a query gives rows of tables, which alone can be locked. If it is a query in
+/// parentheses, it is replaced by the inner query.
 ///
 /// # Errors
 /// `FeatureNotSupported` for a query of other rows.
@@ -47,7 +48,7 @@ pub(super) fn check_query(query: &mut Query, mode: RowLock) -> Result<(), SqlErr
         GroupByExpr::Expressions(keys, modifiers) => !(keys.is_empty() && modifiers.is_empty()),
     };
     let mut calls = Calls::default();
-    // It never breaks.
+    // The visitor never breaks.
     calls.look_in(&select.projection);
     calls.look_in(&query.order_by);
     let what = if select.distinct.is_some() {
@@ -68,7 +69,7 @@ pub(super) fn check_query(query: &mut Query, mode: RowLock) -> Result<(), SqlErr
     Err(refused(mode, &format!("is not allowed with {what}")))
 }
 
-/// What a query's own expressions call.
+/// The kinds of functions that a query's own expressions call.
 #[derive(Default)]
 struct Calls {
     aggregate: bool,

@@ -1,4 +1,4 @@
-//! Gives the tables in a FROM that are to be locked row ids, through subqueries and views.
+//! Giving row ids to the tables in a FROM that are to be locked, through subqueries and views.
 
 use std::{mem, sync::Arc};
 
@@ -42,7 +42,7 @@ use crate::{
 pub(super) struct Clause {
     mode: RowLock,
     policy: WaitPolicy,
-    /// None for all relations.
+    /// The relations that it names; empty for all relations.
     of: Vec<Ident>,
     written: LockClause,
 }
@@ -77,15 +77,15 @@ pub(super) struct Marker<'a> {
     clauses: &'a [Clause],
     /// The WITH queries that it may name.
     ctes: &'a [Cte],
-    /// What its relations are called.
+    /// The names of its relations.
     found: Vec<String>,
-    /// Columns of row ids, and whose they are.
+    /// The owners' names and the columns of row ids.
     hidden: Vec<(Ident, String)>,
     marks: &'a mut Vec<Mark>,
 }
 
 impl<'a> Marker<'a> {
-    /// Of a query that may name these WITH queries.
+    /// For a query that may name these WITH queries.
     pub(super) fn new(
         context: &'a StatementContext,
         clauses: &'a [Clause],
@@ -104,7 +104,7 @@ impl<'a> Marker<'a> {
 }
 
 impl Marker<'_> {
-    /// Marks a query's tables and makes their row ids its outputs.
+    /// Marks a query's tables and adds their row ids to its outputs.
     pub(super) fn select(&mut self, query: &mut Query) -> Result<(), SqlError> {
         let Some(first) = self.clauses.first() else {
             return Ok(());
@@ -142,7 +142,7 @@ impl Marker<'_> {
         Ok(())
     }
 
-    /// Every name after OF is that of a relation.
+    /// Checks that every name after OF is that of a relation.
     pub(super) fn check_names(&self) -> Result<(), SqlError> {
         for clause in self.clauses {
             for name in &clause.of {
@@ -162,7 +162,7 @@ impl Marker<'_> {
     }
 
     fn joined(&mut self, table: &mut TableWithJoins, nullable: bool) -> Result<(), SqlError> {
-        // What stands before a RIGHT or FULL join may be missing, what stands after a LEFT one.
+        // Rows may be missing before a RIGHT or FULL join, and after a LEFT or FULL one.
         let mut missing_before = nullable;
         for join in table.joins.iter_mut().rev() {
             let (before, after) = match &join.join_operator {
@@ -177,7 +177,7 @@ impl Marker<'_> {
         self.factor(&mut table.relation, missing_before)
     }
 
-    /// The clauses that lock a relation of this name, as one.
+    /// The clauses that lock a relation of this name, merged into one.
     fn lock_of(&mut self, name: &str) -> Option<Clause> {
         self.found.push(name.to_owned());
         let mut lock: Option<Clause> = None;
@@ -195,7 +195,7 @@ impl Marker<'_> {
         lock
     }
 
-    /// Refuses a clause that names a relation which has no rows to lock.
+    /// Refuses a clause that names a relation without rows that can be locked.
     fn refuse_named(&mut self, alias: Option<&TableAlias>, what: &str) -> Result<(), SqlError> {
         let Some(alias) = alias else { return Ok(()) };
         let name = folded(&alias.name);
@@ -318,7 +318,7 @@ impl Marker<'_> {
         Ok(())
     }
 
-    /// The relation has these columns of row ids beside its own.
+    /// Notes that a relation has these columns of row ids beside its own.
     fn give(&mut self, owner: Ident, alias: &mut TableAlias, columns: Vec<String>) {
         for column in columns {
             if !alias.columns.is_empty() {
@@ -354,8 +354,8 @@ impl Marker<'_> {
         Ok(())
     }
 
-    /// Marks the tables of a subquery or a view, and gives the columns of their row ids; or,
-    /// if other rows than its own would be locked so, gives it the clause.
+    /// Marks the tables of a subquery or a view, and returns the columns of their row ids. If that
+    /// would lock rows that the query does not give, the query gets the clause instead.
     fn within(
         &mut self,
         context: &StatementContext,

@@ -1,4 +1,4 @@
-//! SELECT … FOR UPDATE and its like: queries that lock the rows they give.
+//! SELECT … FOR UPDATE and similar: queries that lock the rows that they return.
 //!
 //! ```text
 //!  SELECT a FROM t WHERE … ORDER BY b LIMIT 1 FOR UPDATE          as it is written
@@ -8,16 +8,16 @@
 //! ```
 //!
 //! * A query with locking clauses becomes a table to the query around it, whose scan locks
-//!   each row before it gives it. So nothing is pushed below the locks but LIMIT, which ends
-//!   them: rows that were skipped do not count.
-//! * What is locked are the tables in FROM: those that OF names, or all. Of a subquery or a
-//!   view in FROM its tables are; if it has a LIMIT or an order, or locks itself, it gets the
-//!   clause and locks the rows that it gives.
-//! * Where PostgreSQL refuses a clause, so is it here, with its words (`CheckSelectLocking`).
-//!   Its nullable sides of outer joins are those that are written so: a WHERE that makes an
-//!   inner join of one is not looked at.
-//! * A subquery with locks is planned by itself, with the WITH around it, and can refer to
-//!   nothing else around it.
+//!   each row before it returns it. So only LIMIT is pushed below the locks, where it ends the
+//!   locking: rows that were skipped do not count.
+//! * The tables in FROM are locked: those that OF names, or all. For a subquery or a view in FROM
+//!   its tables are locked. But if it has a LIMIT or an order, or locks itself, it gets the clause
+//!   and locks the rows that it returns.
+//! * A clause that PostgreSQL refuses is refused here, too, with its words
+//!   (`CheckSelectLocking`). The nullable side of an outer join is the one that is written so, even
+//!   if a WHERE makes an inner join of it.
+//! * A subquery with locks is planned by itself, with the WITH around it, and cannot refer to
+//!   anything else around it.
 
 mod check;
 mod marker;
@@ -54,35 +54,35 @@ use crate::{
     scan::locked::{LockedProvider, Mark},
 };
 
-/// The schema under which a statement's queries name what its locking clauses have made.
+/// The schema under which a statement's queries name the tables of its locking clauses.
 pub(super) const LOCK_SCHEMA: &str = "\u{1}lock";
 
-/// What the locking clauses of a statement need and have made.
+/// The state of a statement's locking clauses.
 #[derive(Default)]
 pub struct Locking {
     run: OnceLock<Run>,
     sources: Mutex<Vec<Arc<dyn TableProvider>>>,
 }
 
-/// What a statement that runs, and is not only described, gives.
+/// What a statement that runs, and is not only described, provides.
 struct Run {
     transaction: Weak<Transaction>,
     values: Option<ParamValues>,
 }
 
 impl Locking {
-    /// The statement's locks are this transaction's. Subqueries that lock are planned with
-    /// the values of its parameters.
+    /// Begins the locking: the locks will be this transaction's. Subqueries that lock are planned
+    /// with the values of its parameters.
     pub fn begin(&self, transaction: &Arc<Transaction>, values: Option<ParamValues>) {
         let transaction = Arc::downgrade(transaction);
-        // The first call stands; there is one for each attempt, which has its own context.
+        // The first call counts. There is one per attempt, and each attempt has its own context.
         let _ = self.run.set(Run {
             transaction,
             values,
         });
     }
 
-    /// A table that a query was rewritten to.
+    /// A table that stands for a query, by its number.
     pub(super) fn source(&self, number: &str) -> Result<Arc<dyn TableProvider>> {
         let number: Option<usize> = number.parse().ok();
         let sources = self.sources.lock();
@@ -98,7 +98,7 @@ impl Locking {
     }
 }
 
-/// The column of row ids of a source. The planner may put more behind it.
+/// The beginning of a row-id column's name. The planner may append to it.
 fn hidden(number: usize) -> String {
     format!("\u{1}row{number}\u{1}")
 }
@@ -122,7 +122,7 @@ pub fn first_lock<N: Visit>(node: &N) -> Option<RowLock> {
     }
 }
 
-/// Takes the locking clauses away: types and columns are the same without.
+/// The statement without its locking clauses, which change neither types nor columns.
 pub fn without_locks(statement: &Statement) -> Statement {
     struct Strip;
     impl VisitorMut for Strip {
@@ -134,7 +134,7 @@ pub fn without_locks(statement: &Statement) -> Statement {
         }
     }
     let mut statement = statement.clone();
-    // It never breaks.
+    // The visitor never breaks.
     let _ = walk::change(&mut statement, &mut Strip);
     statement
 }
@@ -155,7 +155,7 @@ pub(super) fn rewrite_statement(
     rewrite.nested(statement, &[])
 }
 
-/// Rewrites a query if it or one in it locks.
+/// Rewrites a query if it or a query in it locks.
 pub(super) fn rewrite_query(
     context: &StatementContext,
     query: &mut Query,
@@ -177,7 +177,7 @@ struct Rewrite<'a> {
 }
 
 impl Rewrite<'_> {
-    /// Rewrites a query around which these WITH queries stand.
+    /// Rewrites a query that may name these WITH queries around it.
     fn query(&self, query: &mut Query, around: &[Cte]) -> Result<()> {
         let mut ctes = around.to_vec();
         if let Some(with) = &mut query.with {
@@ -203,12 +203,12 @@ impl Rewrite<'_> {
         self.replace(query, around, marks)
     }
 
-    /// Rewrites the queries directly within a part of one.
+    /// Rewrites the queries directly within a part of a query.
     fn nested<N: VisitMut>(&self, node: &mut N, ctes: &[Cte]) -> Result<()> {
         struct Nested<'a> {
             rewrite: &'a Rewrite<'a>,
             ctes: &'a [Cte],
-            /// The query that the walk is at, kept from it.
+            /// The current query, which is hidden from the walk.
             taken: Option<Query>,
         }
         impl VisitorMut for Nested<'_> {
@@ -237,12 +237,15 @@ impl Rewrite<'_> {
             taken: None,
         };
         match walk::change(node, &mut nested) {
-            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Continue(()) => {
+                assert!(nested.taken.is_none(), "a query that was taken is put back");
+                Ok(())
+            }
             ControlFlow::Break(error) => Err(error),
         }
     }
 
-    /// Gives the tables that a query locks row ids, and the query these as outputs.
+    /// Gives row ids to the tables that a query locks, and adds them to the query's outputs.
     fn mark(&self, query: &mut Query, ctes: &[Cte]) -> Result<Vec<Mark>> {
         let locks = query.locks.clone();
         let clauses: Vec<Clause> = locks.iter().map(Clause::of).collect();
@@ -253,7 +256,7 @@ impl Rewrite<'_> {
         Ok(marks)
     }
 
-    /// Plans a marked query, and puts a scan of its plan in its place.
+    /// Plans a marked query, and replaces it by a scan of its plan.
     fn replace(&self, query: &mut Query, around: &[Cte], marks: Vec<Mark>) -> Result<()> {
         let limits = (query.limit_clause.take(), query.fetch.take());
         let mut inner = mem::replace(query, nothing());
@@ -284,7 +287,7 @@ impl Rewrite<'_> {
                 transaction.clone(),
             ),
             Some(run) => (plan, run.transaction.clone()),
-            // It is only described.
+            // The statement is only described.
             None => (plan, Weak::new()),
         };
         let analyzed = context.state.analyzer().execute_and_check(
@@ -304,7 +307,7 @@ impl Rewrite<'_> {
     }
 }
 
-/// A query that stands for another for a moment.
+/// A query that stands in another's place for a moment.
 fn nothing() -> Query {
     super::query_of(SetExpr::Values(Values {
         explicit_row: false,

@@ -28,13 +28,15 @@ use super::{
 };
 use crate::plan::cooperate::{is_join, multiplies_rows};
 
-/// How often rows may share a text before what they stand for is asked for.
+/// How often rows must share a text before the memory that they stand for is reserved.
 const SHARED_TIMES: usize = 4;
 
-/// Rows that a join makes at once of which each has a copy of an array: 13 MB, if that has 50,000 integers.
+/// How many rows a join may make at once if each has a copy of an array: 13 MB for arrays of 50,000
+/// integers.
 const COPIED_ROWS: usize = 64;
 
-/// Puts what bounds batches below what works on texts as keys, and around joins that copy arrays.
+/// Bounds the batches below an operator that has texts as keys, and those around a join that copies
+/// arrays.
 pub(super) fn bounded(
     node: Arc<dyn ExecutionPlan>,
     batch_rows: usize,
@@ -65,7 +67,7 @@ pub(super) fn bounded(
     })
 }
 
-/// Whether rows of a plan may share texts that they were not read with.
+/// Whether rows of a plan may share texts that were read separately.
 fn repeats(plan: &dyn ExecutionPlan) -> bool {
     multiplies_rows(plan)
         || plan.is::<WorkTableExec>()
@@ -75,13 +77,13 @@ fn repeats(plan: &dyn ExecutionPlan) -> bool {
             .any(|input| repeats(input.as_ref()))
 }
 
-/// A join of few rows at once.
+/// A join that makes few rows at once.
 fn copying(join: Arc<dyn ExecutionPlan>, batch_rows: usize) -> Result<Arc<dyn ExecutionPlan>> {
     let mut inputs: Vec<_> = join.children().into_iter().map(Arc::clone).collect();
     for input in &mut inputs {
         *input = PiecesExec::over(input, Work::Batches(batch_rows));
     }
-    // A cross join gives as many rows at once as it is given.
+    // A cross join returns as many rows at once as it gets.
     if let Some(right) = inputs.get_mut(1) {
         *right = PiecesExec::over(right, Work::Rows(COPIED_ROWS));
     }
@@ -89,7 +91,8 @@ fn copying(join: Arc<dyn ExecutionPlan>, batch_rows: usize) -> Result<Arc<dyn Ex
     Ok(PiecesExec::over(&join, Work::Batches(COPIED_ROWS)))
 }
 
-/// What a node sorts, groups, divides or adds up, and by which of its columns of any length.
+/// The input of a node that sorts, groups, partitions or aggregates, and the columns of any length
+/// by which it does so.
 fn keys_of(node: &dyn ExecutionPlan) -> Option<(&Arc<dyn ExecutionPlan>, Vec<usize>)> {
     let (keys, input): (Vec<_>, _) = if let Some(sort) = node.downcast_ref::<SortExec>() {
         let keys = sort.expr().iter().map(|key| Arc::clone(&key.expr));
@@ -100,7 +103,8 @@ fn keys_of(node: &dyn ExecutionPlan) -> Option<(&Arc<dyn ExecutionPlan>, Vec<usi
     } else if let Some(aggregate) = node.downcast_ref::<AggregateExec>() {
         let keys = aggregate.group_expr().expr().iter();
         let keys = keys.map(|(key, _)| Arc::clone(key));
-        // It may keep some of these. What has been added up in part has no arguments.
+        // An aggregate may keep its arguments. A final one has partial results instead of
+        // arguments.
         let takes_rows = matches!(
             aggregate.mode(),
             AggregateMode::Partial | AggregateMode::Single | AggregateMode::SinglePartitioned
@@ -133,8 +137,8 @@ fn long_columns(keys: &[Arc<dyn PhysicalExpr>], input: &Arc<dyn ExecutionPlan>) 
     long
 }
 
-/// The first rows that have few bytes in some columns, and how many these are. What somebody writes of
-/// them is reserved.
+/// As many of the first rows as have few bytes in some columns, and how many these are. The memory
+/// for writing them out is reserved if they share it.
 pub(super) fn of_few_bytes(
     batch: &RecordBatch,
     columns: &[usize],
@@ -162,14 +166,15 @@ pub(super) fn of_few_bytes(
             (rows, bytes) = (rows + 1, with_row);
         }
     }
-    // Who holds all the memory that there is spills it for more rows, which is none of this.
+    // An operator that holds all memory there is would spill for a reservation. These rows are no
+    // reason to, unless they share texts.
     if is_shared {
         written.make(bytes)?;
     }
     Ok((rows, batch.slice(0, rows)))
 }
 
-/// What the rows stand for that are gathered for a batch.
+/// The bytes that the rows of one batch to be written stand for.
 #[derive(Default)]
 pub(super) struct Written {
     rows: usize,
@@ -177,7 +182,7 @@ pub(super) struct Written {
     held: Held,
 }
 
-/// What rows have in memory, each buffer once.
+/// The bytes that rows have in memory, each buffer counted once.
 #[derive(Default)]
 struct Held {
     bytes: usize,
@@ -185,8 +190,8 @@ struct Held {
 }
 
 impl Written {
-    /// Whether there is memory for these, too, if they stand for more than they have: with less, they
-    /// would be written to a file.
+    /// Checks that there is memory for these rows, too, if they stand for more than they have:
+    /// otherwise writing them to a file would need it.
     pub(super) fn check(
         &mut self,
         batch: &RecordBatch,
@@ -218,7 +223,7 @@ impl Held {
         let buffers = match column.data_type() {
             DataType::Utf8View => column.as_string_view().data_buffers(),
             DataType::BinaryView => column.as_binary_view().data_buffers(),
-            // Others share nothing.
+            // Values of other types are not shared.
             _ => {
                 self.bytes = self.bytes.saturating_add(bytes_of(column));
                 return;

@@ -1,4 +1,4 @@
-//! What has values of any length, and how many bytes these are.
+//! Types with values of any length, and the bytes of such values.
 
 use std::sync::Arc;
 
@@ -11,7 +11,8 @@ use datafusion::{
     execution::TaskContext,
 };
 
-/// Bytes that the rows of a batch stand for, if it has several: what takes a few milliseconds.
+/// How many bytes the rows of a batch stand for at most, if it has several rows: as many as take a
+/// few milliseconds.
 pub(super) const BYTES_MAX: usize = 4 << 20;
 
 pub(super) fn columns_of(schema: &Schema, has: fn(&DataType) -> bool) -> Vec<usize> {
@@ -20,12 +21,12 @@ pub(super) fn columns_of(schema: &Schema, has: fn(&DataType) -> bool) -> Vec<usi
     found.map(|(at, _)| at).collect()
 }
 
-/// Whether values have any length.
+/// Whether values of this type have any length.
 pub(super) fn is_long(ty: &DataType) -> bool {
     matches!(ty, DataType::Utf8View | DataType::BinaryView) || is_copied(ty)
 }
 
-/// Whether rows with the same value have a copy each.
+/// Whether each row has a copy of its value, even if it is another row's.
 pub(super) fn is_copied(ty: &DataType) -> bool {
     ty.is_nested()
         || matches!(
@@ -34,7 +35,7 @@ pub(super) fn is_copied(ty: &DataType) -> bool {
         )
 }
 
-/// The same, where operators make so many rows at once.
+/// A context in which operators make this many rows at once.
 pub(super) fn making(context: &TaskContext, rows: usize) -> Arc<TaskContext> {
     Arc::new(TaskContext::new(
         context.task_id(),

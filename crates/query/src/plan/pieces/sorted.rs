@@ -1,10 +1,10 @@
 //! Sorts whose batches are bounded by bytes.
 //!
-//! A sort that runs out of memory writes its rows to files, batch by batch, and copies each batch
-//! before, because its rows' views point here and there. A batch of 8,192 rows may stand for
-//! gigabytes, also where the rows that came in have few. So before the sort begins its first batches
-//! are looked at, and it is told to make as many rows at once as have few bytes. What it makes at
-//! once of larger rows that come later is reserved.
+//! A sort that runs out of memory writes its rows to files, batch by batch. It copies each batch
+//! first, because its rows' views point to many buffers. A batch of 8,192 rows may stand for
+//! gigabytes, even if the batches of the input stand for little. So the first batches are looked
+//! at before the sort begins, and the sort is told to make only as many rows at once as have few
+//! bytes. If larger rows come later, the bytes that it makes of them at once are reserved.
 
 use std::{fmt, sync::Arc};
 
@@ -25,7 +25,7 @@ use parking_lot::Mutex;
 
 use super::long::{BYTES_MAX, bytes_in, columns_of, is_long, making};
 
-/// How many batches are looked at.
+/// How many batches are looked at before a sort begins.
 const LOOKED_AT: usize = 8;
 
 /// Whether a node is a sort that may write rows of any length to files.
@@ -90,20 +90,20 @@ pub(super) fn execute(
     Ok(Box::pin(RecordBatchStreamAdapter::new(schema, sorted)))
 }
 
-/// How many rows like these have few bytes.
+/// How many rows like these have few bytes together.
 fn rows_at_once(batch: &RecordBatch, columns: &[usize], most: usize) -> usize {
     let per_row = bytes_in(batch, columns) / batch.num_rows().max(1);
     (BYTES_MAX / per_row.max(1)).clamp(1, most)
 }
 
-/// The most bytes that the sort makes at once.
+/// The largest number of bytes that the sort makes at once.
 struct Largest {
     columns: Vec<usize>,
     /// How many rows it makes at once.
     rows: usize,
-    /// What is reserved, and what needs not be.
+    /// The bytes that are reserved, or need no reservation.
     bytes: usize,
-    /// What all rows so far have, which it cannot exceed.
+    /// The bytes of all rows so far, which a batch cannot exceed.
     given: usize,
     made: Growth,
 }
@@ -122,7 +122,7 @@ impl Largest {
     }
 }
 
-/// The input of a sort, which has begun.
+/// The input of a sort after its first batches have been looked at.
 struct Begun {
     schema: SchemaRef,
     rows: Mutex<Option<SendableRecordBatchStream>>,

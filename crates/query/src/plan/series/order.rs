@@ -1,9 +1,9 @@
 //! ORDER BY of a SELECT that expands sets, or is DISTINCT.
 //!
-//! DataFusion orders what has been expanded, or is distinct, by its outputs alone. A key that is
-//! an item of the SELECT list becomes its position. Where others remain in a SELECT that expands
-//! sets, they are computed beside the list; a SELECT DISTINCT takes no others, though DataFusion computes
-//! them where they are made of outputs.
+//! DataFusion orders such a SELECT by its outputs alone. A key that is an item of the SELECT list
+//! is replaced by its position. Other keys of a SELECT that expands sets are computed beside the
+//! list. A SELECT DISTINCT may not have other keys, although DataFusion would compute those that
+//! are made of outputs.
 //!
 //! | written | becomes |
 //! |---|---|
@@ -11,8 +11,8 @@
 //! | `SELECT DISTINCT a + b FROM t ORDER BY a + b` | `SELECT DISTINCT a + b FROM t ORDER BY 1` |
 //! | `SELECT unnest(a) FROM t ORDER BY k` | `SELECT s.unnest FROM (SELECT unnest(a), k AS o FROM t) AS s ORDER BY s.o` |
 //!
-//! Whether a cast does nothing, as in `SELECT DISTINCT a FROM t ORDER BY a::text`, is not known here:
-//! keys that are items but for casts are left to DataFusion.
+//! It is not known here whether a cast does nothing, as in `SELECT DISTINCT a FROM t ORDER BY
+//! a::text`. So keys that differ from an item only by casts are left to DataFusion.
 
 use std::ops::ControlFlow;
 
@@ -35,13 +35,13 @@ use super::{
     has, returns_set,
 };
 
-/// The name of the query that computes the keys: no identifier of a client's.
+/// The name of the query that computes the keys. Clients cannot write it.
 const INNER: &str = "ordered\u{1}";
 
-/// Writes each key that is an item of the list, and no name, as its position.
+/// Replaces each key that is an item of the list, and not a name, by its position.
 ///
 /// # Errors
-/// `InvalidColumnReference` for a key of a SELECT DISTINCT that is no item.
+/// `InvalidColumnReference` for a key of a SELECT DISTINCT that is not an item.
 pub(super) fn by_position(
     select: &Select,
     order_by: &mut Option<OrderBy>,
@@ -56,7 +56,7 @@ pub(super) fn by_position(
             continue;
         }
         let is_column = is_column(&key.expr);
-        // A column that is called with its relation may not be the one that is called without.
+        // A column with its relation may be another one than the column without.
         let is_key = |item: &SelectItem| match expression_of(item) {
             Some(expr) if is_column => unnested(expr) == unnested(&key.expr),
             Some(expr) => is_same(expr, &key.expr),
@@ -82,7 +82,7 @@ fn expression_of(item: &SelectItem) -> Option<&Expr> {
     }
 }
 
-/// Whether a key is a column, or a constant or parameter, which DataFusion looks for itself.
+/// Whether a key is a column, a constant or a parameter, which DataFusion finds itself.
 fn is_column(key: &Expr) -> bool {
     matches!(
         unnested(key),
@@ -90,7 +90,7 @@ fn is_column(key: &Expr) -> bool {
     )
 }
 
-/// Whether a key is an item but for casts, or a column but for those.
+/// Whether a key is an item apart from casts, or a column apart from casts.
 fn is_cast_item(items: &[SelectItem], key: &Expr) -> bool {
     let key = without_casts(key);
     let mut items = items.iter().filter_map(expression_of);
@@ -111,12 +111,12 @@ fn without_casts(expression: &Expr) -> Expr {
         }
     }
     let mut bare = expression.clone();
-    // It never breaks.
+    // The visitor never breaks.
     let _ = walk::change(&mut bare, &mut Bare);
     bare
 }
 
-/// Computes what is no output beside the SELECT list.
+/// Computes keys that are not outputs beside the SELECT list.
 pub(super) fn apart(body: &mut SetExpr, order_by: &mut Option<OrderBy>) {
     let SetExpr::Select(select) = body else {
         return;
@@ -190,7 +190,7 @@ fn is_output(items: &[SelectItem], key: &Expr) -> bool {
     }
 }
 
-/// Gives each item a name of its own: PostgreSQL's, with a suffix where it is taken.
+/// Gives each item a name of its own: PostgreSQL's, with a suffix if another item has it.
 fn name_all(items: &mut [SelectItem]) -> Vec<Ident> {
     let mut names: Vec<Ident> = Vec::new();
     for (at, item) in items.iter_mut().enumerate() {

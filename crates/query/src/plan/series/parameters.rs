@@ -1,11 +1,11 @@
-//! Parameters of `generate_series` that no cast gives a type: they have that of its other
-//! arguments, as PostgreSQL finds by its signatures.
+//! The types of parameters of `generate_series` without a cast: they have the type of its other
+//! arguments, as PostgreSQL finds from the function's signatures.
 //!
 //! | written | `$n` |
 //! |---|---|
-//! | `generate_series(1, $1)` | `integer`, as the widest number among the others |
+//! | `generate_series(1, $1)` | `integer`, the widest type among the other arguments |
 //! | `generate_series($1, date '2024-01-31', '1 day'::interval)` | `timestamp with time zone` |
-//! | `generate_series(now(), $1, $2)` | not told: the type of a call is not known here |
+//! | `generate_series(now(), $1, $2)` | left open: the type of a call is not known here |
 
 use aerostat_api::ParameterType;
 use aerostat_types::{NUMERIC_DEFAULT, SqlType};
@@ -34,7 +34,7 @@ pub(in crate::plan) fn declare_bounds(
             Argument::Other => return,
         }
     }
-    // Of two types of times PostgreSQL prefers the one with a zone.
+    // Of the two timestamp types PostgreSQL prefers the one with a zone.
     let Some(known) = known.or(has_step.then_some(SqlType::TimestampTz)) else {
         return;
     };
@@ -54,7 +54,7 @@ enum Argument {
     Typed(SqlType),
     /// A string literal or NULL.
     Unknown,
-    /// What only planning can tell.
+    /// An expression whose type only planning finds out.
     Other,
 }
 
@@ -68,7 +68,7 @@ fn argument_type(types: &[Option<ParameterType>], argument: &Expr) -> Argument {
         };
     }
     let named = |data_type| match parameter_type(data_type).map(|ty| ty.value()) {
-        // The signatures have none of dates and of short numbers.
+        // There are no signatures with dates or short numbers.
         Ok(Some(SqlType::Date)) => Argument::Typed(SqlType::TimestampTz),
         Ok(Some(SqlType::SmallInt)) => Argument::Typed(SqlType::Integer),
         Ok(Some(ty)) => Argument::Typed(ty),

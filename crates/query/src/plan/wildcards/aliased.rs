@@ -1,4 +1,4 @@
-//! Joins in parentheses that have a name, as subqueries; the names that an alias gives columns.
+//! Aliases of joins in parentheses, which become subqueries, and the column names in aliases.
 
 use std::collections::HashSet;
 
@@ -15,8 +15,8 @@ use datafusion::sql::sqlparser::{
 
 use super::{Named, quoted};
 
-/// Makes subqueries of the joins in parentheses that have a name: their columns are known by
-/// that name alone.
+/// Turns joins in parentheses with an alias into subqueries, because their columns have the alias
+/// as their only qualifier.
 pub(super) fn derive_aliased(table: &mut TableWithJoins) {
     let joined = table.joins.iter_mut().map(|join| &mut join.relation);
     for factor in std::iter::once(&mut table.relation).chain(joined) {
@@ -47,7 +47,7 @@ pub(super) fn derive_aliased(table: &mut TableWithJoins) {
     }
 }
 
-/// Why the rows of such a join that a query names cannot be locked.
+/// The error for a locking clause that names such a join, whose rows cannot be locked.
 pub(super) fn locked(query: &Query) -> Option<SqlError> {
     let SetExpr::Select(select) = &*query.body else {
         return None;
@@ -65,7 +65,7 @@ pub(super) fn locked(query: &Query) -> Option<SqlError> {
     Some(SqlError::new(ErrorKind::FeatureNotSupported, message))
 }
 
-/// Whether a join in parentheses has this name.
+/// Whether a join in parentheses has this alias.
 fn has_join(table: &TableWithJoins, name: &str) -> bool {
     walk::factors(table).any(|factor| match factor {
         TableFactor::NestedJoin {
@@ -102,7 +102,7 @@ pub(super) fn alias_of(factor: &TableFactor) -> Option<&TableAlias> {
     }
 }
 
-/// The columns under the names that an alias gives the first of them.
+/// The columns with the names that an alias gives to the first of them.
 pub(super) fn aliased(alias: &TableAlias, columns: Option<Vec<Named>>) -> Option<Vec<Named>> {
     if alias.columns.is_empty() {
         return columns;
@@ -115,10 +115,10 @@ pub(super) fn aliased(alias: &TableAlias, columns: Option<Vec<Named>>) -> Option
     Some(columns)
 }
 
-/// Gives the alias of a table or subquery that names the first of its columns the names of the others, too.
+/// Completes the alias of a table or subquery that names only its first columns.
 ///
 /// # Errors
-/// As [`name_all`].
+/// The errors of [`name_all`].
 pub(super) fn name_others(factor: &mut TableFactor, columns: &[Named]) -> Result<(), SqlError> {
     match factor {
         TableFactor::Table {
@@ -131,11 +131,11 @@ pub(super) fn name_others(factor: &mut TableFactor, columns: &[Named]) -> Result
     }
 }
 
-/// Gives an alias that names the first of these columns the names of the others, too. Those that are called
-/// alike are told apart by suffixes.
+/// Completes an alias that names only the first of these columns. Equal names get suffixes.
 ///
 /// # Errors
-/// `InvalidColumnReference` if it names more columns than there are; there are none where they are not known.
+/// `InvalidColumnReference` if it names more columns than there are; `columns` is empty if they are
+/// not known.
 pub(super) fn name_all(alias: &mut TableAlias, columns: &[Named]) -> Result<(), SqlError> {
     let given = alias.columns.len();
     if given == 0 || columns.is_empty() {

@@ -1,5 +1,5 @@
-//! Names that several relations of a subquery have. The planner would look for them in the queries
-//! around, where there may be one.
+//! Ambiguous names in subqueries: names that several of its relations have. The planner would look
+//! for them in the queries around, and might find one there.
 
 use std::ops::ControlFlow;
 
@@ -23,7 +23,8 @@ pub(super) fn joins(select: &Select) -> bool {
     select.from.len() > 1 || select.from.iter().any(|table| !table.joins.is_empty())
 }
 
-/// The first name in a SELECT, but for its FROM and its subqueries, that several of these columns have.
+/// The first name in a SELECT, outside of its FROM and its subqueries, that several of these
+/// columns have.
 pub(super) fn name_in(select: &Select, columns: &[Output]) -> Option<String> {
     let is_ambiguous = |expression: &Expr| {
         let Expr::Identifier(name) = expression else {

@@ -1,4 +1,4 @@
-//! What a join makes of the columns of its sides.
+//! The columns of a join, made from the columns of its sides.
 
 use aerostat_semantics::functions::merged::MERGED;
 use aerostat_sql::{names::folded, sql_type::sql_type};
@@ -8,9 +8,10 @@ use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr, JoinConstraint, Join
 use super::{Output, Side, coalesce, only, parts};
 use crate::plan::calls::call_of;
 
-/// A column that has the values of the first, or of both, and the type that both have in common.
+/// A column with the value of the first column, or of the first that is not NULL, in the type that
+/// both columns have in common.
 fn of_common_type(first: &Output, second: &Output, is_either: bool) -> Expr {
-    // Where a type is not known, GROUP BY must still find the column that it names in it.
+    // If a type is not known, GROUP BY must still find the column that it names.
     let differ = match (first.ty, second.ty) {
         (Some(a), Some(b)) => a.oid() != b.oid() && !(a.is_text() && b.is_text()),
         _ => false,
@@ -23,7 +24,8 @@ fn of_common_type(first: &Output, second: &Output, is_either: bool) -> Expr {
     call_of(MERGED, arguments)
 }
 
-/// The type of a plain column, a cast or an integer; nothing for other expressions over these columns.
+/// The type of a plain column, a cast or an integer; `None` for other expressions over these
+/// columns.
 pub(super) fn type_of(expression: &Expr, columns: &[Output]) -> Option<SqlType> {
     match expression {
         Expr::Nested(inner) => type_of(inner, columns),
@@ -52,10 +54,10 @@ pub(super) fn type_of(expression: &Expr, columns: &[Output]) -> Option<SqlType> 
     }
 }
 
-/// Two relations that are joined.
+/// The join of two relations.
 pub(super) struct Joined {
     pub(super) columns: Vec<Output>,
-    /// The values that must be equal.
+    /// Pairs of values that must be equal.
     pairs: Vec<(Expr, Expr)>,
 }
 
@@ -102,7 +104,7 @@ impl Joined {
         Some(Joined { columns, pairs })
     }
 
-    /// All pairs are equal; true if there are none.
+    /// The condition that all pairs are equal; true if there are none.
     pub(super) fn condition(&self) -> Expr {
         let equal = |(left, right): &(Expr, Expr)| Expr::BinaryOp {
             left: Box::new(left.clone()),

@@ -1,5 +1,5 @@
-//! The values of merged columns, where clauses name these. What has no name of its own is called as
-//! before: `(SELECT b)` is `b`, not `coalesce`.
+//! Replacing the names of merged columns in clauses by their values. Items without an alias keep
+//! their names: `(SELECT b)` is called `b`, not `coalesce`.
 
 use std::ops::ControlFlow;
 
@@ -9,7 +9,7 @@ use aerostat_sql::names::folded;
 
 use super::{Output, Wildcards, output_name, quoted};
 
-/// The name of an item that has none of its own.
+/// The name of an item without an alias.
 pub(super) fn unnamed(item: &SelectItem) -> Option<String> {
     match item {
         SelectItem::UnnamedExpr(expression) => Some(output_name(expression)),
@@ -17,7 +17,7 @@ pub(super) fn unnamed(item: &SelectItem) -> Option<String> {
     }
 }
 
-/// Gives an item the name that it had before values came into it.
+/// Gives an item the name that it had before names in it were replaced.
 pub(super) fn name_as_before(item: &mut SelectItem, name: Option<String>) {
     let SelectItem::UnnamedExpr(expression) = item else {
         return;
@@ -34,9 +34,9 @@ pub(super) fn name_as_before(item: &mut SelectItem, name: Option<String>) {
 pub(super) struct Replacing<'a> {
     wildcards: &'a Wildcards<'a>,
     others: &'a [Output],
-    /// What the subqueries that the walk is in hide.
+    /// The names that the subqueries around the visited node hide.
     hidden: Vec<Option<Vec<String>>>,
-    /// What the outputs of the SELECTs that the walk is in are called, where these do not say so.
+    /// The names of the outputs of the SELECTs around the visited node, where these have no alias.
     names: Vec<Vec<Option<String>>>,
 }
 
