@@ -45,11 +45,11 @@ impl Session {
         cancellation: &Cancellation,
     ) -> Result<Outcome, SqlError> {
         let (name, if_exists, actions) = parts(command)?;
-        let actor = self.actor()?;
+        let actor = self.executor.actor(&self.client)?;
         let definitions = self.definitions()?;
         let cancel = CancelToken::new();
         let mut stop = run::CancelOnDrop::of(cancel.clone());
-        let draft = Arc::new(self.draft(&definitions, cancel));
+        let draft = Arc::new(self.client.draft(&definitions, cancel));
         {
             let (draft, actor) = (Arc::clone(&draft), actor.clone());
             let (name, actions) = (name.clone(), actions.clone());

@@ -7,7 +7,7 @@ use std::{
 
 use aerostat_api::{ColumnDescription, Outcome, ParameterType, RowsTag, prepared_bytes};
 use aerostat_catalog::{
-    Draft,
+    Draft, NodeRecord,
     admin::RestoreRequest,
     ddl::{self, CommandResult, DefaultLayout, ExpressionChecker, Judges, PlanColumns},
 };
@@ -41,7 +41,7 @@ use datafusion::{
 };
 
 use super::{
-    ClientState, Session,
+    ClientState, Executor, Session,
     named::NamedStatement,
     planning::Plans,
     prepared::Bound,
@@ -52,102 +52,55 @@ use super::{
 };
 
 impl ClientState {
-    pub(super) fn command(&mut self, result: CommandResult) -> Outcome {
+    pub(super) fn command(&self, result: CommandResult) -> Outcome {
         for notice in result.notices {
             self.notices.tell(notice);
         }
         Outcome::Command { tag: result.tag }
     }
+
+    /// SET ROLE, SET SESSION AUTHORIZATION.
+    fn set_role(
+        &self,
+        node: &NodeRecord,
+        name: &str,
+        value: &SettingValue,
+        local: bool,
+    ) -> Result<(), SqlError> {
+        let role = match value {
+            SettingValue::Default => None,
+            SettingValue::Values(values) => match &values[..] {
+                [role] => Some(role.as_str()),
+                _ => {
+                    return Err(SqlError::new(
+                        ErrorKind::InvalidParameterValue,
+                        format!("SET {name} takes only one argument"),
+                    ));
+                }
+            },
+        };
+        let asking = Asking {
+            node,
+            authenticated: &self.role,
+            is_local: local,
+        };
+        asking.set(&mut self.settings.lock(), name, role)
+    }
 }
 
-impl Session {
-    pub(super) async fn run_utility(
-        &mut self,
-        utility: &Arc<Utility>,
-        source: &Source,
-        bound: Option<&Bound<'_>>,
-        cancellation: &Cancellation,
-    ) -> Result<Outcome, SqlError> {
-        if let Utility::Schema(command) = &**utility {
-            self.refuse_waiting(command)?;
-        }
-        match &**utility {
-            Utility::Transaction(command) => done(self.run_transaction(command).await?),
-            Utility::Setting(command) => self.run_setting(command).await,
-            Utility::Prepared(command) => self.run_prepared(command, source, cancellation).await,
-            Utility::Cursor(command) => self.run_cursor(command, source, bound, cancellation).await,
-            Utility::Copy(copy) => self.run_copy(copy, source, cancellation).await,
-            Utility::Maintenance(command) => self.run_maintenance(command, cancellation).await,
-            Utility::Lock(statement) => self.run_lock(statement, cancellation).await,
-            Utility::Notify(command) => self.client.run_notify(command),
-            Utility::Schema(command) if command.alters_table() => {
-                self.run_alter_table(command, source, cancellation).await
-            }
-            other if other.defines_in_database() => {
-                self.run_definition(utility, source, cancellation).await
-            }
-            _ => self.run_for_node(utility, cancellation).await,
-        }
-    }
-
-    /// Statements that change what exists in the database, as a part of the block. They wait
-    /// for locks and the disk, so they leave the query threads alone.
-    async fn run_definition(
-        &mut self,
-        utility: &Arc<Utility>,
-        source: &Source,
-        cancellation: &Cancellation,
-    ) -> Result<Outcome, SqlError> {
-        let actor = self.actor()?;
-        let in_block = self.transaction.machine.is_one_of_several();
-        let definitions = self.definitions()?;
-        // Nothing is written under it; an index being built waits for others in its name.
-        let transaction = self.begin_statement(None)?;
-        let context = self.context(&self.open_gate()?, transaction.snapshot().clone())?;
-        let source = source.clone();
-        let cancel = transaction.cancel_token();
-        let mut stop = run::CancelOnDrop::of(cancel.clone());
-        let draft = self.draft(&definitions, cancel);
-        let (engine, utility) = (Arc::clone(&self.executor.engine), Arc::clone(utility));
-        let work = move || {
-            let planner = Planner {
-                context: &context,
-                source: &source,
-            };
-            let judges = Judges {
-                checker: &planner,
-                views: &planner,
-                role_exists: &|role| engine.node().role(role).is_some(),
-            };
-            match &*utility {
-                Utility::Schema(SchemaCommand::CreateIndex(create)) => {
-                    ddl::create_index(&draft, &actor, create, &transaction, in_block)
-                }
-                Utility::Schema(command) => ddl::execute(&draft, &actor, command, &judges),
-                Utility::Grant(grant) => ddl::grant(&draft, &actor, grant, judges.role_exists),
-                Utility::Comment(comment) => ddl::comment(&draft, &actor, comment),
-                other => Ok(CommandResult::new(other.tag())),
-            }
-        };
-        let result = self
-            .executor
-            .on_query_runtime(blocking(work), cancellation)
-            .await??;
-        stop.disarm();
-        Ok(self.client.command(result))
-    }
-
+impl Executor {
     /// Statements about what all databases share, each a transaction of its own.
     async fn run_for_node(
-        &mut self,
+        &self,
+        client: &ClientState,
         utility: &Arc<Utility>,
         cancellation: &Cancellation,
     ) -> Result<Outcome, SqlError> {
-        let actor = self.actor()?;
-        let zone = self.client.time_zone();
+        let actor = self.actor(client)?;
+        let zone = client.time_zone();
         let (engine, database, utility) = (
-            Arc::clone(&self.executor.engine),
-            Arc::clone(self.executor.connection.database()),
+            Arc::clone(&self.engine),
+            Arc::clone(self.database()),
             Arc::clone(utility),
         );
         let cancel = CancelToken::new();
@@ -184,6 +137,87 @@ impl Session {
             }
         };
         let result = self
+            .on_query_runtime(blocking(work), cancellation)
+            .await??;
+        stop.disarm();
+        Ok(client.command(result))
+    }
+}
+
+impl Session {
+    pub(super) async fn run_utility(
+        &mut self,
+        utility: &Arc<Utility>,
+        source: &Source,
+        bound: Option<&Bound<'_>>,
+        cancellation: &Cancellation,
+    ) -> Result<Outcome, SqlError> {
+        if let Utility::Schema(command) = &**utility {
+            self.refuse_waiting(command)?;
+        }
+        match &**utility {
+            Utility::Transaction(command) => done(self.run_transaction(command).await?),
+            Utility::Setting(command) => self.run_setting(command).await,
+            Utility::Prepared(command) => self.run_prepared(command, source, cancellation).await,
+            Utility::Cursor(command) => self.run_cursor(command, source, bound, cancellation).await,
+            Utility::Copy(copy) => self.run_copy(copy, source, cancellation).await,
+            Utility::Maintenance(command) => self.run_maintenance(command, cancellation).await,
+            Utility::Lock(statement) => self.run_lock(statement, cancellation).await,
+            Utility::Notify(command) => self.client.run_notify(command),
+            Utility::Schema(command) if command.alters_table() => {
+                self.run_alter_table(command, source, cancellation).await
+            }
+            other if other.defines_in_database() => {
+                self.run_definition(utility, source, cancellation).await
+            }
+            _ => {
+                self.executor
+                    .run_for_node(&self.client, utility, cancellation)
+                    .await
+            }
+        }
+    }
+
+    /// Statements that change what exists in the database, as a part of the block. They wait
+    /// for locks and the disk, so they leave the query threads alone.
+    async fn run_definition(
+        &mut self,
+        utility: &Arc<Utility>,
+        source: &Source,
+        cancellation: &Cancellation,
+    ) -> Result<Outcome, SqlError> {
+        let actor = self.executor.actor(&self.client)?;
+        let in_block = self.transaction.machine.is_one_of_several();
+        let definitions = self.definitions()?;
+        // Nothing is written under it; an index being built waits for others in its name.
+        let transaction = self.begin_statement(None)?;
+        let context = self.context(&self.open_gate()?, transaction.snapshot().clone())?;
+        let source = source.clone();
+        let cancel = transaction.cancel_token();
+        let mut stop = run::CancelOnDrop::of(cancel.clone());
+        let draft = self.client.draft(&definitions, cancel);
+        let (engine, utility) = (Arc::clone(&self.executor.engine), Arc::clone(utility));
+        let work = move || {
+            let planner = Planner {
+                context: &context,
+                source: &source,
+            };
+            let judges = Judges {
+                checker: &planner,
+                views: &planner,
+                role_exists: &|role| engine.node().role(role).is_some(),
+            };
+            match &*utility {
+                Utility::Schema(SchemaCommand::CreateIndex(create)) => {
+                    ddl::create_index(&draft, &actor, create, &transaction, in_block)
+                }
+                Utility::Schema(command) => ddl::execute(&draft, &actor, command, &judges),
+                Utility::Grant(grant) => ddl::grant(&draft, &actor, grant, judges.role_exists),
+                Utility::Comment(comment) => ddl::comment(&draft, &actor, comment),
+                other => Ok(CommandResult::new(other.tag())),
+            }
+        };
+        let result = self
             .executor
             .on_query_runtime(blocking(work), cancellation)
             .await??;
@@ -210,7 +244,12 @@ impl Session {
                     return done("SET");
                 }
                 if is_role(name) {
-                    self.set_role(name, value, local)?;
+                    self.client.set_role(
+                        &self.executor.engine.node().record(),
+                        name,
+                        value,
+                        local,
+                    )?;
                     return done("SET");
                 }
                 let mut settings = self.client.settings.lock();
@@ -223,7 +262,12 @@ impl Session {
                 done("SET")
             }
             SettingCommand::Reset(name) if is_role(name) => {
-                self.set_role(name, &SettingValue::Default, false)?;
+                self.client.set_role(
+                    &self.executor.engine.node().record(),
+                    name,
+                    &SettingValue::Default,
+                    false,
+                )?;
                 done("RESET")
             }
             SettingCommand::Reset(name) => {
@@ -248,7 +292,12 @@ impl Session {
             }
             SettingCommand::Discard(target) => {
                 if *target == DiscardTarget::All {
-                    self.set_role("session_authorization", &SettingValue::Default, false)?;
+                    self.client.set_role(
+                        &self.executor.engine.node().record(),
+                        "session_authorization",
+                        &SettingValue::Default,
+                        false,
+                    )?;
                     self.client.settings.lock().reset_all();
                     self.client.prepared.forget_all();
                     self.client.cursors.close_all();
@@ -271,28 +320,6 @@ impl Session {
         }
     }
 
-    /// SET ROLE, SET SESSION AUTHORIZATION.
-    fn set_role(&mut self, name: &str, value: &SettingValue, local: bool) -> Result<(), SqlError> {
-        let role = match value {
-            SettingValue::Default => None,
-            SettingValue::Values(values) => match &values[..] {
-                [role] => Some(role.as_str()),
-                _ => {
-                    return Err(SqlError::new(
-                        ErrorKind::InvalidParameterValue,
-                        format!("SET {name} takes only one argument"),
-                    ));
-                }
-            },
-        };
-        let asking = Asking {
-            node: &self.executor.engine.node().record(),
-            authenticated: &self.client.role,
-            is_local: local,
-        };
-        asking.set(&mut self.client.settings.lock(), name, role)
-    }
-
     async fn run_prepared(
         &mut self,
         command: &PreparedCommand,
@@ -309,7 +336,7 @@ impl Session {
                 let parsed = nested_statement(statement, source)?;
                 // The text is that of all that came in one message.
                 let text = source.text.len() + prepared_bytes(parsed.text());
-                let held = self.hold(name.len() + text)?;
+                let held = self.executor.hold(name.len() + text)?;
                 let types = types.iter().map(|ty| declared_type(ty.as_ref(), source));
                 let types = types.collect::<Result<Vec<_>, _>>()?;
                 let prepared = self.prepare_typed(parsed, types).await?;
@@ -419,7 +446,7 @@ impl Session {
         source: &Source,
         cancellation: &Cancellation,
     ) -> Result<CommandResult, SqlError> {
-        let actor = self.actor()?;
+        let actor = self.executor.actor(&self.client)?;
         let context = self.context(gate, self.read_snapshot()?)?;
         let (draft, mut stop) = self.stoppable_draft()?;
         let (create, source) = (create.clone(), source.clone());
@@ -444,7 +471,7 @@ impl Session {
         source: &Source,
         cancellation: &Cancellation,
     ) -> Result<CommandResult, SqlError> {
-        let actor = self.actor()?;
+        let actor = self.executor.actor(&self.client)?;
         let (draft, mut stop) = self.stoppable_draft()?;
         let transaction = Arc::new(self.begin_statement(gate.locks())?);
         let context = self.context(gate, transaction.snapshot().clone())?;
@@ -502,7 +529,7 @@ impl Session {
         let definitions = self.definitions()?;
         let cancel = CancelToken::new();
         let stop = run::CancelOnDrop::of(cancel.clone());
-        Ok((self.draft(&definitions, cancel), stop))
+        Ok((self.client.draft(&definitions, cancel), stop))
     }
 
     pub(super) async fn run_create_view(
@@ -528,7 +555,7 @@ impl Session {
         source: &Source,
         cancellation: &Cancellation,
     ) -> Result<CommandResult, SqlError> {
-        let actor = self.actor()?;
+        let actor = self.executor.actor(&self.client)?;
         let context = self.context(gate, self.read_snapshot()?)?;
         let (draft, mut stop) = self.stoppable_draft()?;
         let (create, source) = (create.clone(), source.clone());

@@ -60,7 +60,7 @@ impl Session {
 
     /// The numbers of the deferrable constraints of these names.
     fn deferrable(&self, names: &[QualifiedName], is_deferred: bool) -> Result<Vec<u32>, SqlError> {
-        let (actor, gate) = (self.actor()?, self.open_gate()?);
+        let (actor, gate) = (self.executor.actor(&self.client)?, self.open_gate()?);
         let mut found = Vec::new();
         for name in names {
             found.append(&mut actor.deferrable(gate.catalog(), name, is_deferred)?);
@@ -92,7 +92,7 @@ impl Session {
             } => ("ALTER TABLE", slice::from_ref(name)),
             _ => return Ok(()),
         };
-        let (actor, gate) = (self.actor()?, self.open_gate()?);
+        let (actor, gate) = (self.executor.actor(&self.client)?, self.open_gate()?);
         let waiting = deferred.tables(gate.catalog());
         let found = names
             .iter()

@@ -342,7 +342,7 @@ impl Session {
                 }
                 return Ok(None);
             };
-            (written.rows, self.outcome_of(runs, written))
+            (written.rows, outcome_of(runs, written))
         } else {
             let snapshot = self.read_snapshot()?;
             if gate.confirm().is_err() {
@@ -452,24 +452,6 @@ impl Session {
         Ok(None)
     }
 
-    fn outcome_of(&self, runs: &Runs, written: Written) -> Outcome {
-        let tag = match runs.program.kind() {
-            Kind::Select => RowsTag::Select,
-            Kind::Insert => RowsTag::Insert,
-            Kind::Update => RowsTag::Update,
-            Kind::Delete => RowsTag::Delete,
-        };
-        match written.returned {
-            Some(mut batches) => {
-                batches.retain(|batch| batch.num_rows() > 0);
-                outcome_with(runs, ready(batches), tag)
-            }
-            None => Outcome::Command {
-                tag: tag.after(written.rows),
-            },
-        }
-    }
-
     /// The program of a statement, under what is there now.
     fn bound_program(
         &mut self,
@@ -508,7 +490,7 @@ impl Session {
 
     /// `None` also for errors: the planner's way finds them again.
     fn bind_fast(&self, fast: &FastStatement, catalog: &Arc<CatalogState>) -> Option<Runs> {
-        let actor = self.actor().ok()?;
+        let actor = self.executor.actor(&self.client).ok()?;
         let found = actor.find(catalog, &name_of(fast)?).ok()??;
         let privilege = match fast.shape.kind() {
             Kind::Select => Privilege::Select,
@@ -535,7 +517,7 @@ impl Session {
         if program.reads() && !actor.may(found.relation, Privilege::Select) {
             return None;
         }
-        let entries = Self::sequences_of(&program, entry, catalog, &actor)?;
+        let entries = sequences_of(&program, entry, catalog, &actor)?;
         let taken = Arc::clone(&self.client.taken);
         let sequences = (!entries.is_empty()).then(|| Arc::new(Sequences { entries, taken }));
         let returns = program.kind() == Kind::Select || !program.outputs().is_empty();
@@ -563,34 +545,16 @@ impl Session {
 
     /// The table that a statement is about.
     fn fast_table(&self, fast: &FastStatement, catalog: &CatalogState) -> Option<Arc<TableEntry>> {
-        let found = self.actor().ok()?.find(catalog, &name_of(fast)?).ok()??;
+        let found = self
+            .executor
+            .actor(&self.client)
+            .ok()?
+            .find(catalog, &name_of(fast)?)
+            .ok()??;
         match found.relation {
             Relation::Table(entry) => Some(Arc::clone(entry)),
             _ => None,
         }
-    }
-
-    /// The sequences that a program takes numbers of, if the actor may. `None` if it may not.
-    fn sequences_of(
-        program: &Program,
-        table: &TableEntry,
-        catalog: &CatalogState,
-        actor: &Actor,
-    ) -> Option<Vec<Arc<SequenceEntry>>> {
-        let mut entries = Vec::with_capacity(program.sequences().len());
-        for &oid in program.sequences() {
-            let (_, entry) = catalog.sequence(oid)?;
-            // Who may insert may take the numbers of identity columns.
-            let mut identities = table.identities.values();
-            let is_identity = identities.any(|identity| identity.sequence == oid);
-            let relation = Relation::Sequence(Arc::clone(entry));
-            let may = |privilege| actor.may(&relation, privilege);
-            if !is_identity && !may(Privilege::Usage) && !may(Privilege::Update) {
-                return None;
-            }
-            entries.push(Arc::clone(entry));
-        }
-        Some(entries)
     }
 
     fn place(&mut self, catalog: &CatalogState) -> NameScope {
@@ -615,7 +579,7 @@ impl Session {
         given: &[Option<ParameterType>],
     ) -> Option<Vec<ParameterType>> {
         let has_others = fast.shape.returns() || fast.shape.has_parameters_on_conflict();
-        let has_failed = self.status() == TransactionStatus::Failed;
+        let has_failed = self.transaction.status() == TransactionStatus::Failed;
         if has_others || has_failed || !self.client.followed().is_fast_path_on {
             return None;
         }
@@ -650,7 +614,9 @@ impl Session {
 
     /// A statement that was prepared before under the same conditions.
     pub(super) fn prepared_before(&mut self, text: &str, oids: &[u32]) -> Option<super::Prepared> {
-        if self.executor.fast.prepared.is_empty() || self.status() == TransactionStatus::Failed {
+        if self.executor.fast.prepared.is_empty()
+            || self.transaction.status() == TransactionStatus::Failed
+        {
             return None;
         }
         let catalog = self.catalog().ok()?;
@@ -688,6 +654,29 @@ impl Session {
             self.executor.fast.prepared_bytes += text.len();
         }
     }
+}
+
+/// The sequences that a program takes numbers of, if the actor may. `None` if it may not.
+fn sequences_of(
+    program: &Program,
+    table: &TableEntry,
+    catalog: &CatalogState,
+    actor: &Actor,
+) -> Option<Vec<Arc<SequenceEntry>>> {
+    let mut entries = Vec::with_capacity(program.sequences().len());
+    for &oid in program.sequences() {
+        let (_, entry) = catalog.sequence(oid)?;
+        // Who may insert may take the numbers of identity columns.
+        let mut identities = table.identities.values();
+        let is_identity = identities.any(|identity| identity.sequence == oid);
+        let relation = Relation::Sequence(Arc::clone(entry));
+        let may = |privilege| actor.may(&relation, privilege);
+        if !is_identity && !may(Privilege::Usage) && !may(Privilege::Update) {
+            return None;
+        }
+        entries.push(Arc::clone(entry));
+    }
+    Some(entries)
 }
 
 /// The name of the table that a statement is about.
@@ -745,6 +734,24 @@ fn is_as_told(prepared: &super::Prepared, runs: &Runs) -> bool {
     match (&prepared.columns, &runs.columns) {
         (Some(told), Some(columns)) => is_shape_of(told, columns),
         (told, columns) => told.is_none() && columns.is_none(),
+    }
+}
+
+fn outcome_of(runs: &Runs, written: Written) -> Outcome {
+    let tag = match runs.program.kind() {
+        Kind::Select => RowsTag::Select,
+        Kind::Insert => RowsTag::Insert,
+        Kind::Update => RowsTag::Update,
+        Kind::Delete => RowsTag::Delete,
+    };
+    match written.returned {
+        Some(mut batches) => {
+            batches.retain(|batch| batch.num_rows() > 0);
+            outcome_with(runs, ready(batches), tag)
+        }
+        None => Outcome::Command {
+            tag: tag.after(written.rows),
+        },
     }
 }
 

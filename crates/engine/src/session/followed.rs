@@ -138,7 +138,7 @@ impl Session {
 
     /// How long the client may be idle from now on; `None` for no limit.
     pub fn idle_limit(&mut self) -> Option<IdleLimit> {
-        let in_transaction = self.status() != TransactionStatus::Idle;
+        let in_transaction = self.transaction.status() != TransactionStatus::Idle;
         let followed = self.client.followed();
         let timeout = match in_transaction {
             true => followed.idle_in_transaction_timeout,

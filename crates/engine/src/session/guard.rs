@@ -40,7 +40,8 @@ use aerostat_types::{ErrorKind, SqlError};
 use datafusion::sql::sqlparser::ast;
 
 use super::{
-    Session, admission::kind_of, fast::ByKey, planning::Plans, prepared::Bound, stream::observed,
+    Executor, Session, admission::kind_of, fast::ByKey, planning::Plans, prepared::Bound,
+    stream::observed,
 };
 use crate::engine::StatementRecord;
 
@@ -68,7 +69,7 @@ impl Session {
     async fn pass(&mut self, asked: Asked<'_>) -> Result<Option<Outcome>, SqlError> {
         let started = Instant::now();
         if self.transaction.machine.is_idle() {
-            self.mark_time();
+            self.transaction.mark_time(&mut self.client);
         }
         let ran = match &asked {
             Asked::ByKey(by_key) => match self.run_fast(by_key).await {
@@ -92,11 +93,16 @@ impl Session {
         self.client.is_busy = matches!(&ran, Ok(Ran { rows: None, .. }));
         match &asked {
             Asked::Planned(..) if self.client.is_busy => {}
-            Asked::Planned(..) => self.client.note_idle(self.status()),
-            Asked::Control(_, statement) => self.client.note_done(statement.text(), self.status()),
-            Asked::ByKey(by_key) => self.client.note_done(by_key.text(), self.status()),
+            Asked::Planned(..) => self.client.note_idle(self.transaction.status()),
+            Asked::Control(_, statement) => self
+                .client
+                .note_done(statement.text(), self.transaction.status()),
+            Asked::ByKey(by_key) => self
+                .client
+                .note_done(by_key.text(), self.transaction.status()),
         }
-        self.observe(asked.observed_kind(), started, ran).map(Some)
+        let kind = asked.observed_kind();
+        self.executor.observe(kind, started, ran).map(Some)
     }
 
     /// [`Self::pass`] of a statement by its key.
@@ -198,7 +204,9 @@ impl Session {
         };
         Ok(Ran { outcome, rows })
     }
+}
 
+impl Executor {
     /// Tells the observer of a statement: of one whose rows come yet, with the last of them.
     fn observe(
         &self,
@@ -206,7 +214,7 @@ impl Session {
         started: Instant,
         ran: Result<Ran, SqlError>,
     ) -> Result<Outcome, SqlError> {
-        let observer = self.executor.engine.observer();
+        let observer = self.engine.observer();
         match ran {
             Ok(Ran {
                 outcome:
@@ -218,7 +226,13 @@ impl Session {
                 rows: None,
             }) => {
                 let observer = Arc::clone(observer);
-                let batches = observed(batches, observer, self.database(), kind, started);
+                let batches = observed(
+                    batches,
+                    observer,
+                    self.database().name.read().clone(),
+                    kind,
+                    started,
+                );
                 Ok(Outcome::Rows {
                     columns,
                     batches,
@@ -226,7 +240,7 @@ impl Session {
                 })
             }
             ran => {
-                let database = self.executor.connection.database().name.read();
+                let database = self.database().name.read();
                 observer.statement(&StatementRecord {
                     database: &database,
                     kind,

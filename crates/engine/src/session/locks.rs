@@ -19,6 +19,11 @@ impl ClientState {
     pub(super) fn lock_timeout(&self) -> Option<Duration> {
         self.settings.lock().lock_timeout()
     }
+
+    /// A statement's way to what its block defines.
+    pub(super) fn draft(&self, definitions: &Arc<Definitions>, cancel: CancelToken) -> Draft {
+        Draft::new(definitions, cancel, self.lock_timeout())
+    }
 }
 
 impl Session {
@@ -27,7 +32,7 @@ impl Session {
         match self.transaction.defined() {
             Some(definitions) => definitions.load(),
             None => {
-                let committed = self.executor.connection.database().catalog.load();
+                let committed = self.executor.database().catalog.load();
                 Ok(self.client.temporaries.over(&committed))
             }
         }
@@ -40,7 +45,7 @@ impl Session {
             Some(locks) => locks,
             None => self.relation_locks()?,
         };
-        let database = self.executor.connection.database();
+        let database = self.executor.database();
         Gate::new(
             database,
             self.transaction.defined(),
@@ -51,7 +56,7 @@ impl Session {
 
     /// That of a statement that is only planned.
     pub(super) fn open_gate(&self) -> Result<Arc<Gate>, SqlError> {
-        let database = self.executor.connection.database();
+        let database = self.executor.database();
         Gate::new(
             database,
             self.transaction.defined(),
@@ -103,11 +108,6 @@ impl Session {
         Ok(())
     }
 
-    /// A statement's way to what its block defines.
-    pub(super) fn draft(&self, definitions: &Arc<Definitions>, cancel: CancelToken) -> Draft {
-        Draft::new(definitions, cancel, self.client.lock_timeout())
-    }
-
     /// LOCK TABLE.
     pub(super) async fn run_lock(
         &mut self,
@@ -120,11 +120,11 @@ impl Session {
                 "LOCK TABLE can only be used in transaction blocks",
             ));
         }
-        let actor = self.actor()?;
+        let actor = self.executor.actor(&self.client)?;
         let definitions = self.definitions()?;
         let cancel = CancelToken::new();
         let mut stop = CancelOnDrop::of(cancel.clone());
-        let draft = self.draft(&definitions, cancel);
+        let draft = self.client.draft(&definitions, cancel);
         let (engine, statement) = (Arc::clone(&self.executor.engine), statement.clone());
         let work = move || {
             let is_superuser = |role: &str| engine.node().is_superuser(role);

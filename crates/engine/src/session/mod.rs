@@ -9,11 +9,13 @@
 mod activity;
 mod admission;
 mod alter;
+mod client;
 mod command;
 mod constraints;
 mod copy;
 mod cursor;
 mod described;
+mod executor;
 mod explain;
 mod facts;
 mod fast;
@@ -45,7 +47,7 @@ mod waiting;
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use aerostat_api::{Client, ColumnDescription, EntryNumbers, Notice, TransactionStatus};
-use aerostat_catalog::{Temporaries, admin::Connection, sequence::Taken, temporary_schema};
+use aerostat_catalog::{Temporaries, admin::Connection, sequence::Taken};
 use aerostat_pgcatalog::{CatalogView, SessionDescription};
 use aerostat_query::{
     CancelHandle, from_datafusion,
@@ -56,16 +58,11 @@ use aerostat_txn::{AdvisoryLocks, CancelToken, Snapshot};
 use aerostat_types::SqlError;
 use datafusion::{error::DataFusionError, execution::SessionState};
 
-use crate::{
-    engine::{Controls, Engine},
-    notify::Inbox,
-    tenant::Tenant,
-};
+use crate::{engine::Engine, memory::Held, notify::Inbox, tenant::Tenant};
 
 pub use prepared::Prepared;
 pub use reading::Sent;
 
-use activity::application_name;
 use cursor::Cursors;
 use facts::SessionFacts;
 use followed::Following;
@@ -75,6 +72,7 @@ use notify::Sayings;
 use parking_lot::Mutex;
 use settings::Settings;
 use transaction::OpenBlock;
+use waiting::{Notices, Waiting};
 
 /// One client's session: the face that the protocols know.
 pub struct Session {
@@ -95,7 +93,7 @@ struct ClientState {
     description: Arc<Mutex<SessionDescription>>,
     prepared: NamedStatements,
     cursors: Cursors,
-    notices: waiting::Notices,
+    notices: Notices,
     /// The way to stop what runs.
     cancel: CancelHandle,
     /// Its advisory locks, and which transaction it has at hand.
@@ -150,82 +148,6 @@ impl Engine {
     }
 }
 
-impl ClientState {
-    /// That of a session which is known to others from now on.
-    fn new(
-        executor: &Executor,
-        role: &str,
-        options: &[(String, String)],
-    ) -> Result<Self, SqlError> {
-        let Executor {
-            engine,
-            connection,
-            tenant,
-            ..
-        } = executor;
-        let superuser = engine.node().is_superuser(role);
-        let told = [
-            ("is_superuser", if superuser { "on" } else { "off" }),
-            ("session_authorization", role),
-        ];
-        let settings = Arc::new(Mutex::new(Settings::new(&told, options)?));
-        let (number, description) = engine.register_session(SessionDescription {
-            database: connection.database().name.read().clone(),
-            role: role.to_owned(),
-            application: application_name(&settings.lock()),
-            connected_at_us: chrono::Utc::now().timestamp_micros(),
-            state: "idle",
-            ..SessionDescription::default()
-        });
-        let following = Following::new(&settings.lock());
-        let advisory = connection.database().store.txns().advisory_locks();
-        engine.register_locks(number, &advisory);
-        let cancel = CancelHandle::default();
-        let stop = cancel.clone();
-        let controls = Controls {
-            cancel: Arc::new(move || stop.cancel()),
-            terminate: None,
-        };
-        engine.register_controls(number, controls);
-        let sayings = Sayings {
-            outbox: Arc::default(),
-            channels: Arc::clone(tenant.channels()),
-            number,
-        };
-        Ok(Self {
-            role: role.to_owned(),
-            number,
-            notices: waiting::Notices::new(&settings),
-            settings,
-            following,
-            description,
-            prepared: NamedStatements::default(),
-            cursors: Cursors::default(),
-            cancel,
-            advisory,
-            taken: Arc::default(),
-            temporaries: Temporaries::default(),
-            sayings,
-            inbox: Arc::default(),
-            listening: Arc::default(),
-            hears: false,
-            is_busy: false,
-            read_for: Duration::ZERO,
-        })
-    }
-
-    /// The time zone that `timestamptz` values are shown in.
-    fn time_zone(&self) -> aerostat_types::Zone {
-        self.settings.lock().time_zone()
-    }
-
-    /// What is left of it after the reading of a long text.
-    fn statement_timeout(&self) -> Option<Duration> {
-        let timeout = self.settings.lock().statement_timeout();
-        timeout.map(|timeout| timeout.saturating_sub(self.read_for))
-    }
-}
-
 impl Session {
     pub(crate) fn new(
         engine: Arc<Engine>,
@@ -233,22 +155,10 @@ impl Session {
         role: &str,
         options: &[(String, String)],
     ) -> Result<Self, SqlError> {
-        let tenant = engine.tenant_of(connection.database()).map_err(plain)?;
-        let state = engine.state_for(&tenant);
-        let executor = Executor {
-            state: Arc::new(state),
-            fast: fast::FastPath::default(),
-            tenant,
-            engine,
-            connection,
-        };
+        let executor = Executor::new(engine, connection)?;
         Ok(Self {
             client: ClientState::new(&executor, role, options)?,
-            transaction: TransactionState {
-                machine: Machine::default(),
-                block: None,
-                began_at: chrono::Utc::now(),
-            },
+            transaction: TransactionState::default(),
             executor,
         })
     }
@@ -265,18 +175,12 @@ impl Session {
 
     /// All settings the client is told of when it connects.
     pub fn reported_parameters(&self) -> Vec<(String, String)> {
-        let settings = self.client.settings.lock();
-        settings::REPORTED
-            .iter()
-            .filter_map(|(name, shown)| {
-                Some(((*shown).to_owned(), settings.get(name).ok()?.to_owned()))
-            })
-            .collect()
+        self.client.reported_parameters()
     }
 
     /// The time zone that `timestamptz` values are shown in.
     pub fn time_zone(&self) -> aerostat_types::Zone {
-        self.client.settings.lock().time_zone()
+        self.client.time_zone()
     }
 
     /// The number of the session: what the protocol's BackendKeyData, `pg_backend_pid()` and the
@@ -295,16 +199,17 @@ impl Session {
         self.client.cursors.columns(name)
     }
 
-    /// The database's name.
-    pub fn database(&self) -> String {
-        self.executor.connection.database().name.read().clone()
+    /// Takes memory of the tenant's for something that belongs to the session.
+    ///
+    /// # Errors
+    /// The tenant, or the node, has not that much left.
+    pub fn hold(&self, bytes: usize) -> Result<Held, SqlError> {
+        self.executor.hold(bytes)
     }
 
-    /// A transaction begins: now() and its like tell this time until it ends. What the last
-    /// one left in tables with ON COMMIT DELETE ROWS goes.
-    fn mark_time(&mut self) {
-        self.client.temporaries.delete_rows();
-        self.transaction.began_at = chrono::Utc::now();
+    /// The database's name.
+    pub fn database(&self) -> String {
+        self.executor.database().name.read().clone()
     }
 
     /// What names of catalogue entries mean now.
@@ -312,7 +217,7 @@ impl Session {
     /// # Errors
     /// The database is gone.
     pub fn entry_numbers(&self) -> Result<EntryNumbers, SqlError> {
-        let snapshot = self.executor.connection.database().store.txns().snapshot();
+        let snapshot = self.executor.txns().snapshot();
         let context = self.context(&self.open_gate()?, snapshot)?;
         let view = Arc::clone(&context.system);
         Ok(Arc::new(move |type_oid, name| {
@@ -336,10 +241,10 @@ impl Session {
         snapshot: Snapshot,
         waits: CancelToken,
     ) -> Result<Arc<StatementContext>, SqlError> {
-        let actor = self.actor()?;
+        let actor = self.executor.actor(&self.client)?;
         // Not below, where other parts of the same value ask the settings, too.
         let session_role = self.client.settings.lock().session_role().to_owned();
-        let database = Arc::clone(self.executor.connection.database());
+        let database = Arc::clone(self.executor.database());
         let system = Arc::new(CatalogView {
             node: self.executor.engine.node().record(),
             database: database.name.read().clone(),
@@ -359,7 +264,7 @@ impl Session {
                 sequences: Mutex::default(),
                 taken: Arc::clone(&self.client.taken),
                 read_only: self.transaction.read_only(&self.client),
-                waiting: self.waiting(gate.locks(), waits),
+                waiting: Waiting::new(&self.client, &self.executor, gate.locks(), waits),
                 role: actor.role.clone(),
                 authenticated: self.client.role.clone(),
                 sayings: self.client.sayings.clone(),
@@ -379,18 +284,6 @@ impl Session {
         Ok(Arc::new(context.in_block(self.transaction.deferred())))
     }
 
-    fn actor(&self) -> Result<aerostat_catalog::Actor, SqlError> {
-        let (path, role) = {
-            let settings = self.client.settings.lock();
-            (settings.search_path(), settings.acting_role().to_owned())
-        };
-        let database = self.executor.connection.database();
-        let mut actor = self.executor.engine.node().actor(&role, database, path)?;
-        actor.temporary = Some(temporary_schema(self.client.number));
-        actor.zone = self.client.time_zone();
-        Ok(actor)
-    }
-
     /// Says that the client may send its next statements: the rows of those before have come
     /// and gone. Gives where the session stands.
     pub fn rest(&mut self) -> TransactionStatus {
@@ -400,14 +293,14 @@ impl Session {
                 // What functions have set while the rows went out.
                 self.client.settings.lock().end_local();
             }
-            self.client.note_idle(self.status());
+            self.client.note_idle(self.transaction.status());
         }
         if self.transaction.machine.is_idle() {
             self.client.temporaries.delete_rows();
             // What a query has said by itself, now that all its rows have come.
             self.client.publish();
         }
-        self.status()
+        self.transaction.status()
     }
 }
 
@@ -418,7 +311,8 @@ impl Drop for Session {
         self.abandon();
         self.client.say_nothing();
         self.client.unlisten();
-        self.keep_temporaries(None);
+        let threads = self.executor.engine.queries();
+        self.client.keep_temporaries(None, threads);
         self.client.advisory.end();
         self.executor.engine.forget_session(self.client.number);
     }

@@ -105,7 +105,7 @@ impl Session {
 
     /// What others have said since the last call. The client is told between transactions.
     pub fn take_notifications(&mut self) -> Vec<Arc<Notification>> {
-        match self.status() {
+        match self.transaction.status() {
             TransactionStatus::Idle => self.client.inbox.take(),
             TransactionStatus::InTransaction | TransactionStatus::Failed => Vec::new(),
         }

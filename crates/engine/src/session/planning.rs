@@ -20,7 +20,7 @@ use datafusion::{
 };
 
 use super::{
-    ClientState, Session, generic,
+    ClientState, Executor, generic,
     prepared::Bound,
     run::{Parameters, bind_work},
 };
@@ -53,26 +53,27 @@ impl ClientState {
     }
 }
 
-impl Session {
+impl Executor {
     /// By what the plan of a statement is kept; `None` if it is to be planned anew.
     pub(super) fn identity(
         &self,
+        client: &ClientState,
         parsed: &Arc<ast::Statement>,
         source: &Source,
         bound: Option<&Bound<'_>>,
         plans: Plans,
     ) -> Option<Identity> {
         let is_kept = plans == Plans::Kept
-            && self.client.keeps_plans()
+            && client.keeps_plans()
             && PlanCache::takes(&source.text)
             && bound.is_none_or(Bound::is_as_written);
         is_kept.then(|| Identity {
-            cache: Arc::clone(self.executor.tenant.plans()),
+            cache: Arc::clone(self.tenant.plans()),
             text: Arc::clone(&source.text),
             parsed: Arc::clone(parsed),
             is_first: source.offset == 0,
             parameters: bound.map(Bound::types).unwrap_or_default().to_vec(),
-            node: self.executor.engine.node().record(),
+            node: self.engine.node().record(),
         })
     }
 }

@@ -254,7 +254,7 @@ impl Session {
         types: Vec<Option<ParameterType>>,
     ) -> Result<Prepared, SqlError> {
         let started = Instant::now();
-        let statement = self.read_single(text).await?;
+        let statement = self.executor.read_single(&self.client, text).await?;
         self.client.read_for += started.elapsed();
         // Also where it is refused.
         let _tree = Tree {
@@ -298,7 +298,7 @@ impl Session {
                 if types.len() < count {
                     types.resize(count, None);
                 }
-                let snapshot = self.executor.connection.database().store.txns().snapshot();
+                let snapshot = self.executor.txns().snapshot();
                 let context = self.context(&self.open_gate()?, snapshot)?;
                 let (parsed, source) = (Arc::clone(parsed), statement.source.clone());
                 let readers = Arc::clone(self.executor.engine.readers());

@@ -26,7 +26,7 @@ use tokio::{
 };
 
 use super::{
-    Executor, Session,
+    ClientState, Executor, Session,
     fast::{ByKey, FastStatement},
     stream::QueryTask,
 };
@@ -162,6 +162,37 @@ impl Executor {
             done = work => done,
         }
     }
+
+    /// The statement of a message that was read before, and has its plan kept.
+    fn kept(&self, client: &ClientState, message: &str) -> Option<Vec<Sent>> {
+        let may_be_kept = PlanCache::takes(message) && client.keeps_plans();
+        let statement = may_be_kept.then(|| self.tenant.plans().statement(message))??;
+        Some(vec![Sent(Form::Parsed(Tree { statement }))])
+    }
+
+    /// The only statement of a text.
+    ///
+    /// # Errors
+    /// See [`Statement::single`]; a long text may be stopped.
+    pub(super) async fn read_single(
+        &self,
+        client: &ClientState,
+        text: &Arc<str>,
+    ) -> Result<Statement, SqlError> {
+        if !is_long(text) {
+            return Statement::single(text);
+        }
+        let cancellation = client.cancel.begin(client.statement_timeout());
+        let text = Arc::clone(text);
+        let mut room = self.memory();
+        let read = move || {
+            room.grow(tree_bytes(&text))?;
+            let mut statement = Statement::single(&text)?;
+            statement.source.room = Some(Arc::new(room));
+            Ok(statement)
+        };
+        self.apart(read, &cancellation).await?
+    }
 }
 
 impl Session {
@@ -171,7 +202,7 @@ impl Session {
     /// See [`Statement::split`]; a long text may be stopped.
     pub async fn split(&mut self, message: &str) -> Result<Vec<Sent>, SqlError> {
         if is_long(message) {
-            if let Some(kept) = self.kept(message) {
+            if let Some(kept) = self.executor.kept(&self.client, message) {
                 return Ok(kept);
             }
             let cancellation = self.client.cancel.begin(self.client.statement_timeout());
@@ -197,17 +228,10 @@ impl Session {
         if let Some(fast) = FastStatement::read(message, &[]) {
             return Ok(vec![Sent(Form::Fast(fast))]);
         }
-        match self.kept(message) {
+        match self.executor.kept(&self.client, message) {
             Some(kept) => Ok(kept),
             None => Ok(Sent::all(Statement::split(message)?)),
         }
-    }
-
-    /// The statement of a message that was read before, and has its plan kept.
-    fn kept(&self, message: &str) -> Option<Vec<Sent>> {
-        let may_be_kept = PlanCache::takes(message) && self.client.keeps_plans();
-        let statement = may_be_kept.then(|| self.executor.tenant.plans().statement(message))??;
-        Some(vec![Sent(Form::Parsed(Tree { statement }))])
     }
 
     /// Runs a statement without parameters.
@@ -223,29 +247,9 @@ impl Session {
         if let Some(outcome) = self.pass_by_key(by_key).await? {
             return Ok(outcome);
         }
-        let statement = Box::pin(self.read_single(&fast.text)).await?;
+        let statement = Box::pin(self.executor.read_single(&self.client, &fast.text)).await?;
         let tree = Tree { statement };
         Box::pin(self.pass_read(&tree.statement, None)).await
-    }
-
-    /// The only statement of a text.
-    ///
-    /// # Errors
-    /// See [`Statement::single`]; a long text may be stopped.
-    pub(super) async fn read_single(&self, text: &Arc<str>) -> Result<Statement, SqlError> {
-        if !is_long(text) {
-            return Statement::single(text);
-        }
-        let cancellation = self.client.cancel.begin(self.client.statement_timeout());
-        let text = Arc::clone(text);
-        let mut room = self.executor.memory();
-        let read = move || {
-            room.grow(tree_bytes(&text))?;
-            let mut statement = Statement::single(&text)?;
-            statement.source.room = Some(Arc::new(room));
-            Ok(statement)
-        };
-        self.executor.apart(read, &cancellation).await?
     }
 }
 

@@ -76,6 +76,54 @@ impl Executor {
         }
     }
 
+    /// Starts a query that is yet to be planned; its rows come while it runs.
+    async fn start_query(
+        &self,
+        query: Query,
+        source: &Source,
+        cancellation: &Cancellation,
+    ) -> Result<Outcome, SqlError> {
+        let source = source.clone();
+        let (rows, receiver) = mpsc::channel(RESULT_BATCHES_MAX);
+        let (head, columns) = oneshot::channel();
+        let stopping = cancellation.clone();
+        let came_to_end = Arc::new(AtomicBool::new(false));
+        let comes_to_end = Arc::clone(&came_to_end);
+        let task = self
+            .tenant
+            .spawn(self.engine.queries(), cancellation, async move {
+                let last = tokio::select! {
+                    biased;
+                    _ = stopping.stopped() => None,
+                    last = produce(query, source, head, &rows) => last,
+                };
+                // Who is woken now finds the end as well.
+                comes_to_end.store(true, Ordering::Release);
+                drop(rows);
+                if let Some((head, columns)) = last {
+                    let _ = head.send(Ok(columns));
+                }
+            });
+        let guard = AbortOnDrop::new(task.abort_handle(), cancellation);
+        let columns: Arc<[ColumnDescription]> = tokio::select! {
+            biased;
+            error = cancellation.stopped() => return Err(error),
+            head = columns => match head {
+                Ok(Ok(columns)) => columns,
+                Ok(Err(error)) => {
+                    guard.disarm();
+                    return Err(error);
+                }
+                Err(_) => return Err(QueryTask::new(task).result().await.err().unwrap_or_else(|| cancellation.error())),
+            },
+        };
+        Ok(Outcome::Rows {
+            columns,
+            batches: received(receiver, guard, came_to_end, cancellation.clone()),
+            tag: RowsTag::Select,
+        })
+    }
+
     /// Looks after a table that so many rows have been changed in.
     pub(super) fn vacuum_after(&self, bound: &BoundDml, rows: u64) {
         if bound.kind == DmlKind::Insert || rows < VACUUM_ROWS_MIN {
@@ -170,7 +218,9 @@ impl Session {
     ) -> Result<Outcome, SqlError> {
         let mut locks = None;
         loop {
-            let identity = self.identity(parsed, source, bound, plans);
+            let identity = self
+                .executor
+                .identity(&self.client, parsed, source, bound, plans);
             let gate = self.gate(locks.take())?;
             let snapshot = self.read_snapshot()?;
             let query = Query {
@@ -182,59 +232,11 @@ impl Session {
                 told,
                 readers: Arc::clone(self.executor.engine.readers()),
             };
-            match self.start_query(query, source, cancellation).await {
+            match self.executor.start_query(query, source, cancellation).await {
                 Err(error) => locks = Some(self.past(&gate, error, cancellation).await?),
                 started => return started,
             }
         }
-    }
-
-    async fn start_query(
-        &self,
-        query: Query,
-        source: &Source,
-        cancellation: &Cancellation,
-    ) -> Result<Outcome, SqlError> {
-        let source = source.clone();
-        let (rows, receiver) = mpsc::channel(RESULT_BATCHES_MAX);
-        let (head, columns) = oneshot::channel();
-        let stopping = cancellation.clone();
-        let came_to_end = Arc::new(AtomicBool::new(false));
-        let comes_to_end = Arc::clone(&came_to_end);
-        let executor = &self.executor;
-        let task = executor
-            .tenant
-            .spawn(executor.engine.queries(), cancellation, async move {
-                let last = tokio::select! {
-                    biased;
-                    _ = stopping.stopped() => None,
-                    last = produce(query, source, head, &rows) => last,
-                };
-                // Who is woken now finds the end as well.
-                comes_to_end.store(true, Ordering::Release);
-                drop(rows);
-                if let Some((head, columns)) = last {
-                    let _ = head.send(Ok(columns));
-                }
-            });
-        let guard = AbortOnDrop::new(task.abort_handle(), cancellation);
-        let columns: Arc<[ColumnDescription]> = tokio::select! {
-            biased;
-            error = cancellation.stopped() => return Err(error),
-            head = columns => match head {
-                Ok(Ok(columns)) => columns,
-                Ok(Err(error)) => {
-                    guard.disarm();
-                    return Err(error);
-                }
-                Err(_) => return Err(QueryTask::new(task).result().await.err().unwrap_or_else(|| cancellation.error())),
-            },
-        };
-        Ok(Outcome::Rows {
-            columns,
-            batches: received(receiver, guard, came_to_end, cancellation.clone()),
-            tag: RowsTag::Select,
-        })
     }
 
     /// Runs DML to its end; on a conflict with another transaction, again on a newer snapshot.
@@ -248,7 +250,9 @@ impl Session {
     ) -> Result<Outcome, SqlError> {
         let (mut attempts, mut locks, place) = (0, None, self.executor.row_place());
         while attempts < ATTEMPTS_MAX {
-            let identity = self.identity(parsed, source, bound, plans);
+            let identity = self
+                .executor
+                .identity(&self.client, parsed, source, bound, plans);
             let gate = self.gate(locks.take())?;
             let transaction = self.begin_statement(gate.locks())?.with_place(&place);
             let transaction = Arc::new(transaction);

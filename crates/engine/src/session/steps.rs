@@ -51,7 +51,7 @@ use datafusion::{
 use futures::StreamExt;
 
 use super::{
-    Session, planning,
+    Executor, Session, planning,
     prepared::Bound,
     run::{
         ATTEMPTS_MAX, CancelOnDrop, Parameters, bind_work, dml_outcome, finish, require_returned,
@@ -151,21 +151,23 @@ impl Session {
                 }
             };
             match done {
-                Some((steps, done)) => return self.outcome_of_steps(&steps, done),
+                Some((steps, done)) => return self.executor.outcome_of_steps(&steps, done),
                 None if self.transaction.may_run_again(&self.client) => attempts += 1,
                 None => break,
             }
         }
         Err(from_storage(aerostat_storage::StorageError::Conflict))
     }
+}
 
+impl Executor {
     /// What the client is told: what the statement itself did.
     fn outcome_of_steps(&self, steps: &[Step], done: Vec<Done>) -> Result<Outcome, SqlError> {
         let mut outcome = None;
         for (step, done) in steps.iter().zip(done) {
             outcome = match (&step.work, done) {
                 (Work::Dml(bound), Done::Changed(written)) => {
-                    self.executor.vacuum_after(bound, written.rows);
+                    self.vacuum_after(bound, written.rows);
                     Some(dml_outcome(bound, written))
                 }
                 (_, Done::Gave(columns, rows, charge)) => Some(Outcome::Rows {

@@ -17,30 +17,31 @@ use aerostat_sql::{
 use aerostat_txn::CancelToken;
 use aerostat_types::SqlError;
 use datafusion::sql::sqlparser::ast;
+use tokio::runtime::Handle;
 
-use super::{Session, command::blocking};
+use super::{ClientState, Session, command::blocking};
 
-impl Session {
+impl ClientState {
     /// Takes what a transaction that is committed has made of them.
-    pub(super) fn keep_temporaries(&mut self, schema: Option<Arc<SchemaEntry>>) {
-        if let Some(before) = self.client.temporaries.replace(schema) {
+    pub(super) fn keep_temporaries(&mut self, schema: Option<Arc<SchemaEntry>>, threads: &Handle) {
+        if let Some(before) = self.temporaries.replace(schema) {
             // Giving many rows back takes its time.
-            self.executor
-                .engine
-                .queries()
-                .spawn_blocking(move || drop(before));
+            threads.spawn_blocking(move || drop(before));
         }
     }
+}
 
+impl Session {
     /// DISCARD TEMP. In a block it is undone with it.
     pub(super) async fn discard_temporaries(&mut self) -> Result<(), SqlError> {
         if self.transaction.machine.is_idle() {
-            self.keep_temporaries(None);
+            let threads = self.executor.engine.queries();
+            self.client.keep_temporaries(None, threads);
             return Ok(());
         }
-        let actor = self.actor()?;
+        let actor = self.executor.actor(&self.client)?;
         let definitions = self.definitions()?;
-        let draft = self.draft(&definitions, CancelToken::new());
+        let draft = self.client.draft(&definitions, CancelToken::new());
         blocking(move || ddl::drop_temporaries(&draft, &actor)).await
     }
 
@@ -72,7 +73,7 @@ impl Session {
 
     /// Whether a name leads to a temporary relation. What is wrong with it is said elsewhere.
     fn is_temporary(&self, name: &QualifiedName) -> bool {
-        let (Ok(catalog), Ok(actor)) = (self.catalog(), self.actor()) else {
+        let (Ok(catalog), Ok(actor)) = (self.catalog(), self.executor.actor(&self.client)) else {
             return false;
         };
         let found = actor.find(&catalog, name).ok().flatten();

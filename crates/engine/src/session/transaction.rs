@@ -24,15 +24,27 @@ use aerostat_txn::{
     self as txn, Block, CancelToken, RelationLocks, RowPlace, Snapshot, Transaction,
 };
 use aerostat_types::{ErrorKind, SqlError};
+use chrono::Utc;
 use parking_lot::Mutex;
 use tokio::task::{JoinError, JoinHandle, spawn_blocking};
 
 use super::{
     ClientState, Executor, Session, TransactionState,
-    machine::{Effect, Event, Facts, Kind, Modes, supported},
+    machine::{Effect, Event, Facts, Kind, Machine, Modes, supported},
     settings::Settings,
 };
 use crate::{memory::Held, notify::OutboxMark};
+
+impl Default for TransactionState {
+    /// No transaction is open.
+    fn default() -> Self {
+        Self {
+            machine: Machine::default(),
+            block: None,
+            began_at: Utc::now(),
+        }
+    }
+}
 
 /// The session's transaction block.
 pub(super) struct OpenBlock {
@@ -125,6 +137,23 @@ impl ClientState {
         self.notices.tell(notice);
     }
 
+    /// SET SESSION CHARACTERISTICS AS TRANSACTION.
+    fn set_defaults(&self, modes: TransactionModes) -> Result<(), SqlError> {
+        let mut settings = self.settings.lock();
+        if let Some(isolation) = modes.isolation {
+            supported(isolation)?;
+            settings.set(
+                "default_transaction_isolation",
+                &[isolation.name().to_owned()],
+            )?;
+        }
+        if let Some(read_only) = modes.read_only {
+            let value = if read_only { "on" } else { "off" }.to_owned();
+            settings.set("default_transaction_read_only", &[value])?;
+        }
+        Ok(())
+    }
+
     /// `transaction_isolation` and `transaction_read_only` tell the block's modes.
     pub(super) fn show_modes(&self, modes: Modes) {
         let mut settings = self.settings.lock();
@@ -133,6 +162,18 @@ impl ClientState {
 }
 
 impl TransactionState {
+    /// Where the session stands.
+    pub(super) fn status(&self) -> TransactionStatus {
+        self.machine.status()
+    }
+
+    /// A transaction begins: now() and its like tell this time until it ends. The rows that the previous
+    /// one left in tables with ON COMMIT DELETE ROWS go.
+    pub(super) fn mark_time(&mut self, client: &mut ClientState) {
+        client.temporaries.delete_rows();
+        self.began_at = Utc::now();
+    }
+
     /// Something happens to the transaction: warns of it as the machine says, and gives what is to be
     /// done.
     pub(super) fn tell(
@@ -186,7 +227,7 @@ impl Executor {
 impl Session {
     /// Where the session stands.
     pub fn status(&self) -> TransactionStatus {
-        self.transaction.machine.status()
+        self.transaction.status()
     }
 
     /// Says that the statement at hand has failed after it had been taken on: reading its
@@ -201,7 +242,7 @@ impl Session {
             });
         match failed {
             Ok(false) => {}
-            Ok(true) => self.client.note_idle(self.status()),
+            Ok(true) => self.client.note_idle(self.transaction.status()),
             Err(error) => tracing::error!(%error, "a failed statement was not undone"),
         }
     }
@@ -246,7 +287,7 @@ impl Session {
     async fn end_implicit(&mut self, effect: Effect) -> Result<(), SqlError> {
         if effect == Effect::Commit {
             self.end_block(effect).await?;
-            self.client.note_idle(self.status());
+            self.client.note_idle(self.transaction.status());
         }
         Ok(())
     }
@@ -288,7 +329,7 @@ impl Session {
                     .tell(Event::SetModes(*modes), &self.client)?;
                 self.carry_out(effect)?;
             }
-            TransactionCommand::SetDefaults(modes) => self.set_defaults(*modes)?,
+            TransactionCommand::SetDefaults(modes) => self.client.set_defaults(*modes)?,
         }
         Ok(command.tag())
     }
@@ -311,7 +352,7 @@ impl Session {
     fn mark(&mut self, name: &str) -> Result<(), SqlError> {
         let settings = self.client.settings.lock().clone();
         let held = size_of::<Savepoint>() + 2 * name.len() + settings.bytes();
-        let held = self.hold(held)?;
+        let held = self.executor.hold(held)?;
         let effect = self
             .transaction
             .tell(Event::Savepoint(name), &self.client)?;
@@ -342,22 +383,6 @@ impl Session {
             .transaction
             .tell(Event::SetModes(modes), &self.client)?;
         self.carry_out(effect)
-    }
-
-    fn set_defaults(&mut self, modes: TransactionModes) -> Result<(), SqlError> {
-        let mut settings = self.client.settings.lock();
-        if let Some(isolation) = modes.isolation {
-            supported(isolation)?;
-            settings.set(
-                "default_transaction_isolation",
-                &[isolation.name().to_owned()],
-            )?;
-        }
-        if let Some(read_only) = modes.read_only {
-            let value = if read_only { "on" } else { "off" }.to_owned();
-            settings.set("default_transaction_read_only", &[value])?;
-        }
-        Ok(())
     }
 
     /// Does what waits for nothing.
@@ -398,7 +423,7 @@ impl Session {
 
     fn open_block(&mut self, modes: Modes) {
         let settings = self.client.settings.lock().clone();
-        let txns = self.executor.connection.database().store.txns();
+        let txns = self.executor.txns();
         let block = txns.begin_block(level(modes.isolation));
         self.client.advisory.enter(block.relation_locks().owner());
         let defined = Defined(None);
@@ -432,7 +457,7 @@ impl Session {
         if next == Effect::Nothing {
             return Ok(());
         }
-        self.mark_time();
+        self.transaction.mark_time(&mut self.client);
         self.carry_out(next)
     }
 
@@ -500,8 +525,8 @@ impl Session {
         block: Block,
         definitions: Arc<Definitions>,
     ) -> Result<(), SqlError> {
-        let actor = self.actor()?;
-        let draft = self.draft(&definitions, CancelToken::new());
+        let actor = self.executor.actor(&self.client)?;
+        let draft = self.client.draft(&definitions, CancelToken::new());
         let work = spawn_blocking(move || {
             if let Err(error) = ddl::before_commit(&draft, &actor) {
                 let defined = Defined(Some(definitions));
@@ -512,7 +537,8 @@ impl Session {
             Ok(definitions.temporary())
         });
         let temporary = work.await.map_err(ended_early)??;
-        self.keep_temporaries(temporary);
+        let threads = self.executor.engine.queries();
+        self.client.keep_temporaries(temporary, threads);
         Ok(())
     }
 
@@ -590,7 +616,7 @@ impl Session {
     ) -> Result<Transaction, SqlError> {
         let transaction = match &self.transaction.block {
             None => {
-                let txns = self.executor.connection.database().store.txns();
+                let txns = self.executor.txns();
                 let locks = locks.cloned().unwrap_or_else(|| txns.relation_locks());
                 self.client.advisory.enter(locks.owner());
                 txns.begin_with(locks)
@@ -605,13 +631,7 @@ impl Session {
     pub(super) fn relation_locks(&self) -> Result<Arc<RelationLocks>, SqlError> {
         match &self.transaction.block {
             None => {
-                let locks = self
-                    .executor
-                    .connection
-                    .database()
-                    .store
-                    .txns()
-                    .relation_locks();
+                let locks = self.executor.txns().relation_locks();
                 self.client.advisory.enter(locks.owner());
                 Ok(locks)
             }
@@ -630,7 +650,7 @@ impl Session {
         let Stored::Here(parts) = &mut open.stored else {
             return Err(undone());
         };
-        let database = self.executor.connection.database();
+        let database = self.executor.database();
         let over = || Definitions::over(database, &parts.block, &self.client.temporaries);
         Ok(Arc::clone(parts.defined.0.get_or_insert_with(over)))
     }
@@ -638,7 +658,7 @@ impl Session {
     /// What a statement that only reads sees.
     pub(super) fn read_snapshot(&self) -> Result<Snapshot, SqlError> {
         match &self.transaction.block {
-            None => Ok(self.executor.connection.database().store.txns().snapshot()),
+            None => Ok(self.executor.txns().snapshot()),
             Some(open) => Ok(open.parts()?.block.snapshot()),
         }
     }
@@ -646,7 +666,7 @@ impl Session {
     /// What a statement sees that must not miss a row that is there, whatever the isolation.
     pub(super) fn latest_snapshot(&self) -> Result<Snapshot, SqlError> {
         match &self.transaction.block {
-            None => Ok(self.executor.connection.database().store.txns().snapshot()),
+            None => Ok(self.executor.txns().snapshot()),
             Some(open) => Ok(open.parts()?.block.latest_snapshot()),
         }
     }
