@@ -59,10 +59,13 @@ impl Session {
                 .await??;
         }
         // From here on nobody changes the table or its rows.
-        let gate = self.open_gate()?;
-        let transaction = Arc::new(self.begin_statement(None)?);
+        let gate = self.view().open_gate()?;
+        let transaction = Arc::new(self.view().begin_statement(None)?);
         let mut stop_writing = run::CancelOnDrop::of(transaction.cancel_token());
-        let context = self.context(&gate, self.latest_snapshot()?)?;
+        let context = self.view().context(
+            &gate,
+            self.transaction.latest_snapshot(self.executor.txns())?,
+        )?;
         let engine = Arc::clone(&self.executor.engine);
         let source = source.clone();
         let work = async move {

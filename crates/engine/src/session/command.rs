@@ -153,15 +153,17 @@ impl Session {
         cancellation: &Cancellation,
     ) -> Result<Outcome, SqlError> {
         if let Utility::Schema(command) = &**utility {
-            self.refuse_waiting(command)?;
+            self.view().refuse_waiting(command)?;
         }
         match &**utility {
             Utility::Transaction(command) => done(self.run_transaction(command).await?),
             Utility::Setting(command) => self.run_setting(command).await,
             Utility::Prepared(command) => self.run_prepared(command, source, cancellation).await,
             Utility::Cursor(command) => self.run_cursor(command, source, bound, cancellation).await,
-            Utility::Copy(copy) => self.run_copy(copy, source, cancellation).await,
-            Utility::Maintenance(command) => self.run_maintenance(command, cancellation).await,
+            Utility::Copy(copy) => self.view().run_copy(copy, source, cancellation).await,
+            Utility::Maintenance(command) => {
+                self.view().run_maintenance(command, cancellation).await
+            }
             Utility::Lock(statement) => self.run_lock(statement, cancellation).await,
             Utility::Notify(command) => self.client.run_notify(command),
             Utility::Schema(command) if command.alters_table() => {
@@ -190,8 +192,10 @@ impl Session {
         let in_block = self.transaction.machine.is_one_of_several();
         let definitions = self.definitions()?;
         // Nothing is written under it; an index being built waits for others in its name.
-        let transaction = self.begin_statement(None)?;
-        let context = self.context(&self.open_gate()?, transaction.snapshot().clone())?;
+        let transaction = self.view().begin_statement(None)?;
+        let context = self
+            .view()
+            .context(&self.view().open_gate()?, transaction.snapshot().clone())?;
         let source = source.clone();
         let cancel = transaction.cancel_token();
         let mut stop = run::CancelOnDrop::of(cancel.clone());
@@ -339,7 +343,7 @@ impl Session {
                 let held = self.executor.hold(name.len() + text)?;
                 let types = types.iter().map(|ty| declared_type(ty.as_ref(), source));
                 let types = types.collect::<Result<Vec<_>, _>>()?;
-                let prepared = self.prepare_typed(parsed, types).await?;
+                let prepared = self.view().prepare_typed(parsed, types).await?;
                 let named = NamedStatement::of_command(prepared, &source.text, held);
                 self.client.prepared.keep(name, named);
                 Ok(Outcome::Command {
@@ -374,7 +378,7 @@ impl Session {
                         .with_hint("Run the statement itself."));
                     }
                 };
-                self.admit_dml(parsed)?;
+                self.view().admit_dml(parsed)?;
                 let plans = match arguments.is_empty() {
                     true => Plans::Kept,
                     false => Plans::Anew,
@@ -420,7 +424,7 @@ impl Session {
         );
         let mut locks = None;
         loop {
-            let gate = self.gate(locks.take())?;
+            let gate = self.view().gate(locks.take())?;
             let created = match &create.query {
                 None => {
                     self.create_table(&gate, create, layout, source, cancellation)
@@ -433,7 +437,7 @@ impl Session {
             };
             match created {
                 Ok(result) => return Ok(self.client.command(result)),
-                Err(error) => locks = Some(self.past(&gate, error, cancellation).await?),
+                Err(error) => locks = Some(self.view().past(&gate, error, cancellation).await?),
             }
         }
     }
@@ -447,7 +451,9 @@ impl Session {
         cancellation: &Cancellation,
     ) -> Result<CommandResult, SqlError> {
         let actor = self.executor.actor(&self.client)?;
-        let context = self.context(gate, self.read_snapshot()?)?;
+        let context = self
+            .view()
+            .context(gate, self.transaction.read_snapshot(self.executor.txns())?)?;
         let (draft, mut stop) = self.stoppable_draft()?;
         let (create, source) = (create.clone(), source.clone());
         let work = blocking(move || {
@@ -473,8 +479,8 @@ impl Session {
     ) -> Result<CommandResult, SqlError> {
         let actor = self.executor.actor(&self.client)?;
         let (draft, mut stop) = self.stoppable_draft()?;
-        let transaction = Arc::new(self.begin_statement(gate.locks())?);
-        let context = self.context(gate, transaction.snapshot().clone())?;
+        let transaction = Arc::new(self.view().begin_statement(gate.locks())?);
+        let context = self.view().context(gate, transaction.snapshot().clone())?;
         let (create, query, source) = (create.clone(), query.clone(), source.clone());
         let work = async move {
             let fail = |error| from_datafusion(error, &source);
@@ -540,10 +546,10 @@ impl Session {
     ) -> Result<Outcome, SqlError> {
         let mut locks = None;
         loop {
-            let gate = self.gate(locks.take())?;
+            let gate = self.view().gate(locks.take())?;
             match self.create_view(&gate, create, source, cancellation).await {
                 Ok(result) => return Ok(self.client.command(result)),
-                Err(error) => locks = Some(self.past(&gate, error, cancellation).await?),
+                Err(error) => locks = Some(self.view().past(&gate, error, cancellation).await?),
             }
         }
     }
@@ -556,7 +562,9 @@ impl Session {
         cancellation: &Cancellation,
     ) -> Result<CommandResult, SqlError> {
         let actor = self.executor.actor(&self.client)?;
-        let context = self.context(gate, self.read_snapshot()?)?;
+        let context = self
+            .view()
+            .context(gate, self.transaction.read_snapshot(self.executor.txns())?)?;
         let (draft, mut stop) = self.stoppable_draft()?;
         let (create, source) = (create.clone(), source.clone());
         let work = blocking(move || {

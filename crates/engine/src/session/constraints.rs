@@ -16,7 +16,7 @@ use aerostat_storage::StorageError;
 use aerostat_types::{ErrorKind, SqlError};
 
 use super::{
-    Session, TransactionState,
+    SessionView, TransactionState,
     run::{ATTEMPTS_MAX, CancelOnDrop, finish},
 };
 
@@ -28,10 +28,10 @@ impl TransactionState {
     }
 }
 
-impl Session {
+impl SessionView<'_> {
     /// SET CONSTRAINTS of these names, or of all. What is not to wait any more is checked.
     pub(super) async fn set_constraints(
-        &mut self,
+        self,
         names: Option<&[QualifiedName]>,
         is_deferred: bool,
     ) -> Result<(), SqlError> {
@@ -59,8 +59,8 @@ impl Session {
     }
 
     /// The numbers of the deferrable constraints of these names.
-    fn deferrable(&self, names: &[QualifiedName], is_deferred: bool) -> Result<Vec<u32>, SqlError> {
-        let (actor, gate) = (self.executor.actor(&self.client)?, self.open_gate()?);
+    fn deferrable(self, names: &[QualifiedName], is_deferred: bool) -> Result<Vec<u32>, SqlError> {
+        let (actor, gate) = (self.executor.actor(self.client)?, self.open_gate()?);
         let mut found = Vec::new();
         for name in names {
             found.append(&mut actor.deferrable(gate.catalog(), name, is_deferred)?);
@@ -70,7 +70,7 @@ impl Session {
 
     /// Refuses to alter, empty or drop a table with rows that checks wait for. What else is
     /// wrong with the statement is told where it runs.
-    pub(super) fn refuse_waiting(&self, command: &SchemaCommand) -> Result<(), SqlError> {
+    pub(super) fn refuse_waiting(self, command: &SchemaCommand) -> Result<(), SqlError> {
         let deferred = self
             .transaction
             .deferred()
@@ -92,7 +92,7 @@ impl Session {
             } => ("ALTER TABLE", slice::from_ref(name)),
             _ => return Ok(()),
         };
-        let (actor, gate) = (self.executor.actor(&self.client)?, self.open_gate()?);
+        let (actor, gate) = (self.executor.actor(self.client)?, self.open_gate()?);
         let waiting = deferred.tables(gate.catalog());
         let found = names
             .iter()
@@ -117,7 +117,7 @@ impl Session {
     }
 
     /// Checks all that the block has put off, which is about to commit.
-    pub(super) async fn check_at_commit(&mut self) -> Result<(), SqlError> {
+    pub(super) async fn check_at_commit(self) -> Result<(), SqlError> {
         let Some(deferred) = self.transaction.deferred() else {
             return Ok(());
         };
@@ -127,7 +127,7 @@ impl Session {
 
     /// Checks what was put off: all of it, or what is not to wait any more.
     async fn check_put_off(
-        &self,
+        self,
         deferred: &Deferred,
         all: bool,
         cancellation: &Cancellation,
@@ -157,7 +157,7 @@ impl Session {
                     deferred.settle(due);
                     return Ok(());
                 }
-                Ok(None) if self.transaction.may_run_again(&self.client) => attempts += 1,
+                Ok(None) if self.transaction.may_run_again(self.client) => attempts += 1,
                 Ok(None) => break,
                 Err(error) => {
                     place.leave();

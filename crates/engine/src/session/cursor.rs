@@ -34,7 +34,7 @@ use futures::StreamExt;
 use parking_lot::Mutex;
 
 use super::{
-    Session,
+    Session, SessionView,
     command::{nested_statement, too_many},
     plain,
     planning::Plans,
@@ -170,6 +170,7 @@ impl Session {
                     ));
                 }
                 let mut cursor = self
+                    .view()
                     .declare(name, query, source, bound, cancellation)
                     .await?;
                 (cursor.scroll, cursor.hold) = (*scroll, *hold);
@@ -219,10 +220,12 @@ impl Session {
             tag: command.tag().to_owned(),
         })
     }
+}
 
+impl SessionView<'_> {
     /// Starts the cursor's query, with a life of its own: it is not stopped with DECLARE.
     async fn declare(
-        &mut self,
+        self,
         name: &str,
         query: &Fragment,
         source: &Source,

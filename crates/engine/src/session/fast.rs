@@ -303,7 +303,7 @@ impl Session {
         if !is_admitted || !self.client.followed().is_fast_path_on {
             return Ok(None);
         }
-        let Ok(gate) = self.gate(None) else {
+        let Ok(gate) = self.view().gate(None) else {
             return Ok(None);
         };
         let bound = self.bound_program(fast, gate.catalog());
@@ -344,7 +344,7 @@ impl Session {
             };
             (written.rows, outcome_of(runs, written))
         } else {
-            let snapshot = self.read_snapshot()?;
+            let snapshot = self.transaction.read_snapshot(self.executor.txns())?;
             if gate.confirm().is_err() {
                 return Ok(None);
             }
@@ -380,7 +380,7 @@ impl Session {
             if runs.lock(gate, LockMode::RowExclusive).is_err() {
                 return Ok(None);
             }
-            let mut transaction = self.begin_statement(gate.locks())?;
+            let mut transaction = self.view().begin_statement(gate.locks())?;
             if let Some(place) = &place {
                 transaction = transaction.with_place(place);
             }
@@ -583,7 +583,7 @@ impl Session {
         if has_others || has_failed || !self.client.followed().is_fast_path_on {
             return None;
         }
-        let catalog = self.catalog().ok()?;
+        let catalog = self.view().catalog().ok()?;
         let entry = self.fast_table(fast, &catalog)?;
         let mut types = given.to_vec();
         let columns = fast.shape.listed_columns(entry.table.schema())?;
@@ -619,7 +619,7 @@ impl Session {
         {
             return None;
         }
-        let catalog = self.catalog().ok()?;
+        let catalog = self.view().catalog().ok()?;
         let place = self.place(&catalog);
         let key = (text.to_owned(), oids.to_vec());
         let keeps_plans = self.client.keeps_plans();
@@ -635,7 +635,7 @@ impl Session {
         if prepared.fast.is_none() && !is_planned || text.len() > PREPARED_BYTES_MAX {
             return;
         }
-        let Ok(catalog) = self.catalog() else {
+        let Ok(catalog) = self.view().catalog() else {
             return;
         };
         let place = self.place(&catalog);

@@ -174,7 +174,7 @@ impl Session {
         self.executor.follow_settings(&self.client);
         self.executor.tell_times(&self.transaction);
         self.client.note_active(statement.text());
-        self.admit(&statement.kind)?;
+        self.view().admit(&statement.kind)?;
         self.start_in_block(kind_of(&statement.kind)).await?;
         let source = &statement.source;
         let outcome = match &statement.kind {

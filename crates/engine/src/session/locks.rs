@@ -12,7 +12,7 @@ use aerostat_sql::utility::LockStatement;
 use aerostat_txn::{CancelToken, LockMode, LockTag, RelationLocks};
 use aerostat_types::{ErrorKind, SqlError};
 
-use super::{ClientState, Session, command::blocking, run::CancelOnDrop};
+use super::{ClientState, Executor, Session, SessionView, command::blocking, run::CancelOnDrop};
 
 impl ClientState {
     /// The longest wait for another transaction; `None` for any.
@@ -27,87 +27,6 @@ impl ClientState {
 }
 
 impl Session {
-    /// What there is, as the session's transaction sees it.
-    pub(super) fn catalog(&self) -> Result<Arc<CatalogState>, SqlError> {
-        match self.transaction.defined() {
-            Some(definitions) => definitions.load(),
-            None => {
-                let committed = self.executor.database().catalog.load();
-                Ok(self.client.temporaries.over(&committed))
-            }
-        }
-    }
-
-    /// The way to the plan of a statement that is run: with the locks that were waited for
-    /// if there are some, else with those of the block, or none yet.
-    pub(super) fn gate(&self, locks: Option<Arc<RelationLocks>>) -> Result<Arc<Gate>, SqlError> {
-        let locks = match locks {
-            Some(locks) => locks,
-            None => self.relation_locks()?,
-        };
-        let database = self.executor.database();
-        Gate::new(
-            database,
-            self.transaction.defined(),
-            &self.client.temporaries,
-            Some(locks),
-        )
-    }
-
-    /// That of a statement that is only planned.
-    pub(super) fn open_gate(&self) -> Result<Arc<Gate>, SqlError> {
-        let database = self.executor.database();
-        Gate::new(
-            database,
-            self.transaction.defined(),
-            &self.client.temporaries,
-            None,
-        )
-    }
-
-    /// After a plan was given up: waits until nobody is in its way, and returns the locks to
-    /// try again with.
-    ///
-    /// # Errors
-    /// The statement's own, if it met no obstacle; else those of the wait.
-    pub(super) async fn past(
-        &self,
-        gate: &Gate,
-        error: SqlError,
-        cancellation: &Cancellation,
-    ) -> Result<Arc<RelationLocks>, SqlError> {
-        // Those of a statement outside a block went with its transaction.
-        let locks = match gate.obstacle() {
-            Some(_) => self.relation_locks()?,
-            None => return Err(error),
-        };
-        if let Some(Obstacle::Locked(tag, mode)) = gate.obstacle() {
-            self.wait_for_lock(&locks, tag, mode, cancellation).await?;
-        }
-        Ok(locks)
-    }
-
-    async fn wait_for_lock(
-        &self,
-        locks: &Arc<RelationLocks>,
-        tag: LockTag,
-        mode: LockMode,
-        cancellation: &Cancellation,
-    ) -> Result<(), SqlError> {
-        let cancel = CancelToken::new();
-        let mut stop = CancelOnDrop::of(cancel.clone());
-        let (locks, timeout) = (Arc::clone(locks), self.client.lock_timeout());
-        let wait = move || {
-            let waited = locks.acquire(tag, mode, &cancel, timeout);
-            waited.map_err(|error| from_storage(error.into()))
-        };
-        self.executor
-            .on_query_runtime(blocking(wait), cancellation)
-            .await??;
-        stop.disarm();
-        Ok(())
-    }
-
     /// LOCK TABLE.
     pub(super) async fn run_lock(
         &mut self,
@@ -136,5 +55,94 @@ impl Session {
             .await??;
         stop.disarm();
         Ok(Outcome::Command { tag: result.tag })
+    }
+}
+
+impl SessionView<'_> {
+    /// What there is, as the session's transaction sees it.
+    pub(super) fn catalog(self) -> Result<Arc<CatalogState>, SqlError> {
+        match self.transaction.defined() {
+            Some(definitions) => definitions.load(),
+            None => {
+                let committed = self.executor.database().catalog.load();
+                Ok(self.client.temporaries.over(&committed))
+            }
+        }
+    }
+
+    /// The way to the plan of a statement that is run: with the locks that were waited for
+    /// if there are some, else with those of the block, or none yet.
+    pub(super) fn gate(self, locks: Option<Arc<RelationLocks>>) -> Result<Arc<Gate>, SqlError> {
+        let locks = match locks {
+            Some(locks) => locks,
+            None => self.relation_locks()?,
+        };
+        let database = self.executor.database();
+        Gate::new(
+            database,
+            self.transaction.defined(),
+            &self.client.temporaries,
+            Some(locks),
+        )
+    }
+
+    /// That of a statement that is only planned.
+    pub(super) fn open_gate(self) -> Result<Arc<Gate>, SqlError> {
+        let database = self.executor.database();
+        Gate::new(
+            database,
+            self.transaction.defined(),
+            &self.client.temporaries,
+            None,
+        )
+    }
+
+    /// After a plan was given up: waits until nobody is in its way, and returns the locks to
+    /// try again with.
+    ///
+    /// # Errors
+    /// The statement's own, if it met no obstacle; else those of the wait.
+    pub(super) async fn past(
+        self,
+        gate: &Gate,
+        error: SqlError,
+        cancellation: &Cancellation,
+    ) -> Result<Arc<RelationLocks>, SqlError> {
+        // Those of a statement outside a block went with its transaction.
+        let locks = match gate.obstacle() {
+            Some(_) => self.relation_locks()?,
+            None => return Err(error),
+        };
+        if let Some(Obstacle::Locked(tag, mode)) = gate.obstacle() {
+            let timeout = self.client.lock_timeout();
+            let wait = self
+                .executor
+                .wait_for_lock(&locks, tag, mode, timeout, cancellation);
+            wait.await?;
+        }
+        Ok(locks)
+    }
+}
+
+impl Executor {
+    async fn wait_for_lock(
+        &self,
+        locks: &Arc<RelationLocks>,
+        tag: LockTag,
+        mode: LockMode,
+        timeout: Option<Duration>,
+        cancellation: &Cancellation,
+    ) -> Result<(), SqlError> {
+        let cancel = CancelToken::new();
+        let mut stop = CancelOnDrop::of(cancel.clone());
+        let locks = Arc::clone(locks);
+        let wait = move || {
+            let waited = locks.acquire(tag, mode, &cancel, timeout);
+            waited.map_err(|error| from_storage(error.into()))
+        };
+        self.on_query_runtime(blocking(wait), cancellation)
+            .await??;
+        stop.disarm();
+        Ok(())
     }
 }

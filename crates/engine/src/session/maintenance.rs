@@ -13,15 +13,15 @@ use aerostat_sql::{
 use aerostat_storage::Table;
 use aerostat_types::{ErrorKind, SqlError};
 
-use super::{ClientState, Session, command::blocking};
+use super::{ClientState, SessionView, command::blocking};
 
-impl Session {
+impl SessionView<'_> {
     pub(super) async fn run_maintenance(
-        &mut self,
+        self,
         command: &MaintenanceCommand,
         cancellation: &Cancellation,
     ) -> Result<Outcome, SqlError> {
-        let actor = self.executor.actor(&self.client)?;
+        let actor = self.executor.actor(self.client)?;
         let database = Arc::clone(self.executor.database());
         let state = self.catalog()?;
         match command {

@@ -42,19 +42,17 @@ mod steps;
 mod stream;
 mod temporary;
 mod transaction;
+mod view;
 mod waiting;
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use aerostat_api::{Client, ColumnDescription, EntryNumbers, Notice, TransactionStatus};
 use aerostat_catalog::{Temporaries, admin::Connection, sequence::Taken};
-use aerostat_pgcatalog::{CatalogView, SessionDescription};
-use aerostat_query::{
-    CancelHandle, from_datafusion,
-    plan::{Gate, StatementContext},
-};
+use aerostat_pgcatalog::SessionDescription;
+use aerostat_query::{CancelHandle, from_datafusion};
 use aerostat_sql::statement::Source;
-use aerostat_txn::{AdvisoryLocks, CancelToken, Snapshot};
+use aerostat_txn::AdvisoryLocks;
 use aerostat_types::SqlError;
 use datafusion::{error::DataFusionError, execution::SessionState};
 
@@ -64,7 +62,6 @@ pub use prepared::Prepared;
 pub use reading::Sent;
 
 use cursor::Cursors;
-use facts::SessionFacts;
 use followed::Following;
 use machine::Machine;
 use named::NamedStatements;
@@ -72,7 +69,7 @@ use notify::Sayings;
 use parking_lot::Mutex;
 use settings::Settings;
 use transaction::OpenBlock;
-use waiting::{Notices, Waiting};
+use waiting::Notices;
 
 /// One client's session: the face that the protocols know.
 pub struct Session {
@@ -131,6 +128,15 @@ struct Executor {
     tenant: Arc<Tenant>,
 }
 
+/// What a statement sees of its session, while nothing else of the session runs. It changes none
+/// of the parts but what is behind their locks.
+#[derive(Clone, Copy)]
+struct SessionView<'a> {
+    client: &'a ClientState,
+    transaction: &'a TransactionState,
+    executor: &'a Executor,
+}
+
 impl Engine {
     /// Opens a session. The caller has authenticated the role.
     ///
@@ -161,6 +167,15 @@ impl Session {
             transaction: TransactionState::default(),
             executor,
         })
+    }
+
+    /// What statements see of the session.
+    fn view(&self) -> SessionView<'_> {
+        SessionView {
+            client: &self.client,
+            transaction: &self.transaction,
+            executor: &self.executor,
+        }
     }
 
     /// The way to stop this session's running statement from elsewhere.
@@ -218,70 +233,12 @@ impl Session {
     /// The database is gone.
     pub fn entry_numbers(&self) -> Result<EntryNumbers, SqlError> {
         let snapshot = self.executor.txns().snapshot();
-        let context = self.context(&self.open_gate()?, snapshot)?;
-        let view = Arc::clone(&context.system);
+        let view = self.view();
+        let context = view.context(&view.open_gate()?, snapshot)?;
+        let system = Arc::clone(&context.system);
         Ok(Arc::new(move |type_oid, name| {
-            aerostat_pgcatalog::entry_number(&view, type_oid, name)
+            aerostat_pgcatalog::entry_number(&system, type_oid, name)
         }))
-    }
-
-    /// What the next statement, or the next attempt at it, sees.
-    fn context(
-        &self,
-        gate: &Arc<Gate>,
-        snapshot: Snapshot,
-    ) -> Result<Arc<StatementContext>, SqlError> {
-        self.context_until(gate, snapshot, self.client.cancel.waits())
-    }
-
-    /// As [`Self::context`], for a statement whose functions wait until this is cancelled.
-    fn context_until(
-        &self,
-        gate: &Arc<Gate>,
-        snapshot: Snapshot,
-        waits: CancelToken,
-    ) -> Result<Arc<StatementContext>, SqlError> {
-        let actor = self.executor.actor(&self.client)?;
-        // Not below, where other parts of the same value ask the settings, too.
-        let session_role = self.client.settings.lock().session_role().to_owned();
-        let database = Arc::clone(self.executor.database());
-        let system = Arc::new(CatalogView {
-            node: self.executor.engine.node().record(),
-            database: database.name.read().clone(),
-            state: Arc::clone(gate.catalog()),
-            role: actor.role.clone(),
-            session_role,
-            superuser: actor.superuser,
-            search_path: actor.written_path().map(str::to_owned).collect(),
-            backend_pid: self.client.number,
-            facts: Arc::new(SessionFacts {
-                engine: Arc::clone(&self.executor.engine),
-                settings: Arc::clone(&self.client.settings),
-                prepared: self.client.prepared.clone(),
-                cursors: self.client.cursors.describe(),
-                told: Arc::clone(&self.client.description),
-                gate: Arc::clone(gate),
-                sequences: Mutex::default(),
-                taken: Arc::clone(&self.client.taken),
-                read_only: self.transaction.read_only(&self.client),
-                waiting: Waiting::new(&self.client, &self.executor, gate.locks(), waits),
-                role: actor.role.clone(),
-                authenticated: self.client.role.clone(),
-                sayings: self.client.sayings.clone(),
-                listening: Arc::clone(&self.client.listening),
-            }),
-            functions: self.executor.engine.function_descriptions(),
-            index: Arc::default(),
-        });
-        let context = StatementContext::new(
-            Arc::clone(&self.executor.state),
-            database,
-            snapshot,
-            actor,
-            system,
-            Arc::clone(gate),
-        );
-        Ok(Arc::new(context.in_block(self.transaction.deferred())))
     }
 
     /// Says that the client may send its next statements: the rows of those before have come

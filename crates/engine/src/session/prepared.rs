@@ -18,7 +18,7 @@ use datafusion::{
 };
 
 use super::{
-    ClientState, Session,
+    ClientState, Session, SessionView,
     admission::kind_of,
     cursor::cursor_query,
     described::Described,
@@ -262,79 +262,7 @@ impl Session {
         };
         self.transaction.machine.admit(kind_of(&statement.kind))?;
         self.executor.follow_time_zone(&self.client);
-        self.prepare_typed(statement, types).await
-    }
-
-    pub(super) async fn prepare_typed(
-        &mut self,
-        mut statement: Statement,
-        mut types: Vec<Option<ParameterType>>,
-    ) -> Result<Prepared, SqlError> {
-        let mut is_written = false;
-        let columns = match &statement.kind {
-            StatementKind::Empty | StatementKind::Unread => None,
-            StatementKind::Utility(utility) => match &**utility {
-                // The parameters are those of the cursor's query.
-                Utility::Cursor(CursorCommand::Declare { query, .. }) => {
-                    let query = cursor_query(query, &statement.source)?;
-                    let mut inferred = Box::pin(self.prepare_typed(query, types)).await?;
-                    is_written = inferred.is_written;
-                    let parameters = std::mem::take(&mut inferred.parameters);
-                    types = parameters.into_iter().map(Some).collect();
-                    None
-                }
-                other => self.client.utility_columns(other),
-            },
-            StatementKind::Sql(parsed) => {
-                let cancellation = self.client.cancel.begin(self.client.statement_timeout());
-                let walked = Arc::clone(parsed);
-                let walk = move || (has_function_parameters(&walked), parameter_count(&walked));
-                let (written, count) = match is_long(statement.text()) {
-                    true => Box::pin(self.executor.apart(walk, &cancellation)).await?,
-                    false => walk(),
-                };
-                let count = count?;
-                is_written = written;
-                if types.len() < count {
-                    types.resize(count, None);
-                }
-                let snapshot = self.executor.txns().snapshot();
-                let context = self.context(&self.open_gate()?, snapshot)?;
-                let (parsed, source) = (Arc::clone(parsed), statement.source.clone());
-                let readers = Arc::clone(self.executor.engine.readers());
-                let work = async move {
-                    let inferred = async { infer(&context, &parsed, &mut types) };
-                    let columns = worked_out(&readers, &source.text, inferred).await;
-                    columns.map_err(at(&source)).map(|columns| (columns, types))
-                };
-                let (columns, inferred) = self
-                    .executor
-                    .on_query_runtime(work, &cancellation)
-                    .await??;
-                types = inferred;
-                columns
-            }
-        };
-        let parameters: Vec<ParameterType> = types
-            .into_iter()
-            .map(|ty| ty.unwrap_or(ParameterType::Value(SqlType::Text)))
-            .collect();
-        let takes_arrays = parameters.iter().any(|ty| ty.item().is_some());
-        is_written |= takes_arrays;
-        let values: Option<Vec<SqlType>> = parameters.iter().map(|ty| ty.value()).collect();
-        // Who keeps it has charged it.
-        statement.source.room = None;
-        let fast = match (&statement.kind, values) {
-            (StatementKind::Sql(_), Some(values)) => FastStatement::read(statement.text(), &values),
-            _ => None,
-        };
-        Ok(Prepared {
-            fast,
-            statement,
-            parameters,
-            columns,
-            is_written,
-        })
+        self.view().prepare_typed(statement, types).await
     }
 
     /// Runs a prepared statement with values of its parameters, each of the type that
@@ -453,6 +381,80 @@ impl Session {
             is_filled: false,
         };
         self.pass_read(&prepared.statement, Some(&bound)).await
+    }
+}
+
+impl SessionView<'_> {
+    pub(super) async fn prepare_typed(
+        self,
+        mut statement: Statement,
+        mut types: Vec<Option<ParameterType>>,
+    ) -> Result<Prepared, SqlError> {
+        let mut is_written = false;
+        let columns = match &statement.kind {
+            StatementKind::Empty | StatementKind::Unread => None,
+            StatementKind::Utility(utility) => match &**utility {
+                // The parameters are those of the cursor's query.
+                Utility::Cursor(CursorCommand::Declare { query, .. }) => {
+                    let query = cursor_query(query, &statement.source)?;
+                    let mut inferred = Box::pin(self.prepare_typed(query, types)).await?;
+                    is_written = inferred.is_written;
+                    let parameters = std::mem::take(&mut inferred.parameters);
+                    types = parameters.into_iter().map(Some).collect();
+                    None
+                }
+                other => self.client.utility_columns(other),
+            },
+            StatementKind::Sql(parsed) => {
+                let cancellation = self.client.cancel.begin(self.client.statement_timeout());
+                let walked = Arc::clone(parsed);
+                let walk = move || (has_function_parameters(&walked), parameter_count(&walked));
+                let (written, count) = match is_long(statement.text()) {
+                    true => Box::pin(self.executor.apart(walk, &cancellation)).await?,
+                    false => walk(),
+                };
+                let count = count?;
+                is_written = written;
+                if types.len() < count {
+                    types.resize(count, None);
+                }
+                let snapshot = self.executor.txns().snapshot();
+                let context = self.context(&self.open_gate()?, snapshot)?;
+                let (parsed, source) = (Arc::clone(parsed), statement.source.clone());
+                let readers = Arc::clone(self.executor.engine.readers());
+                let work = async move {
+                    let inferred = async { infer(&context, &parsed, &mut types) };
+                    let columns = worked_out(&readers, &source.text, inferred).await;
+                    columns.map_err(at(&source)).map(|columns| (columns, types))
+                };
+                let (columns, inferred) = self
+                    .executor
+                    .on_query_runtime(work, &cancellation)
+                    .await??;
+                types = inferred;
+                columns
+            }
+        };
+        let parameters: Vec<ParameterType> = types
+            .into_iter()
+            .map(|ty| ty.unwrap_or(ParameterType::Value(SqlType::Text)))
+            .collect();
+        let takes_arrays = parameters.iter().any(|ty| ty.item().is_some());
+        is_written |= takes_arrays;
+        let values: Option<Vec<SqlType>> = parameters.iter().map(|ty| ty.value()).collect();
+        // Who keeps it has charged it.
+        statement.source.room = None;
+        let fast = match (&statement.kind, values) {
+            (StatementKind::Sql(_), Some(values)) => FastStatement::read(statement.text(), &values),
+            _ => None,
+        };
+        Ok(Prepared {
+            fast,
+            statement,
+            parameters,
+            columns,
+            is_written,
+        })
     }
 }
 

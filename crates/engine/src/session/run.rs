@@ -32,7 +32,7 @@ use futures::{FutureExt, StreamExt};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use super::{
-    Executor, Session,
+    Executor, Session, SessionView,
     described::Described,
     flow::Flow,
     planning::{self, Identity, Plans},
@@ -152,33 +152,41 @@ impl Session {
             refuse_parameters(parsed)?;
         }
         let parsed = &Bound::write_arrays(bound, parsed);
-        if self.has_steps(parsed)? {
+        if self.view().has_steps(parsed)? {
             if let Some(mode) = first_lock(&**parsed) {
-                self.admit_locks(mode)?;
+                self.transaction.admit_locks(&self.client, mode)?;
             }
-            return self.run_steps(parsed, source, bound, cancellation).await;
+            return self
+                .view()
+                .run_steps(parsed, source, bound, cancellation)
+                .await;
         }
         match &**parsed {
             ast::Statement::Query(query) if is_dml(query) => {
-                self.run_dml(parsed, source, bound, plans, cancellation)
+                self.view()
+                    .run_dml(parsed, source, bound, plans, cancellation)
                     .await
             }
             ast::Statement::Query(_) => match lock_of(parsed, source) {
                 None => {
                     let told = Told::WithRows;
-                    self.run_query(parsed, source, bound, plans, told, cancellation)
+                    self.view()
+                        .run_query(parsed, source, bound, plans, told, cancellation)
                         .await
                 }
                 Some(mode) => {
-                    self.admit_locks(mode)?;
-                    self.run_locking(parsed, source, bound, cancellation).await
+                    self.transaction.admit_locks(&self.client, mode)?;
+                    self.view()
+                        .run_locking(parsed, source, bound, cancellation)
+                        .await
                 }
             },
             ast::Statement::Insert(_)
             | ast::Statement::Update(_)
             | ast::Statement::Delete(_)
             | ast::Statement::Merge(_) => {
-                self.run_dml(parsed, source, bound, plans, cancellation)
+                self.view()
+                    .run_dml(parsed, source, bound, plans, cancellation)
                     .await
             }
             ast::Statement::CreateTable(create) => {
@@ -200,15 +208,19 @@ impl Session {
                 self.run_create_view(create, source, cancellation).await
             }
             ast::Statement::Explain { .. } => {
-                self.run_explain(parsed, source, bound, cancellation).await
+                self.view()
+                    .run_explain(parsed, source, bound, cancellation)
+                    .await
             }
             other => Err(unsupported(other)),
         }
     }
+}
 
+impl SessionView<'_> {
     /// Plans and starts a query; its rows come while it runs.
     pub(super) async fn run_query(
-        &self,
+        self,
         parsed: &Arc<ast::Statement>,
         source: &Source,
         bound: Option<&Bound<'_>>,
@@ -220,9 +232,9 @@ impl Session {
         loop {
             let identity = self
                 .executor
-                .identity(&self.client, parsed, source, bound, plans);
+                .identity(self.client, parsed, source, bound, plans);
             let gate = self.gate(locks.take())?;
-            let snapshot = self.read_snapshot()?;
+            let snapshot = self.transaction.read_snapshot(self.executor.txns())?;
             let query = Query {
                 memory: self.executor.memory(),
                 context: self.context_until(&gate, snapshot, cancellation.waits.clone())?,
@@ -241,7 +253,7 @@ impl Session {
 
     /// Runs DML to its end; on a conflict with another transaction, again on a newer snapshot.
     pub(super) async fn run_dml(
-        &self,
+        self,
         parsed: &Arc<ast::Statement>,
         source: &Source,
         bound: Option<&Bound<'_>>,
@@ -252,7 +264,7 @@ impl Session {
         while attempts < ATTEMPTS_MAX {
             let identity = self
                 .executor
-                .identity(&self.client, parsed, source, bound, plans);
+                .identity(self.client, parsed, source, bound, plans);
             let gate = self.gate(locks.take())?;
             let transaction = self.begin_statement(gate.locks())?.with_place(&place);
             let transaction = Arc::new(transaction);
@@ -284,7 +296,7 @@ impl Session {
                 }
             };
             let Some((bound, written)) = done else {
-                if self.transaction.may_run_again(&self.client) {
+                if self.transaction.may_run_again(self.client) {
                     attempts += 1;
                     continue;
                 }

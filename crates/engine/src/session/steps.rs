@@ -51,7 +51,7 @@ use datafusion::{
 use futures::StreamExt;
 
 use super::{
-    Executor, Session, planning,
+    Executor, SessionView, planning,
     prepared::Bound,
     run::{
         ATTEMPTS_MAX, CancelOnDrop, Parameters, bind_work, dml_outcome, finish, require_returned,
@@ -97,16 +97,17 @@ pub(super) enum Done {
     ),
 }
 
-impl Session {
+impl SessionView<'_> {
     /// Whether a statement runs in steps.
     ///
     /// # Errors
     /// Those of a statement of a session whose database is gone.
-    pub(super) fn has_steps(&self, parsed: &ast::Statement) -> Result<bool, SqlError> {
+    pub(super) fn has_steps(self, parsed: &ast::Statement) -> Result<bool, SqlError> {
         match parsed {
             ast::Statement::Query(query) if modifies_in_with(query) => Ok(true),
             ast::Statement::Query(query) if repeats_calls(query) => {
-                let context = self.context(&self.open_gate()?, self.read_snapshot()?)?;
+                let snapshot = self.transaction.read_snapshot(self.executor.txns())?;
+                let context = self.context(&self.open_gate()?, snapshot)?;
                 Ok(!run_once(&context, query).is_empty())
             }
             _ => Ok(false),
@@ -115,7 +116,7 @@ impl Session {
 
     /// Runs a statement in steps; when rows have changed under it, again on a newer snapshot.
     pub(super) async fn run_steps(
-        &self,
+        self,
         parsed: &Arc<ast::Statement>,
         source: &Source,
         bound: Option<&Bound<'_>>,
@@ -152,7 +153,7 @@ impl Session {
             };
             match done {
                 Some((steps, done)) => return self.executor.outcome_of_steps(&steps, done),
-                None if self.transaction.may_run_again(&self.client) => attempts += 1,
+                None if self.transaction.may_run_again(self.client) => attempts += 1,
                 None => break,
             }
         }

@@ -19,7 +19,7 @@ use aerostat_types::SqlError;
 use datafusion::sql::sqlparser::ast;
 use tokio::runtime::Handle;
 
-use super::{ClientState, Session, command::blocking};
+use super::{ClientState, Session, SessionView, command::blocking};
 
 impl ClientState {
     /// Takes what a transaction that is committed has made of them.
@@ -44,10 +44,12 @@ impl Session {
         let draft = self.client.draft(&definitions, CancelToken::new());
         blocking(move || ddl::drop_temporaries(&draft, &actor)).await
     }
+}
 
+impl SessionView<'_> {
     /// Whether a statement changes the rows of a temporary relation, which it may do in a
     /// read-only transaction.
-    pub(super) fn changes_temporary(&self, kind: &StatementKind) -> bool {
+    pub(super) fn changes_temporary(self, kind: &StatementKind) -> bool {
         let target = match kind {
             StatementKind::Sql(parsed) => return self.writes_temporary(parsed),
             StatementKind::Utility(utility) => match &**utility {
@@ -63,7 +65,7 @@ impl Session {
     }
 
     /// As [`Self::changes_temporary`], of INSERT, UPDATE, DELETE or MERGE, and those in WITH.
-    pub(super) fn writes_temporary(&self, parsed: &ast::Statement) -> bool {
+    pub(super) fn writes_temporary(self, parsed: &ast::Statement) -> bool {
         let mut changes = changes(parsed).peekable();
         let is_temporary = |change: &ast::Statement| {
             target_of(change).is_some_and(|name| self.is_temporary(&name))
@@ -72,8 +74,8 @@ impl Session {
     }
 
     /// Whether a name leads to a temporary relation. What is wrong with it is said elsewhere.
-    fn is_temporary(&self, name: &QualifiedName) -> bool {
-        let (Ok(catalog), Ok(actor)) = (self.catalog(), self.executor.actor(&self.client)) else {
+    fn is_temporary(self, name: &QualifiedName) -> bool {
+        let (Ok(catalog), Ok(actor)) = (self.catalog(), self.executor.actor(self.client)) else {
             return false;
         };
         let found = actor.find(&catalog, name).ok().flatten();

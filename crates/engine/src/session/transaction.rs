@@ -21,7 +21,7 @@ use aerostat_catalog::{Definitions, Mark, ddl, failure::from_storage};
 use aerostat_query::deferred::{self, Deferred};
 use aerostat_sql::utility::{Isolation, TransactionCommand, TransactionModes};
 use aerostat_txn::{
-    self as txn, Block, CancelToken, RelationLocks, RowPlace, Snapshot, Transaction,
+    self as txn, Block, CancelToken, RelationLocks, RowPlace, Snapshot, Transaction, TxnManager,
 };
 use aerostat_types::{ErrorKind, SqlError};
 use chrono::Utc;
@@ -29,7 +29,7 @@ use parking_lot::Mutex;
 use tokio::task::{JoinError, JoinHandle, spawn_blocking};
 
 use super::{
-    ClientState, Executor, Session, TransactionState,
+    ClientState, Executor, Session, SessionView, TransactionState,
     machine::{Effect, Event, Facts, Kind, Machine, Modes, supported},
     settings::Settings,
 };
@@ -321,7 +321,9 @@ impl Session {
                 }
             }
             TransactionCommand::SetConstraints { names, is_deferred } => {
-                self.set_constraints(names.as_deref(), *is_deferred).await?;
+                self.view()
+                    .set_constraints(names.as_deref(), *is_deferred)
+                    .await?;
             }
             TransactionCommand::SetModes(modes) => {
                 let effect = self
@@ -465,7 +467,7 @@ impl Session {
         // What few commits have to do is apart, or every one's future has room for it.
         let is_checked =
             (self.transaction.block.as_ref()).is_none_or(|open| open.deferred.is_empty());
-        if !is_checked && let Err(error) = Box::pin(self.check_at_commit()).await {
+        if !is_checked && let Err(error) = Box::pin(self.view().check_at_commit()).await {
             Box::pin(self.undo()).await?;
             return Err(error);
         }
@@ -608,10 +610,28 @@ impl Session {
         self.client.sayings.outbox.lock().go_back_to(savepoint.said);
     }
 
+    /// What the block defines. The caller has opened one.
+    pub(super) fn definitions(&mut self) -> Result<Arc<Definitions>, SqlError> {
+        let open = self.transaction.block.as_mut().ok_or_else(|| {
+            SqlError::new(
+                ErrorKind::Internal,
+                "a definition came to be without a block",
+            )
+        })?;
+        let Stored::Here(parts) = &mut open.stored else {
+            return Err(undone());
+        };
+        let database = self.executor.database();
+        let over = || Definitions::over(database, &parts.block, &self.client.temporaries);
+        Ok(Arc::clone(parts.defined.0.get_or_insert_with(over)))
+    }
+}
+
+impl SessionView<'_> {
     /// A transaction for a statement that may write: the block's next part, or one of its own
     /// that has these locks.
     pub(super) fn begin_statement(
-        &self,
+        self,
         locks: Option<&Arc<RelationLocks>>,
     ) -> Result<Transaction, SqlError> {
         let transaction = match &self.transaction.block {
@@ -628,7 +648,7 @@ impl Session {
     }
 
     /// The locks of the block, or none yet for a statement of its own.
-    pub(super) fn relation_locks(&self) -> Result<Arc<RelationLocks>, SqlError> {
+    pub(super) fn relation_locks(self) -> Result<Arc<RelationLocks>, SqlError> {
         match &self.transaction.block {
             None => {
                 let locks = self.executor.txns().relation_locks();
@@ -638,35 +658,21 @@ impl Session {
             Some(open) => Ok(Arc::clone(open.parts()?.block.relation_locks())),
         }
     }
+}
 
-    /// What the block defines. The caller has opened one.
-    pub(super) fn definitions(&mut self) -> Result<Arc<Definitions>, SqlError> {
-        let open = self.transaction.block.as_mut().ok_or_else(|| {
-            SqlError::new(
-                ErrorKind::Internal,
-                "a definition came to be without a block",
-            )
-        })?;
-        let Stored::Here(parts) = &mut open.stored else {
-            return Err(undone());
-        };
-        let database = self.executor.database();
-        let over = || Definitions::over(database, &parts.block, &self.client.temporaries);
-        Ok(Arc::clone(parts.defined.0.get_or_insert_with(over)))
-    }
-
+impl TransactionState {
     /// What a statement that only reads sees.
-    pub(super) fn read_snapshot(&self) -> Result<Snapshot, SqlError> {
-        match &self.transaction.block {
-            None => Ok(self.executor.txns().snapshot()),
+    pub(super) fn read_snapshot(&self, txns: &Arc<TxnManager>) -> Result<Snapshot, SqlError> {
+        match &self.block {
+            None => Ok(txns.snapshot()),
             Some(open) => Ok(open.parts()?.block.snapshot()),
         }
     }
 
     /// What a statement sees that must not miss a row that is there, whatever the isolation.
-    pub(super) fn latest_snapshot(&self) -> Result<Snapshot, SqlError> {
-        match &self.transaction.block {
-            None => Ok(self.executor.txns().snapshot()),
+    pub(super) fn latest_snapshot(&self, txns: &Arc<TxnManager>) -> Result<Snapshot, SqlError> {
+        match &self.block {
+            None => Ok(txns.snapshot()),
             Some(open) => Ok(open.parts()?.block.latest_snapshot()),
         }
     }
