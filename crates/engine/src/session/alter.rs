@@ -30,13 +30,9 @@ use datafusion::{
 };
 use futures::StreamExt;
 
-use super::{
-    Session,
-    command::{Planner, blocking},
-    run,
-};
+use super::{Running, command::blocking, definition::Planner, run};
 
-impl Session {
+impl Running<'_> {
     /// Runs the actions of an ALTER TABLE, as a whole or not at all.
     pub(super) async fn run_alter_table(
         &mut self,
@@ -45,7 +41,7 @@ impl Session {
         cancellation: &Cancellation,
     ) -> Result<Outcome, SqlError> {
         let (name, if_exists, actions) = parts(command)?;
-        let actor = self.executor.actor(&self.client)?;
+        let actor = self.executor.actor(self.client)?;
         let definitions = self.definitions()?;
         let cancel = CancelToken::new();
         let mut stop = run::CancelOnDrop::of(cancel.clone());
@@ -62,10 +58,8 @@ impl Session {
         let gate = self.view().open_gate()?;
         let transaction = Arc::new(self.view().begin_statement(None)?);
         let mut stop_writing = run::CancelOnDrop::of(transaction.cancel_token());
-        let context = self.view().context(
-            &gate,
-            self.transaction.latest_snapshot(self.executor.txns())?,
-        )?;
+        let snapshot = self.transaction.latest_snapshot(self.executor.txns())?;
+        let context = self.view().context(&gate, snapshot)?;
         let engine = Arc::clone(&self.executor.engine);
         let source = source.clone();
         let work = async move {

@@ -34,7 +34,7 @@ use futures::StreamExt;
 use parking_lot::Mutex;
 
 use super::{
-    Session, SessionView,
+    ClientState, Executor, SessionView, TransactionState,
     command::{nested_statement, too_many},
     plain,
     planning::Plans,
@@ -148,9 +148,11 @@ impl Cursors {
     }
 }
 
-impl Session {
+impl ClientState {
     pub(super) async fn run_cursor(
         &mut self,
+        transaction: &TransactionState,
+        executor: &Executor,
         command: &CursorCommand,
         source: &Source,
         bound: Option<&Bound<'_>>,
@@ -163,31 +165,31 @@ impl Session {
                 hold,
                 query,
             } => {
-                if !hold && !self.transaction.machine.is_in_block() {
+                if !hold && !transaction.machine.is_in_block() {
                     return Err(SqlError::new(
                         ErrorKind::NoActiveTransaction,
                         "DECLARE CURSOR can only be used in transaction blocks",
                     ));
                 }
-                let mut cursor = self
-                    .view()
+                let view = SessionView::of(self, transaction, executor);
+                let mut cursor = view
                     .declare(name, query, source, bound, cancellation)
                     .await?;
                 (cursor.scroll, cursor.hold) = (*scroll, *hold);
-                if self.transaction.machine.is_idle() {
+                if transaction.machine.is_idle() {
                     cursor.read_to(u64::MAX, cancellation).await?;
                 } else {
-                    cursor.made = Some(self.client.cursors.made);
+                    cursor.made = Some(self.cursors.made);
                 }
-                self.client.cursors.made += 1;
-                self.client.cursors.by_name.insert(name.clone(), cursor);
+                self.cursors.made += 1;
+                self.cursors.by_name.insert(name.clone(), cursor);
             }
             CursorCommand::Fetch {
                 name,
                 direction,
                 is_move,
             } => {
-                let cursor = self.client.cursors.get(name)?;
+                let cursor = self.cursors.get(name)?;
                 if cursor.failed {
                     return Err(SqlError::new(
                         ErrorKind::ObjectNotInPrerequisiteState,
@@ -211,10 +213,10 @@ impl Session {
                 });
             }
             CursorCommand::Close(name) => {
-                self.client.cursors.get(name)?;
-                self.client.cursors.by_name.remove(name);
+                self.cursors.get(name)?;
+                self.cursors.by_name.remove(name);
             }
-            CursorCommand::CloseAll => self.client.cursors.close_all(),
+            CursorCommand::CloseAll => self.cursors.close_all(),
         }
         Ok(Outcome::Command {
             tag: command.tag().to_owned(),

@@ -40,8 +40,8 @@ use aerostat_types::{ErrorKind, SqlError};
 use datafusion::sql::sqlparser::ast;
 
 use super::{
-    Executor, Session, admission::kind_of, fast::ByKey, planning::Plans, prepared::Bound,
-    stream::observed,
+    Executor, Running, Session, admission::kind_of, command::run_utility, fast::ByKey,
+    planning::Plans, prepared::Bound, stream::observed,
 };
 use crate::engine::StatementRecord;
 
@@ -142,19 +142,25 @@ impl Session {
         // An event of the machine's, which looks at steps 3 and 5.
         let tag = match *command {
             TransactionCommand::Begin { modes, .. } => {
-                self.begin(modes)?;
+                self.transaction
+                    .begin(&mut self.client, &self.executor, modes)?;
                 command.tag()
             }
             TransactionCommand::Commit { chain } => {
                 self.client.note_active(statement.text());
-                self.commit(chain).await?
+                self.transaction
+                    .commit(&mut self.client, &self.executor, chain)
+                    .await?
             }
             _ => {
                 self.client.note_active(statement.text());
                 // A request to stop this stops no portal that is open.
                 self.client.cancel.begin(None);
                 // Apart, or every COMMIT's future has room for it.
-                Box::pin(self.run_transaction(command)).await?
+                let run =
+                    self.transaction
+                        .run_transaction(&mut self.client, &self.executor, command);
+                Box::pin(run).await?
             }
         };
         let tag = tag.to_owned();
@@ -175,7 +181,9 @@ impl Session {
         self.executor.tell_times(&self.transaction);
         self.client.note_active(statement.text());
         self.view().admit(&statement.kind)?;
-        self.start_in_block(kind_of(&statement.kind)).await?;
+        self.transaction
+            .start_in_block(&mut self.client, &self.executor, kind_of(&statement.kind))
+            .await?;
         let source = &statement.source;
         let outcome = match &statement.kind {
             StatementKind::Empty => Outcome::Empty,
@@ -186,14 +194,31 @@ impl Session {
                 ));
             }
             StatementKind::Utility(utility) => {
-                Box::pin(self.run_utility(utility, source, bound, &cancellation)).await?
+                let run = run_utility(
+                    &mut self.client,
+                    &mut self.transaction,
+                    &self.executor,
+                    utility,
+                    source,
+                    bound,
+                    &cancellation,
+                );
+                Box::pin(run).await?
             }
             StatementKind::Sql(parsed) => {
-                self.run_sql(parsed, source, bound, Plans::Kept, &cancellation)
+                let mut running = Running {
+                    client: &self.client,
+                    transaction: &mut self.transaction,
+                    executor: &self.executor,
+                };
+                running
+                    .run_sql(parsed, source, bound, Plans::Kept, &cancellation)
                     .await?
             }
         };
-        self.end_in_block().await?;
+        self.transaction
+            .end_in_block(&mut self.client, &self.executor)
+            .await?;
         let rows = match &outcome {
             Outcome::Rows { .. } | Outcome::CopyIn(_) | Outcome::CopyOut(_) => None,
             Outcome::Command { tag } => {

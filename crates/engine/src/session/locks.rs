@@ -12,7 +12,7 @@ use aerostat_sql::utility::LockStatement;
 use aerostat_txn::{CancelToken, LockMode, LockTag, RelationLocks};
 use aerostat_types::{ErrorKind, SqlError};
 
-use super::{ClientState, Executor, Session, SessionView, command::blocking, run::CancelOnDrop};
+use super::{ClientState, Executor, Running, SessionView, command::blocking, run::CancelOnDrop};
 
 impl ClientState {
     /// The longest wait for another transaction; `None` for any.
@@ -26,7 +26,7 @@ impl ClientState {
     }
 }
 
-impl Session {
+impl Running<'_> {
     /// LOCK TABLE.
     pub(super) async fn run_lock(
         &mut self,
@@ -39,7 +39,7 @@ impl Session {
                 "LOCK TABLE can only be used in transaction blocks",
             ));
         }
-        let actor = self.executor.actor(&self.client)?;
+        let actor = self.executor.actor(self.client)?;
         let definitions = self.definitions()?;
         let cancel = CancelToken::new();
         let mut stop = CancelOnDrop::of(cancel.clone());

@@ -14,6 +14,7 @@ mod command;
 mod constraints;
 mod copy;
 mod cursor;
+mod definition;
 mod described;
 mod executor;
 mod explain;
@@ -36,6 +37,7 @@ mod prepared;
 mod reading;
 mod roles;
 mod run;
+mod running;
 mod settings;
 mod signal;
 mod steps;
@@ -47,7 +49,7 @@ mod waiting;
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use aerostat_api::{Client, ColumnDescription, EntryNumbers, Notice, TransactionStatus};
+use aerostat_api::{Client, ColumnDescription, EntryNumbers, Group, Notice, TransactionStatus};
 use aerostat_catalog::{Temporaries, admin::Connection, sequence::Taken};
 use aerostat_pgcatalog::SessionDescription;
 use aerostat_query::{CancelHandle, from_datafusion};
@@ -137,6 +139,14 @@ struct SessionView<'a> {
     executor: &'a Executor,
 }
 
+/// What a statement runs in that may define something: it sees what [`SessionView`] does, and what it
+/// defines, or locks, is its transaction's.
+struct Running<'a> {
+    client: &'a ClientState,
+    transaction: &'a mut TransactionState,
+    executor: &'a Executor,
+}
+
 impl Engine {
     /// Opens a session. The caller has authenticated the role.
     ///
@@ -171,11 +181,7 @@ impl Session {
 
     /// What statements see of the session.
     fn view(&self) -> SessionView<'_> {
-        SessionView {
-            client: &self.client,
-            transaction: &self.transaction,
-            executor: &self.executor,
-        }
+        SessionView::of(&self.client, &self.transaction, &self.executor)
     }
 
     /// The way to stop this session's running statement from elsewhere.
@@ -227,6 +233,33 @@ impl Session {
         self.executor.database().name.read().clone()
     }
 
+    /// Where the session stands.
+    pub fn status(&self) -> TransactionStatus {
+        self.transaction.status()
+    }
+
+    /// Says that the statement at hand has failed after it had been taken on: reading its
+    /// rows, or sending them. Whoever reads the rows calls this.
+    pub fn fail(&mut self) {
+        self.transaction.fail(&mut self.client, &self.executor);
+    }
+
+    /// Says that the statements to come belong together: they happen together or not at all.
+    /// One that cannot be in a transaction block is a transaction of its own, and commits those
+    /// before it. The caller calls [`Self::end_group`] after the last, or [`Self::fail`].
+    pub fn begin_group(&mut self, group: Group) {
+        self.transaction.begin_group(&self.client, group);
+    }
+
+    /// Commits the statements of a group, if they are a transaction of their own.
+    ///
+    /// # Errors
+    /// Those of COMMIT: nothing of them has happened then, or it is in doubt.
+    pub async fn end_group(&mut self) -> Result<(), SqlError> {
+        let ended = self.transaction.end_group(&mut self.client, &self.executor);
+        ended.await
+    }
+
     /// What names of catalogue entries mean now.
     ///
     /// # Errors
@@ -265,10 +298,10 @@ impl Drop for Session {
     fn drop(&mut self) {
         // The client is gone: so is what it did not commit, and what it waits for.
         self.client.cancel.cancel();
-        self.abandon();
+        let threads = self.executor.engine.queries();
+        self.transaction.abandon(&mut self.client, threads);
         self.client.say_nothing();
         self.client.unlisten();
-        let threads = self.executor.engine.queries();
         self.client.keep_temporaries(None, threads);
         self.client.advisory.end();
         self.executor.engine.forget_session(self.client.number);

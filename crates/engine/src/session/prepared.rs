@@ -18,7 +18,7 @@ use datafusion::{
 };
 
 use super::{
-    ClientState, Session, SessionView,
+    ClientState, Executor, Session, SessionView, TransactionState,
     admission::kind_of,
     cursor::cursor_query,
     described::Described,
@@ -55,6 +55,11 @@ impl Prepared {
     /// The statement's text.
     pub fn text(&self) -> &str {
         self.statement.text()
+    }
+
+    /// Whether only the fast path has read its text.
+    fn is_unread(&self) -> bool {
+        matches!(self.statement.kind, StatementKind::Unread)
     }
 
     /// Whether it is a query or DML.
@@ -146,6 +151,42 @@ impl<'a> Bound<'a> {
 }
 
 impl ClientState {
+    /// Prepares a statement whose text is yet to be read.
+    async fn prepare_planned(
+        &mut self,
+        transaction: &TransactionState,
+        executor: &Executor,
+        text: &Arc<str>,
+        types: Vec<Option<ParameterType>>,
+    ) -> Result<Prepared, SqlError> {
+        let started = Instant::now();
+        let statement = executor.read_single(self, text).await?;
+        self.read_for += started.elapsed();
+        // Also where it is refused.
+        let _tree = Tree {
+            statement: statement.clone(),
+        };
+        transaction.machine.admit(kind_of(&statement.kind))?;
+        let view = SessionView::of(self, transaction, executor);
+        view.prepare_typed(statement, types).await
+    }
+
+    /// A statement of which only the fast path has read the text, as the planner takes it.
+    pub(super) async fn as_planned(
+        &mut self,
+        transaction: &TransactionState,
+        executor: &Executor,
+        prepared: &Prepared,
+    ) -> Result<Option<Prepared>, SqlError> {
+        if !prepared.is_unread() {
+            return Ok(None);
+        }
+        let text = &prepared.statement.source.text;
+        let types = prepared.parameters.iter().copied().map(Some).collect();
+        let planned = self.prepare_planned(transaction, executor, text, types);
+        planned.await.map(Some)
+    }
+
     pub(super) fn utility_columns(&self, utility: &Utility) -> Option<Arc<[ColumnDescription]>> {
         match utility {
             Utility::Cursor(CursorCommand::Fetch {
@@ -214,7 +255,12 @@ impl Session {
         let listed = fast.and_then(|fast| self.prepare_listed(&fast, &text, &types));
         let prepared = match listed {
             Some(prepared) => prepared,
-            None => self.prepare_planned(&text, types).await?,
+            None => {
+                self.executor.follow_time_zone(&self.client);
+                self.client
+                    .prepare_planned(&self.transaction, &self.executor, &text, types)
+                    .await?
+            }
         };
         self.keep_prepared(&text, parameter_oids, &prepared);
         Ok(prepared)
@@ -248,23 +294,6 @@ impl Session {
         })
     }
 
-    async fn prepare_planned(
-        &mut self,
-        text: &Arc<str>,
-        types: Vec<Option<ParameterType>>,
-    ) -> Result<Prepared, SqlError> {
-        let started = Instant::now();
-        let statement = self.executor.read_single(&self.client, text).await?;
-        self.client.read_for += started.elapsed();
-        // Also where it is refused.
-        let _tree = Tree {
-            statement: statement.clone(),
-        };
-        self.transaction.machine.admit(kind_of(&statement.kind))?;
-        self.executor.follow_time_zone(&self.client);
-        self.view().prepare_typed(statement, types).await
-    }
-
     /// Runs a prepared statement with values of its parameters, each of the type that
     /// [`ParameterType::carrier`] has.
     ///
@@ -293,7 +322,13 @@ impl Session {
                 return Ok(outcome);
             }
         }
-        if let Some(planned) = Box::pin(self.as_planned(prepared)).await? {
+        if prepared.is_unread() {
+            self.executor.follow_time_zone(&self.client);
+        }
+        let planned = self
+            .client
+            .as_planned(&self.transaction, &self.executor, prepared);
+        if let Some(planned) = Box::pin(planned).await? {
             return Box::pin(self.run_bound(&planned, parameters)).await;
         }
         Box::pin(self.run_bound(prepared, parameters)).await
@@ -306,19 +341,6 @@ impl Session {
             StatementKind::Utility(utility) => self.client.utility_columns(utility),
             _ => prepared.columns.clone(),
         }
-    }
-
-    /// A statement of which only the fast path has read the text, as the planner takes it.
-    pub(super) async fn as_planned(
-        &mut self,
-        prepared: &Prepared,
-    ) -> Result<Option<Prepared>, SqlError> {
-        if !matches!(prepared.statement.kind, StatementKind::Unread) {
-            return Ok(None);
-        }
-        let text = &prepared.statement.source.text;
-        let types = prepared.parameters.iter().copied().map(Some).collect();
-        self.prepare_planned(text, types).await.map(Some)
     }
 
     /// Whether a prepared statement that has begun may go on.

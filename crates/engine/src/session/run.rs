@@ -32,7 +32,7 @@ use futures::{FutureExt, StreamExt};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use super::{
-    Executor, Session, SessionView,
+    Executor, Running, SessionView,
     described::Described,
     flow::Flow,
     planning::{self, Identity, Plans},
@@ -138,7 +138,7 @@ impl Executor {
     }
 }
 
-impl Session {
+impl Running<'_> {
     pub(super) async fn run_sql(
         &mut self,
         parsed: &Arc<ast::Statement>,
@@ -152,41 +152,34 @@ impl Session {
             refuse_parameters(parsed)?;
         }
         let parsed = &Bound::write_arrays(bound, parsed);
-        if self.view().has_steps(parsed)? {
+        let view = self.view();
+        if view.has_steps(parsed)? {
             if let Some(mode) = first_lock(&**parsed) {
-                self.transaction.admit_locks(&self.client, mode)?;
+                self.transaction.admit_locks(self.client, mode)?;
             }
-            return self
-                .view()
-                .run_steps(parsed, source, bound, cancellation)
-                .await;
+            return view.run_steps(parsed, source, bound, cancellation).await;
         }
         match &**parsed {
             ast::Statement::Query(query) if is_dml(query) => {
-                self.view()
-                    .run_dml(parsed, source, bound, plans, cancellation)
+                view.run_dml(parsed, source, bound, plans, cancellation)
                     .await
             }
             ast::Statement::Query(_) => match lock_of(parsed, source) {
                 None => {
                     let told = Told::WithRows;
-                    self.view()
-                        .run_query(parsed, source, bound, plans, told, cancellation)
+                    view.run_query(parsed, source, bound, plans, told, cancellation)
                         .await
                 }
                 Some(mode) => {
-                    self.transaction.admit_locks(&self.client, mode)?;
-                    self.view()
-                        .run_locking(parsed, source, bound, cancellation)
-                        .await
+                    self.transaction.admit_locks(self.client, mode)?;
+                    view.run_locking(parsed, source, bound, cancellation).await
                 }
             },
             ast::Statement::Insert(_)
             | ast::Statement::Update(_)
             | ast::Statement::Delete(_)
             | ast::Statement::Merge(_) => {
-                self.view()
-                    .run_dml(parsed, source, bound, plans, cancellation)
+                view.run_dml(parsed, source, bound, plans, cancellation)
                     .await
             }
             ast::Statement::CreateTable(create) => {
@@ -208,9 +201,7 @@ impl Session {
                 self.run_create_view(create, source, cancellation).await
             }
             ast::Statement::Explain { .. } => {
-                self.view()
-                    .run_explain(parsed, source, bound, cancellation)
-                    .await
+                view.run_explain(parsed, source, bound, cancellation).await
             }
             other => Err(unsupported(other)),
         }

@@ -19,7 +19,7 @@ use aerostat_types::SqlError;
 use datafusion::sql::sqlparser::ast;
 use tokio::runtime::Handle;
 
-use super::{ClientState, Session, SessionView, command::blocking};
+use super::{ClientState, Executor, SessionView, TransactionState, command::blocking};
 
 impl ClientState {
     /// Takes what a transaction that is committed has made of them.
@@ -31,17 +31,21 @@ impl ClientState {
     }
 }
 
-impl Session {
+impl ClientState {
     /// DISCARD TEMP. In a block it is undone with it.
-    pub(super) async fn discard_temporaries(&mut self) -> Result<(), SqlError> {
-        if self.transaction.machine.is_idle() {
-            let threads = self.executor.engine.queries();
-            self.client.keep_temporaries(None, threads);
+    pub(super) async fn discard_temporaries(
+        &mut self,
+        transaction: &mut TransactionState,
+        executor: &Executor,
+    ) -> Result<(), SqlError> {
+        if transaction.machine.is_idle() {
+            let threads = executor.engine.queries();
+            self.keep_temporaries(None, threads);
             return Ok(());
         }
-        let actor = self.executor.actor(&self.client)?;
-        let definitions = self.definitions()?;
-        let draft = self.client.draft(&definitions, CancelToken::new());
+        let actor = executor.actor(self)?;
+        let definitions = transaction.definitions(executor.database(), &self.temporaries)?;
+        let draft = self.draft(&definitions, CancelToken::new());
         blocking(move || ddl::drop_temporaries(&draft, &actor)).await
     }
 }

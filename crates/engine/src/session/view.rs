@@ -8,9 +8,24 @@ use aerostat_txn::{CancelToken, Snapshot};
 use aerostat_types::SqlError;
 use parking_lot::Mutex;
 
-use super::{SessionView, facts::SessionFacts, waiting::Waiting};
+use super::{
+    ClientState, Executor, SessionView, TransactionState, facts::SessionFacts, waiting::Waiting,
+};
 
-impl SessionView<'_> {
+impl<'a> SessionView<'a> {
+    /// What statements see of a session that has these parts.
+    pub(super) fn of(
+        client: &'a ClientState,
+        transaction: &'a TransactionState,
+        executor: &'a Executor,
+    ) -> Self {
+        Self {
+            client,
+            transaction,
+            executor,
+        }
+    }
+
     /// What the next statement, or the next attempt at it, sees.
     pub(super) fn context(
         self,
