@@ -45,7 +45,7 @@ use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 
 use super::{
-    Executor, Session,
+    ClientState, Executor, Session, SessionView, TransactionState,
     reading::is_long,
     run::{ATTEMPTS_MAX, CancelOnDrop},
     stream::{QueryTask, ready},
@@ -285,11 +285,15 @@ impl Session {
     pub fn fast_statements(&self) -> u64 {
         self.executor.fast.statements
     }
+}
 
+impl Executor {
     /// Runs a statement by its key, as the guard's shortcut ([`guard`](super::guard)); `None` if it is
     /// to be planned, and then nothing has happened. It gives how many rows it concerned, too.
     pub(super) async fn run_fast(
         &mut self,
+        client: &mut ClientState,
+        transaction: &TransactionState,
         asked: &ByKey<'_>,
     ) -> Result<Option<(Outcome, u64)>, SqlError> {
         let ByKey {
@@ -298,15 +302,15 @@ impl Session {
             told,
         } = *asked;
         let writes = fast.shape.kind() != Kind::Select;
-        let is_admitted = self.transaction.machine.admits_by_key()
-            && !(writes && self.transaction.read_only(&self.client));
-        if !is_admitted || !self.client.followed().is_fast_path_on {
+        let is_admitted =
+            transaction.machine.admits_by_key() && !(writes && transaction.read_only(client));
+        if !is_admitted || !client.followed().is_fast_path_on {
             return Ok(None);
         }
-        let Ok(gate) = self.view().gate(None) else {
+        let Ok(gate) = SessionView::of(client, transaction, self).gate(None) else {
             return Ok(None);
         };
-        let bound = self.bound_program(fast, gate.catalog());
+        let bound = self.bound_program(client, fast, gate.catalog());
         let Some(runs) = &bound.runs else {
             return Ok(None);
         };
@@ -330,13 +334,16 @@ impl Session {
             parameters: parameters.cloned().unwrap_or_default(),
             types: Arc::clone(&fast.types),
             literals: Arc::clone(&fast.literals),
-            now_micros: self.transaction.began_at.timestamp_micros(),
-            zone: self.client_settings().zone,
+            now_micros: transaction.began_at.timestamp_micros(),
+            zone: client.followed().client.zone,
             rows: fast.rows.clone(),
             numbers: drawing.clone().map(|drawing| drawing as Arc<dyn Numbers>),
         };
         let (rows, outcome) = if writes {
-            let Some(written) = self.write_fast(&gate, runs, inputs, fast).await? else {
+            let Some(written) = self
+                .write_fast(client, transaction, &gate, runs, inputs, fast)
+                .await?
+            else {
                 if let Some(drawing) = drawing {
                     drawing.give_back();
                 }
@@ -344,7 +351,7 @@ impl Session {
             };
             (written.rows, outcome_of(runs, written))
         } else {
-            let snapshot = self.transaction.read_snapshot(self.executor.txns())?;
+            let snapshot = transaction.read_snapshot(self.txns())?;
             if gate.confirm().is_err() {
                 return Ok(None);
             }
@@ -354,14 +361,16 @@ impl Session {
             let (count, rows) = (rows.len() as u64, RowStream::of_rows(rows));
             (count, outcome_with(runs, rows, RowsTag::Select))
         };
-        self.executor.fast.statements += 1;
+        self.fast.statements += 1;
         runs.count_usage(rows);
         Ok(Some((outcome, rows)))
     }
 
     /// Runs a write until it is committed, or kept for its block.
     async fn write_fast(
-        &mut self,
+        &self,
+        client: &ClientState,
+        transaction: &TransactionState,
         gate: &Gate,
         runs: &Runs,
         inputs: Inputs,
@@ -371,8 +380,8 @@ impl Session {
         let is_long = fast.is_long(&inputs.parameters);
         let mut waits = is_long;
         if is_long {
-            self.client.note_active(&fast.text);
-            waiting = Some(self.client.cancel.begin(self.client.statement_timeout()));
+            client.note_active(&fast.text);
+            waiting = Some(client.cancel.begin(client.statement_timeout()));
         }
         let (mut conflicts, mut place) = (0, None);
         while conflicts < ATTEMPTS_MAX {
@@ -380,46 +389,44 @@ impl Session {
             if runs.lock(gate, LockMode::RowExclusive).is_err() {
                 return Ok(None);
             }
-            let mut transaction = self.view().begin_statement(gate.locks())?;
+            let mut attempt =
+                SessionView::of(client, transaction, self).begin_statement(gate.locks())?;
             if let Some(place) = &place {
-                transaction = transaction.with_place(place);
+                attempt = attempt.with_place(place);
             }
             if gate.confirm().is_err() {
                 return Ok(None);
             }
-            let (written, transaction) = match &waiting {
+            let (written, attempt) = match &waiting {
                 Some(cancellation) if waits => {
                     // Apart, or every statement's future has room for it.
-                    let waiting =
-                        self.executor
-                            .write_waiting(runs, &inputs, transaction, cancellation);
+                    let waiting = self.write_waiting(runs, &inputs, attempt, cancellation);
                     Box::pin(waiting).await?
                 }
                 _ => {
-                    let transaction = transaction.without_waiting();
-                    (runs.program.write(&transaction, &inputs), transaction)
+                    let attempt = attempt.without_waiting();
+                    (runs.program.write(&attempt, &inputs), attempt)
                 }
             };
             let written = match written {
                 Ok(written) => written,
-                Err(Stop::Conflict) if self.transaction.may_run_again(&self.client) => {
-                    place = kept_place(&transaction);
+                Err(Stop::Conflict) if transaction.may_run_again(client) => {
+                    place = kept_place(&attempt);
                     conflicts += 1;
                     waits = is_long;
                     continue;
                 }
                 Err(Stop::WouldWait(awaited)) if !waits => {
                     if waiting.is_none() {
-                        self.client.note_active(&fast.text);
+                        client.note_active(&fast.text);
                     }
-                    let cancellation = waiting.get_or_insert_with(|| {
-                        self.client.cancel.begin(self.client.statement_timeout())
-                    });
+                    let cancellation = waiting
+                        .get_or_insert_with(|| client.cancel.begin(client.statement_timeout()));
                     // A snapshot that is kept must be older than what is waited for.
-                    match awaited.filter(|_| self.transaction.may_run_again(&self.client)) {
+                    match awaited.filter(|_| transaction.may_run_again(client)) {
                         Some(awaited) => {
-                            Box::pin(wait_for(&transaction, awaited, cancellation)).await?;
-                            place = kept_place(&transaction);
+                            Box::pin(wait_for(&attempt, awaited, cancellation)).await?;
+                            place = kept_place(&attempt);
                         }
                         None => waits = true,
                     }
@@ -437,16 +444,15 @@ impl Session {
                 Err(Stop::TimedOut) => return Err(from_storage(StorageError::LockTimeout)),
                 Err(Stop::Unfit | Stop::Conflict | Stop::WouldWait(_)) => return Ok(None),
             };
-            let committing = transaction
+            let committing = attempt
                 .enqueue()
                 .map_err(|error| from_storage(error.into()))?;
-            self.executor
-                .tenant
+            self.tenant
                 .commits()
-                .commit(committing, self.executor.engine.queries())
+                .commit(committing, self.engine.queries())
                 .await
                 .map_err(|error| from_storage(error.into()))?;
-            self.executor.tidy(runs);
+            self.tidy(runs);
             return Ok(Some(written));
         }
         Ok(None)
@@ -455,31 +461,29 @@ impl Session {
     /// The program of a statement, under what is there now.
     fn bound_program(
         &mut self,
+        client: &mut ClientState,
         fast: &FastStatement,
         catalog: &Arc<CatalogState>,
     ) -> Arc<BoundProgram> {
-        let place = self.place(catalog);
+        let place = self.place(client, catalog);
         let mut kept = fast.bound.lock();
         if let Some(bound) = kept.as_ref().filter(|bound| bound.place.is(&place)) {
             return Arc::clone(bound);
         }
         // Types of parameters go with a prepared statement, which keeps its own.
         let is_shared = fast.types.is_empty();
-        let known = self.executor.fast.programs.get(&fast.shape);
+        let known = self.fast.programs.get(&fast.shape);
         let bound = match known.filter(|bound| is_shared && bound.place.is(&place)) {
             Some(bound) => Arc::clone(bound),
             None => {
-                let runs = self.bind_fast(fast, catalog);
+                let runs = self.bind_fast(client, fast, catalog);
                 let bound = Arc::new(BoundProgram { runs, place });
                 if is_shared {
-                    if self.executor.fast.programs.len() >= PROGRAMS_MAX {
-                        self.executor.fast.programs.clear();
+                    if self.fast.programs.len() >= PROGRAMS_MAX {
+                        self.fast.programs.clear();
                     }
                     let shape = Arc::clone(&fast.shape);
-                    self.executor
-                        .fast
-                        .programs
-                        .insert(shape, Arc::clone(&bound));
+                    self.fast.programs.insert(shape, Arc::clone(&bound));
                 }
                 bound
             }
@@ -489,8 +493,13 @@ impl Session {
     }
 
     /// `None` also for errors: the planner's way finds them again.
-    fn bind_fast(&self, fast: &FastStatement, catalog: &Arc<CatalogState>) -> Option<Runs> {
-        let actor = self.executor.actor(&self.client).ok()?;
+    fn bind_fast(
+        &self,
+        client: &ClientState,
+        fast: &FastStatement,
+        catalog: &Arc<CatalogState>,
+    ) -> Option<Runs> {
+        let actor = self.actor(client).ok()?;
         let found = actor.find(catalog, &name_of(fast)?).ok()??;
         let privilege = match fast.shape.kind() {
             Kind::Select => Privilege::Select,
@@ -518,7 +527,7 @@ impl Session {
             return None;
         }
         let entries = sequences_of(&program, entry, catalog, &actor)?;
-        let taken = Arc::clone(&self.client.taken);
+        let taken = Arc::clone(&client.taken);
         let sequences = (!entries.is_empty()).then(|| Arc::new(Sequences { entries, taken }));
         let returns = program.kind() == Kind::Select || !program.outputs().is_empty();
         let origin = |at: usize| i16::try_from(at + 1).ok();
@@ -544,10 +553,14 @@ impl Session {
     }
 
     /// The table that a statement is about.
-    fn fast_table(&self, fast: &FastStatement, catalog: &CatalogState) -> Option<Arc<TableEntry>> {
+    fn fast_table(
+        &self,
+        client: &ClientState,
+        fast: &FastStatement,
+        catalog: &CatalogState,
+    ) -> Option<Arc<TableEntry>> {
         let found = self
-            .executor
-            .actor(&self.client)
+            .actor(client)
             .ok()?
             .find(catalog, &name_of(fast)?)
             .ok()??;
@@ -557,10 +570,10 @@ impl Session {
         }
     }
 
-    fn place(&mut self, catalog: &CatalogState) -> NameScope {
+    fn place(&self, client: &mut ClientState, catalog: &CatalogState) -> NameScope {
         let epoch = catalog.epoch;
-        let node = self.executor.engine.node().record();
-        let settings = self.client.followed();
+        let node = self.engine.node().record();
+        let settings = client.followed();
         let (path, role) = (Arc::clone(&settings.path), Arc::clone(&settings.role));
         NameScope {
             epoch,
@@ -574,17 +587,19 @@ impl Session {
     /// gives, and otherwise those of the columns that they go to. `None` where the planner's way
     /// must find them.
     pub(super) fn listed_parameters(
-        &mut self,
+        &self,
+        client: &mut ClientState,
+        transaction: &TransactionState,
         fast: &FastStatement,
         given: &[Option<ParameterType>],
     ) -> Option<Vec<ParameterType>> {
         let has_others = fast.shape.returns() || fast.shape.has_parameters_on_conflict();
-        let has_failed = self.transaction.status() == TransactionStatus::Failed;
-        if has_others || has_failed || !self.client.followed().is_fast_path_on {
+        let has_failed = transaction.status() == TransactionStatus::Failed;
+        if has_others || has_failed || !client.followed().is_fast_path_on {
             return None;
         }
-        let catalog = self.view().catalog().ok()?;
-        let entry = self.fast_table(fast, &catalog)?;
+        let catalog = SessionView::of(client, transaction, self).catalog().ok()?;
+        let entry = self.fast_table(client, fast, &catalog)?;
         let mut types = given.to_vec();
         let columns = fast.shape.listed_columns(entry.table.schema())?;
         let columns: Vec<_> = columns.into_iter().map(ParameterType::Value).collect();
@@ -613,45 +628,52 @@ impl Session {
     }
 
     /// A statement that was prepared before under the same conditions.
-    pub(super) fn prepared_before(&mut self, text: &str, oids: &[u32]) -> Option<super::Prepared> {
-        if self.executor.fast.prepared.is_empty()
-            || self.transaction.status() == TransactionStatus::Failed
-        {
+    pub(super) fn prepared_before(
+        &self,
+        client: &mut ClientState,
+        transaction: &TransactionState,
+        text: &str,
+        oids: &[u32],
+    ) -> Option<super::Prepared> {
+        if self.fast.prepared.is_empty() || transaction.status() == TransactionStatus::Failed {
             return None;
         }
-        let catalog = self.view().catalog().ok()?;
-        let place = self.place(&catalog);
+        let catalog = SessionView::of(client, transaction, self).catalog().ok()?;
+        let place = self.place(client, &catalog);
         let key = (text.to_owned(), oids.to_vec());
-        let keeps_plans = self.client.keeps_plans();
-        let (prepared, known) = self.executor.fast.prepared.get(&key)?;
+        let keeps_plans = client.keeps_plans();
+        let (prepared, known) = self.fast.prepared.get(&key)?;
         let is_kept = known.is(&place) && (keeps_plans || prepared.fast.is_some());
         is_kept.then(|| prepared.clone())
     }
 
     /// Keeps a query or DML, or a statement of the fast path's grammar, for whoever prepares the
     /// same again.
-    pub(super) fn keep_prepared(&mut self, text: &str, oids: &[u32], prepared: &super::Prepared) {
-        let is_planned = prepared.is_planned() && self.client.keeps_plans();
+    pub(super) fn keep_prepared(
+        &mut self,
+        client: &mut ClientState,
+        transaction: &TransactionState,
+        text: &str,
+        oids: &[u32],
+        prepared: &super::Prepared,
+    ) {
+        let is_planned = prepared.is_planned() && client.keeps_plans();
         if prepared.fast.is_none() && !is_planned || text.len() > PREPARED_BYTES_MAX {
             return;
         }
-        let Ok(catalog) = self.view().catalog() else {
+        let Ok(catalog) = SessionView::of(client, transaction, self).catalog() else {
             return;
         };
-        let place = self.place(&catalog);
-        let bytes = self.executor.fast.prepared_bytes + text.len();
-        if self.executor.fast.prepared.len() >= PROGRAMS_MAX || bytes > PREPARED_BYTES_MAX {
-            self.executor.fast.prepared.clear();
-            self.executor.fast.prepared_bytes = 0;
+        let place = self.place(client, &catalog);
+        let bytes = self.fast.prepared_bytes + text.len();
+        if self.fast.prepared.len() >= PROGRAMS_MAX || bytes > PREPARED_BYTES_MAX {
+            self.fast.prepared.clear();
+            self.fast.prepared_bytes = 0;
         }
         let key = (text.to_owned(), oids.to_vec());
-        let before = self
-            .executor
-            .fast
-            .prepared
-            .insert(key, (prepared.clone(), place));
+        let before = self.fast.prepared.insert(key, (prepared.clone(), place));
         if before.is_none() {
-            self.executor.fast.prepared_bytes += text.len();
+            self.fast.prepared_bytes += text.len();
         }
     }
 }

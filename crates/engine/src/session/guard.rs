@@ -72,7 +72,11 @@ impl Session {
             self.transaction.mark_time(&mut self.client);
         }
         let ran = match &asked {
-            Asked::ByKey(by_key) => match self.run_fast(by_key).await {
+            Asked::ByKey(by_key) => match self
+                .executor
+                .run_fast(&mut self.client, &self.transaction, by_key)
+                .await
+            {
                 Ok(None) => return Ok(None),
                 Ok(Some((outcome, rows))) => Ok(Ran {
                     outcome,

@@ -260,6 +260,29 @@ impl Session {
         ended.await
     }
 
+    /// Prepares a statement: finds out the types of its parameters and columns.
+    /// A parameter whose OID is 0 or missing gets its type from its place.
+    ///
+    /// # Errors
+    /// Anything that can be wrong with a statement before it runs.
+    pub async fn prepare(
+        &mut self,
+        text: &str,
+        parameter_oids: &[u32],
+    ) -> Result<Prepared, SqlError> {
+        self.executor
+            .prepare(&mut self.client, &self.transaction, text, parameter_oids)
+            .await
+    }
+
+    /// Cuts a message of the simple protocol into statements.
+    ///
+    /// # Errors
+    /// See [`Statement::split`](aerostat_sql::statement::Statement::split); a long text may be stopped.
+    pub async fn split(&mut self, message: &str) -> Result<Vec<Sent>, SqlError> {
+        self.executor.split(&mut self.client, message).await
+    }
+
     /// What names of catalogue entries mean now.
     ///
     /// # Errors

@@ -208,92 +208,6 @@ impl ClientState {
 }
 
 impl Session {
-    /// Prepares a statement: finds out the types of its parameters and columns.
-    /// A parameter whose OID is 0 or missing gets its type from its place.
-    ///
-    /// # Errors
-    /// Anything that can be wrong with a statement before it runs.
-    pub async fn prepare(
-        &mut self,
-        text: &str,
-        parameter_oids: &[u32],
-    ) -> Result<Prepared, SqlError> {
-        if let Some(prepared) = self.prepared_before(text, parameter_oids) {
-            return Ok(prepared);
-        }
-        let mut types = Vec::with_capacity(parameter_oids.len());
-        for (at, &oid) in parameter_oids.iter().enumerate() {
-            // 0 is unspecified, 705 is `unknown`.
-            types.push(match oid {
-                0 | 705 => None,
-                _ => Some(ParameterType::from_oid(oid).ok_or_else(|| {
-                    SqlError::new(
-                        ErrorKind::FeatureNotSupported,
-                        format!(
-                            "parameter ${} has a type that is not supported: OID {oid}",
-                            at + 1
-                        ),
-                    )
-                })?),
-            });
-        }
-        let text: Arc<str> = text.into();
-        let read = {
-            let text = Arc::clone(&text);
-            move || FastStatement::read_listed(&text)
-        };
-        let fast = match is_long(&text) {
-            true => {
-                let cancellation = self.client.cancel.begin(self.client.statement_timeout());
-                let started = Instant::now();
-                let fast = Box::pin(self.executor.apart(read, &cancellation)).await?;
-                self.client.read_for += started.elapsed();
-                fast
-            }
-            false => read(),
-        };
-        let listed = fast.and_then(|fast| self.prepare_listed(&fast, &text, &types));
-        let prepared = match listed {
-            Some(prepared) => prepared,
-            None => {
-                self.executor.follow_time_zone(&self.client);
-                self.client
-                    .prepare_planned(&self.transaction, &self.executor, &text, types)
-                    .await?
-            }
-        };
-        self.keep_prepared(&text, parameter_oids, &prepared);
-        Ok(prepared)
-    }
-
-    /// Prepares an INSERT whose rows its text lists. It is parsed when the fast path does not
-    /// take it.
-    fn prepare_listed(
-        &mut self,
-        fast: &FastStatement,
-        text: &Arc<str>,
-        types: &[Option<ParameterType>],
-    ) -> Option<Prepared> {
-        let parameters = self.listed_parameters(fast, types)?;
-        // An array that the statement does not take as one is the planner's.
-        let arrays = parameters.iter().filter(|ty| ty.item().is_some());
-        if arrays.count() > fast.arrays() {
-            return None;
-        }
-        let fast = fast.with_types(parameters.iter().map(|ty| ty.carrier()).collect());
-        let source = Source::of(Arc::clone(text));
-        Some(Prepared {
-            statement: Statement {
-                kind: StatementKind::Unread,
-                source,
-            },
-            parameters,
-            columns: None,
-            is_written: false,
-            fast: Some(fast),
-        })
-    }
-
     /// Runs a prepared statement with values of its parameters, each of the type that
     /// [`ParameterType::carrier`] has.
     ///
@@ -403,6 +317,99 @@ impl Session {
             is_filled: false,
         };
         self.pass_read(&prepared.statement, Some(&bound)).await
+    }
+}
+
+impl Executor {
+    /// Prepares a statement: finds out the types of its parameters and columns.
+    /// A parameter whose OID is 0 or missing gets its type from its place.
+    ///
+    /// # Errors
+    /// Anything that can be wrong with a statement before it runs.
+    pub(super) async fn prepare(
+        &mut self,
+        client: &mut ClientState,
+        transaction: &TransactionState,
+        text: &str,
+        parameter_oids: &[u32],
+    ) -> Result<Prepared, SqlError> {
+        if let Some(prepared) = self.prepared_before(client, transaction, text, parameter_oids) {
+            return Ok(prepared);
+        }
+        let mut types = Vec::with_capacity(parameter_oids.len());
+        for (at, &oid) in parameter_oids.iter().enumerate() {
+            // 0 is unspecified, 705 is `unknown`.
+            types.push(match oid {
+                0 | 705 => None,
+                _ => Some(ParameterType::from_oid(oid).ok_or_else(|| {
+                    SqlError::new(
+                        ErrorKind::FeatureNotSupported,
+                        format!(
+                            "parameter ${} has a type that is not supported: OID {oid}",
+                            at + 1
+                        ),
+                    )
+                })?),
+            });
+        }
+        let text: Arc<str> = text.into();
+        let read = {
+            let text = Arc::clone(&text);
+            move || FastStatement::read_listed(&text)
+        };
+        let fast = match is_long(&text) {
+            true => {
+                let cancellation = client.cancel.begin(client.statement_timeout());
+                let started = Instant::now();
+                let fast = Box::pin(self.apart(read, &cancellation)).await?;
+                client.read_for += started.elapsed();
+                fast
+            }
+            false => read(),
+        };
+        let listed =
+            fast.and_then(|fast| self.prepare_listed(client, transaction, &fast, &text, &types));
+        let prepared = match listed {
+            Some(prepared) => prepared,
+            None => {
+                self.follow_time_zone(client);
+                client
+                    .prepare_planned(transaction, self, &text, types)
+                    .await?
+            }
+        };
+        self.keep_prepared(client, transaction, &text, parameter_oids, &prepared);
+        Ok(prepared)
+    }
+
+    /// Prepares an INSERT whose rows its text lists. It is parsed when the fast path does not
+    /// take it.
+    fn prepare_listed(
+        &self,
+        client: &mut ClientState,
+        transaction: &TransactionState,
+        fast: &FastStatement,
+        text: &Arc<str>,
+        types: &[Option<ParameterType>],
+    ) -> Option<Prepared> {
+        let parameters = self.listed_parameters(client, transaction, fast, types)?;
+        // An array that the statement does not take as one is the planner's.
+        let arrays = parameters.iter().filter(|ty| ty.item().is_some());
+        if arrays.count() > fast.arrays() {
+            return None;
+        }
+        let fast = fast.with_types(parameters.iter().map(|ty| ty.carrier()).collect());
+        let source = Source::of(Arc::clone(text));
+        Some(Prepared {
+            statement: Statement {
+                kind: StatementKind::Unread,
+                source,
+            },
+            parameters,
+            columns: None,
+            is_written: false,
+            fast: Some(fast),
+        })
     }
 }
 

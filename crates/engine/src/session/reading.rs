@@ -196,44 +196,6 @@ impl Executor {
 }
 
 impl Session {
-    /// Cuts a message of the simple protocol into statements.
-    ///
-    /// # Errors
-    /// See [`Statement::split`]; a long text may be stopped.
-    pub async fn split(&mut self, message: &str) -> Result<Vec<Sent>, SqlError> {
-        if is_long(message) {
-            if let Some(kept) = self.executor.kept(&self.client, message) {
-                return Ok(kept);
-            }
-            let cancellation = self.client.cancel.begin(self.client.statement_timeout());
-            let text: Arc<str> = message.into();
-            let mut room = self.executor.memory();
-            let read = move || match FastStatement::read(&text, &[]) {
-                Some(fast) => Ok(vec![Sent(Form::Fast(fast))]),
-                None => {
-                    room.grow(tree_bytes(&text))?;
-                    let mut statements = Statement::split(&text)?;
-                    let room: Arc<dyn Send + Sync> = Arc::new(room);
-                    for statement in &mut statements {
-                        statement.source.room = Some(Arc::clone(&room));
-                    }
-                    Ok(Sent::all(statements))
-                }
-            };
-            let started = Instant::now();
-            let read = Box::pin(self.executor.apart(read, &cancellation)).await;
-            self.client.read_for = started.elapsed();
-            return read?;
-        }
-        if let Some(fast) = FastStatement::read(message, &[]) {
-            return Ok(vec![Sent(Form::Fast(fast))]);
-        }
-        match self.executor.kept(&self.client, message) {
-            Some(kept) => Ok(kept),
-            None => Ok(Sent::all(Statement::split(message)?)),
-        }
-    }
-
     /// Runs a statement without parameters.
     ///
     /// # Errors
@@ -250,6 +212,50 @@ impl Session {
         let statement = Box::pin(self.executor.read_single(&self.client, &fast.text)).await?;
         let tree = Tree { statement };
         Box::pin(self.pass_read(&tree.statement, None)).await
+    }
+}
+
+impl Executor {
+    /// Cuts a message of the simple protocol into statements.
+    ///
+    /// # Errors
+    /// See [`Statement::split`]; a long text may be stopped.
+    pub(super) async fn split(
+        &self,
+        client: &mut ClientState,
+        message: &str,
+    ) -> Result<Vec<Sent>, SqlError> {
+        if is_long(message) {
+            if let Some(kept) = self.kept(client, message) {
+                return Ok(kept);
+            }
+            let cancellation = client.cancel.begin(client.statement_timeout());
+            let text: Arc<str> = message.into();
+            let mut room = self.memory();
+            let read = move || match FastStatement::read(&text, &[]) {
+                Some(fast) => Ok(vec![Sent(Form::Fast(fast))]),
+                None => {
+                    room.grow(tree_bytes(&text))?;
+                    let mut statements = Statement::split(&text)?;
+                    let room: Arc<dyn Send + Sync> = Arc::new(room);
+                    for statement in &mut statements {
+                        statement.source.room = Some(Arc::clone(&room));
+                    }
+                    Ok(Sent::all(statements))
+                }
+            };
+            let started = Instant::now();
+            let read = Box::pin(self.apart(read, &cancellation)).await;
+            client.read_for = started.elapsed();
+            return read?;
+        }
+        if let Some(fast) = FastStatement::read(message, &[]) {
+            return Ok(vec![Sent(Form::Fast(fast))]);
+        }
+        match self.kept(client, message) {
+            Some(kept) => Ok(kept),
+            None => Ok(Sent::all(Statement::split(message)?)),
+        }
     }
 }
 
