@@ -45,7 +45,7 @@ use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 
 use super::{
-    ClientState, Executor, Session, SessionView, TransactionState,
+    ClientState, Executor, SessionView, TransactionState,
     reading::is_long,
     run::{ATTEMPTS_MAX, CancelOnDrop},
     stream::{QueryTask, ready},
@@ -235,7 +235,8 @@ impl NameScope {
 #[derive(Default)]
 pub(super) struct FastPath {
     programs: HashMap<Arc<Shape>, Arc<BoundProgram>, RandomState>,
-    statements: u64,
+    /// How many statements it has run.
+    pub(super) statements: u64,
     /// Statements prepared before, by text and the types their client gave.
     prepared: HashMap<(String, Vec<u32>), (super::Prepared, NameScope), RandomState>,
     /// Bytes of their texts.
@@ -277,13 +278,6 @@ impl Executor {
                 }
             });
         }
-    }
-}
-
-impl Session {
-    /// How many statements of the session took the fast path.
-    pub fn fast_statements(&self) -> u64 {
-        self.executor.fast.statements
     }
 }
 

@@ -18,7 +18,7 @@
 //!  10  the observer, of rows that come yet with the last      ●       ●        ●
 //! ```
 //!
-//! The three ways differ in what a statement can do. One *by key* ([`Session::run_fast`]) is declined where
+//! The three ways differ in what a statement can do. One *by key* ([`Executor::run_fast`]) is declined where
 //! a step has something to say to it, and comes again as a planned one; it begins to be stopped when it
 //! begins to wait, and sets nothing. *Control* is BEGIN, COMMIT and their like: they plan nothing and
 //! change nothing by themselves, and no request stops what they wait for; their step 5 is an event of
@@ -26,12 +26,12 @@
 //!
 //! What runs within a statement has passed as a part of it: the statement of EXECUTE, the query or change of
 //! COPY and EXPLAIN, the query of DECLARE. What it changes its own words do not tell, so these ask for
-//! step 4 again ([`Session::admit_dml`]). Who only prepares, or goes on with a portal, asks for step 3
+//! step 4 again ([`SessionView::admit_dml`]). Who only prepares, or goes on with a portal, asks for step 3
 //! ([`Machine::admit`](super::machine::Machine::admit)).
 
 use std::{sync::Arc, time::Instant};
 
-use aerostat_api::Outcome;
+use aerostat_api::{Outcome, Value};
 use aerostat_sql::{
     statement::{Statement, StatementKind},
     utility::{TransactionCommand, Utility},
@@ -40,8 +40,14 @@ use aerostat_types::{ErrorKind, SqlError};
 use datafusion::sql::sqlparser::ast;
 
 use super::{
-    Executor, Running, Session, admission::kind_of, command::run_utility, fast::ByKey,
-    planning::Plans, prepared::Bound, stream::observed,
+    Executor, Running, Session,
+    admission::kind_of,
+    command::run_utility,
+    fast::ByKey,
+    planning::Plans,
+    prepared::{Bound, Prepared, without_blanks},
+    reading::{Form, Sent, Tree},
+    stream::observed,
 };
 use crate::engine::StatementRecord;
 
@@ -61,6 +67,65 @@ struct Ran {
 }
 
 impl Session {
+    /// Runs a statement without parameters.
+    ///
+    /// # Errors
+    /// Anything that can be wrong with a statement. Nothing of it has happened then.
+    pub async fn execute(&mut self, sent: &Sent) -> Result<Outcome, SqlError> {
+        let fast = match sent.form() {
+            Form::Parsed(tree) => return self.pass_read(&tree.statement, None).await,
+            Form::Fast(fast) => fast,
+        };
+        let by_key = ByKey::sent(fast);
+        if let Some(outcome) = self.pass_by_key(by_key).await? {
+            return Ok(outcome);
+        }
+        let statement = Box::pin(self.executor.read_single(&self.client, &fast.text)).await?;
+        let tree = Tree { statement };
+        Box::pin(self.pass_read(&tree.statement, None)).await
+    }
+
+    /// Runs a prepared statement with values of its parameters, each of the type that
+    /// [`ParameterType::carrier`](aerostat_api::ParameterType::carrier) has.
+    ///
+    /// # Errors
+    /// Anything that can be wrong with a statement. Nothing of it has happened then.
+    pub async fn execute_prepared(
+        &mut self,
+        prepared: &Prepared,
+        parameters: &Arc<[Value]>,
+    ) -> Result<Outcome, SqlError> {
+        prepared.require_values(parameters)?;
+        let without_blanks = without_blanks(&prepared.parameters, parameters);
+        let parameters = without_blanks.as_ref().unwrap_or(parameters);
+        if let Some(fast) = &prepared.fast {
+            let by_key = ByKey::prepared(fast, parameters, prepared);
+            if let Some(outcome) = self.pass_by_key(by_key).await? {
+                return Ok(outcome);
+            }
+        }
+        if prepared.is_unread() {
+            self.executor.follow_time_zone(&self.client);
+        }
+        let planned = self
+            .client
+            .as_planned(&self.transaction, &self.executor, prepared);
+        if let Some(planned) = Box::pin(planned).await? {
+            return Box::pin(self.run_bound(&planned, parameters)).await;
+        }
+        Box::pin(self.run_bound(prepared, parameters)).await
+    }
+
+    /// Runs a prepared statement the planner's way.
+    async fn run_bound(
+        &mut self,
+        prepared: &Prepared,
+        parameters: &[Value],
+    ) -> Result<Outcome, SqlError> {
+        let bound = Bound::new(prepared, parameters)?;
+        self.pass_read(&prepared.statement, Some(&bound)).await
+    }
+
     /// Runs a statement; `None` if it is one by key that has to be planned, and then nothing has
     /// happened.
     ///
@@ -113,10 +178,7 @@ impl Session {
     ///
     /// # Errors
     /// As there.
-    pub(super) async fn pass_by_key(
-        &mut self,
-        by_key: ByKey<'_>,
-    ) -> Result<Option<Outcome>, SqlError> {
+    async fn pass_by_key(&mut self, by_key: ByKey<'_>) -> Result<Option<Outcome>, SqlError> {
         self.pass(Asked::ByKey(by_key)).await
     }
 
@@ -124,7 +186,7 @@ impl Session {
     ///
     /// # Errors
     /// As there.
-    pub(super) async fn pass_read(
+    async fn pass_read(
         &mut self,
         statement: &Statement,
         bound: Option<&Bound<'_>>,

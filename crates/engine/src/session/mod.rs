@@ -49,7 +49,10 @@ mod waiting;
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use aerostat_api::{Client, ColumnDescription, EntryNumbers, Group, Notice, TransactionStatus};
+use aerostat_api::{
+    Client, ClientSettings, ColumnDescription, EntryNumbers, Group, IdleLimit, Notice,
+    Notification, TransactionStatus,
+};
 use aerostat_catalog::{Temporaries, admin::Connection, sequence::Taken};
 use aerostat_pgcatalog::SessionDescription;
 use aerostat_query::{CancelHandle, from_datafusion};
@@ -58,7 +61,12 @@ use aerostat_txn::AdvisoryLocks;
 use aerostat_types::SqlError;
 use datafusion::{error::DataFusionError, execution::SessionState};
 
-use crate::{engine::Engine, memory::Held, notify::Inbox, tenant::Tenant};
+use crate::{
+    engine::{Controls, Engine},
+    memory::Held,
+    notify::Inbox,
+    tenant::Tenant,
+};
 
 pub use prepared::Prepared;
 pub use reading::Sent;
@@ -66,7 +74,7 @@ pub use reading::Sent;
 use cursor::Cursors;
 use followed::Following;
 use machine::Machine;
-use named::NamedStatements;
+use named::{NamedStatement, NamedStatements};
 use notify::Sayings;
 use parking_lot::Mutex;
 use settings::Settings;
@@ -295,6 +303,94 @@ impl Session {
         Ok(Arc::new(move |type_oid, name| {
             aerostat_pgcatalog::entry_number(&system, type_oid, name)
         }))
+    }
+
+    /// How many statements of the session took the fast path.
+    pub fn fast_statements(&self) -> u64 {
+        self.executor.fast.statements
+    }
+
+    /// How the client is written to from now on.
+    pub fn client_settings(&mut self) -> ClientSettings {
+        self.client.followed().client
+    }
+
+    /// How long the client may be idle from now on; `None` for no limit.
+    pub fn idle_limit(&mut self) -> Option<IdleLimit> {
+        let in_transaction = self.transaction.status() != TransactionStatus::Idle;
+        self.client.idle_limit(in_transaction)
+    }
+
+    /// Settings the client is told of that have changed since the last call.
+    pub fn parameter_changes(&mut self) -> Vec<(String, String)> {
+        self.client.parameter_changes()
+    }
+
+    /// Comes back when others have said something that the client is to be told.
+    pub async fn notified(&self) {
+        self.client.notified().await;
+    }
+
+    /// What others have said since the last call. The client is told between transactions.
+    pub fn take_notifications(&mut self) -> Vec<Arc<Notification>> {
+        match self.transaction.status() {
+            TransactionStatus::Idle => self.client.inbox.take(),
+            TransactionStatus::InTransaction | TransactionStatus::Failed => Vec::new(),
+        }
+    }
+
+    /// Says how the session is stopped by others, for whoever serves its client and tells it what
+    /// others say.
+    pub fn set_controls(&mut self, controls: Controls) {
+        self.client.hears = true;
+        self.executor
+            .engine
+            .register_controls(self.client.number, controls);
+    }
+
+    /// The columns that a prepared statement gives if it is run now. FETCH gives its cursor's, and
+    /// EXECUTE its statement's, whatever they were when it was prepared.
+    pub fn columns_now(&self, prepared: &Prepared) -> Option<Arc<[ColumnDescription]>> {
+        self.client.columns_now(prepared)
+    }
+
+    /// Whether a prepared statement that has begun may go on.
+    ///
+    /// # Errors
+    /// `InFailedTransaction`.
+    pub fn admit_again(&self, prepared: &Prepared) -> Result<(), SqlError> {
+        self.transaction.machine.admit(prepared.kind())
+    }
+
+    /// Whether another prepared statement may have this name.
+    ///
+    /// # Errors
+    /// `DuplicatePreparedStatement`, `ProgramLimitExceeded`.
+    pub fn admit_name(&self, name: &str) -> Result<(), SqlError> {
+        self.client.prepared.admit(name)
+    }
+
+    /// Keeps a prepared statement under a name, beside those of PREPARE. `oids` are the numbers of
+    /// its parameters' types that the client is told.
+    pub fn keep(&mut self, name: &str, prepared: Arc<Prepared>, oids: Arc<[u32]>, held: Held) {
+        let named = NamedStatement::of_protocol(prepared, oids, held);
+        self.client.prepared.keep(name, named);
+    }
+
+    /// The prepared statement of a name, of whoever, and the numbers of its parameters' types.
+    pub fn named(&self, name: &str) -> Option<(Arc<Prepared>, Arc<[u32]>)> {
+        self.client.prepared.get(name)
+    }
+
+    /// The same for an execution, which counts, without the numbers.
+    pub fn named_to_run(&self, name: &str) -> Option<Arc<Prepared>> {
+        self.client.prepared.count(name)
+    }
+
+    /// Forgets the prepared statement of a name, if there is one.
+    pub fn forget(&mut self, name: &str) {
+        // One that is not there is none to be forgotten.
+        let _ = self.client.prepared.forget(name);
     }
 
     /// Says that the client may send its next statements: the rows of those before have come

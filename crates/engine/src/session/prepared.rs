@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Instant};
 
-use aerostat_api::{ColumnDescription, Outcome, ParameterType, Value};
+use aerostat_api::{ColumnDescription, ParameterType, Value};
 use aerostat_query::plan::{
     Items, has_function_parameters, parameter_count, read_items, write_arrays,
 };
@@ -18,18 +18,17 @@ use datafusion::{
 };
 
 use super::{
-    ClientState, Executor, Session, SessionView, TransactionState,
+    ClientState, Executor, SessionView, TransactionState,
     admission::kind_of,
     cursor::cursor_query,
     described::Described,
-    fast::{ByKey, FastStatement},
+    fast::FastStatement,
     infer::{infer, parameter_field},
-    named::NamedStatement,
+    machine::Kind,
     reading::{Tree, drop_elsewhere, is_long, worked_out},
     run::{Parameters, at},
     settings::shown_name,
 };
-use crate::memory::Held;
 
 /// A prepared statement.
 #[derive(Clone)]
@@ -57,8 +56,31 @@ impl Prepared {
         self.statement.text()
     }
 
+    /// What kind of statement it is for its transaction.
+    pub(super) fn kind(&self) -> Kind {
+        kind_of(&self.statement.kind)
+    }
+
+    /// Requires as many values as it has parameters.
+    ///
+    /// # Errors
+    /// `ProtocolViolation`.
+    pub(super) fn require_values(&self, values: &[Value]) -> Result<(), SqlError> {
+        if values.len() == self.parameters.len() {
+            return Ok(());
+        }
+        Err(SqlError::new(
+            ErrorKind::ProtocolViolation,
+            format!(
+                "bind message supplies {} parameters, but prepared statement requires {}",
+                values.len(),
+                self.parameters.len()
+            ),
+        ))
+    }
+
     /// Whether only the fast path has read its text.
-    fn is_unread(&self) -> bool {
+    pub(super) fn is_unread(&self) -> bool {
         matches!(self.statement.kind, StatementKind::Unread)
     }
 
@@ -89,6 +111,25 @@ pub(super) struct Bound<'a> {
 }
 
 impl<'a> Bound<'a> {
+    /// A statement with values of its parameters.
+    ///
+    /// # Errors
+    /// A value is not of its parameter's type.
+    pub(super) fn new(prepared: &'a Prepared, values: &[Value]) -> Result<Self, SqlError> {
+        let values = scalars(prepared, values)?;
+        let written = if prepared.is_written {
+            written_values(prepared, &values)?
+        } else {
+            Vec::new()
+        };
+        Ok(Self {
+            prepared,
+            values,
+            written,
+            is_filled: false,
+        })
+    }
+
     /// One whose statement has been filled with the arguments of EXECUTE.
     pub(super) fn filled(prepared: &'a Prepared) -> Self {
         Self {
@@ -187,7 +228,15 @@ impl ClientState {
         planned.await.map(Some)
     }
 
-    pub(super) fn utility_columns(&self, utility: &Utility) -> Option<Arc<[ColumnDescription]>> {
+    /// The columns that a prepared statement gives if it is run now.
+    pub(super) fn columns_now(&self, prepared: &Prepared) -> Option<Arc<[ColumnDescription]>> {
+        match &prepared.statement.kind {
+            StatementKind::Utility(utility) => self.utility_columns(utility),
+            _ => prepared.columns.clone(),
+        }
+    }
+
+    fn utility_columns(&self, utility: &Utility) -> Option<Arc<[ColumnDescription]>> {
         match utility {
             Utility::Cursor(CursorCommand::Fetch {
                 name,
@@ -204,119 +253,6 @@ impl ClientState {
             Utility::Setting(SettingCommand::ShowAll) => Some(super::command::show_all_columns()),
             _ => None,
         }
-    }
-}
-
-impl Session {
-    /// Runs a prepared statement with values of its parameters, each of the type that
-    /// [`ParameterType::carrier`] has.
-    ///
-    /// # Errors
-    /// Anything that can be wrong with a statement. Nothing of it has happened then.
-    pub async fn execute_prepared(
-        &mut self,
-        prepared: &Prepared,
-        parameters: &Arc<[Value]>,
-    ) -> Result<Outcome, SqlError> {
-        if parameters.len() != prepared.parameters.len() {
-            return Err(SqlError::new(
-                ErrorKind::ProtocolViolation,
-                format!(
-                    "bind message supplies {} parameters, but prepared statement requires {}",
-                    parameters.len(),
-                    prepared.parameters.len()
-                ),
-            ));
-        }
-        let without_blanks = without_blanks(&prepared.parameters, parameters);
-        let parameters = without_blanks.as_ref().unwrap_or(parameters);
-        if let Some(fast) = &prepared.fast {
-            let by_key = ByKey::prepared(fast, parameters, prepared);
-            if let Some(outcome) = self.pass_by_key(by_key).await? {
-                return Ok(outcome);
-            }
-        }
-        if prepared.is_unread() {
-            self.executor.follow_time_zone(&self.client);
-        }
-        let planned = self
-            .client
-            .as_planned(&self.transaction, &self.executor, prepared);
-        if let Some(planned) = Box::pin(planned).await? {
-            return Box::pin(self.run_bound(&planned, parameters)).await;
-        }
-        Box::pin(self.run_bound(prepared, parameters)).await
-    }
-
-    /// The columns that a prepared statement gives if it is run now. FETCH gives its cursor's, and
-    /// EXECUTE its statement's, whatever they were when it was prepared.
-    pub fn columns_now(&self, prepared: &Prepared) -> Option<Arc<[ColumnDescription]>> {
-        match &prepared.statement.kind {
-            StatementKind::Utility(utility) => self.client.utility_columns(utility),
-            _ => prepared.columns.clone(),
-        }
-    }
-
-    /// Whether a prepared statement that has begun may go on.
-    ///
-    /// # Errors
-    /// `InFailedTransaction`.
-    pub fn admit_again(&self, prepared: &Prepared) -> Result<(), SqlError> {
-        self.transaction
-            .machine
-            .admit(kind_of(&prepared.statement.kind))
-    }
-
-    /// Whether another prepared statement may have this name.
-    ///
-    /// # Errors
-    /// `DuplicatePreparedStatement`, `ProgramLimitExceeded`.
-    pub fn admit_name(&self, name: &str) -> Result<(), SqlError> {
-        self.client.prepared.admit(name)
-    }
-
-    /// Keeps a prepared statement under a name, beside those of PREPARE. `oids` are the numbers of
-    /// its parameters' types that the client is told.
-    pub fn keep(&mut self, name: &str, prepared: Arc<Prepared>, oids: Arc<[u32]>, held: Held) {
-        let named = NamedStatement::of_protocol(prepared, oids, held);
-        self.client.prepared.keep(name, named);
-    }
-
-    /// The prepared statement of a name, of whoever, and the numbers of its parameters' types.
-    pub fn named(&self, name: &str) -> Option<(Arc<Prepared>, Arc<[u32]>)> {
-        self.client.prepared.get(name)
-    }
-
-    /// The same for an execution, which counts, without the numbers.
-    pub fn named_to_run(&self, name: &str) -> Option<Arc<Prepared>> {
-        self.client.prepared.count(name)
-    }
-
-    /// Forgets the prepared statement of a name, if there is one.
-    pub fn forget(&mut self, name: &str) {
-        // One that is not there is none to be forgotten.
-        let _ = self.client.prepared.forget(name);
-    }
-
-    /// Runs a prepared statement the planner's way.
-    async fn run_bound(
-        &mut self,
-        prepared: &Prepared,
-        parameters: &Arc<[Value]>,
-    ) -> Result<Outcome, SqlError> {
-        let values = scalars(prepared, parameters)?;
-        let written = if prepared.is_written {
-            written_values(prepared, &values)?
-        } else {
-            Vec::new()
-        };
-        let bound = Bound {
-            prepared,
-            values,
-            written,
-            is_filled: false,
-        };
-        self.pass_read(&prepared.statement, Some(&bound)).await
     }
 }
 
@@ -488,7 +424,10 @@ impl SessionView<'_> {
 }
 
 /// The values of parameters where one is a `char` with trailing blanks, which are no part of it.
-fn without_blanks(types: &[ParameterType], values: &Arc<[Value]>) -> Option<Arc<[Value]>> {
+pub(super) fn without_blanks(
+    types: &[ParameterType],
+    values: &Arc<[Value]>,
+) -> Option<Arc<[Value]>> {
     let ends_blank = |(ty, value): (&ParameterType, &Value)| match (ty, value) {
         (ParameterType::Value(SqlType::Char(_)), Value::Text(text)) => text.ends_with(' '),
         _ => false,

@@ -13,7 +13,6 @@
 
 use std::{sync::Arc, time::Instant};
 
-use aerostat_api::Outcome;
 use aerostat_fast::TEXT_BYTES_MAX;
 use aerostat_query::{Cancellation, cache::PlanCache};
 use aerostat_schedule::asleep;
@@ -25,11 +24,7 @@ use tokio::{
     task::block_in_place,
 };
 
-use super::{
-    ClientState, Executor, Session,
-    fast::{ByKey, FastStatement},
-    stream::QueryTask,
-};
+use super::{ClientState, Executor, fast::FastStatement, stream::QueryTask};
 
 /// The longest text that is read on the thread that it has come to. A thousand of its tokens
 /// take about a millisecond.
@@ -67,8 +62,9 @@ fn tree_bytes(text: &str) -> u64 {
 #[derive(Clone)]
 pub struct Sent(Form);
 
+/// What a message was read as.
 #[derive(Clone)]
-enum Form {
+pub(super) enum Form {
     /// One of the fast path's grammar, alone in its message.
     Fast(Arc<FastStatement>),
     Parsed(Tree),
@@ -131,6 +127,10 @@ pub(super) fn drop_elsewhere(statement: &mut Statement) {
 }
 
 impl Sent {
+    pub(super) fn form(&self) -> &Form {
+        &self.0
+    }
+
     fn all(statements: Vec<Statement>) -> Vec<Self> {
         let tree = |statement| Sent(Form::Parsed(Tree { statement }));
         statements.into_iter().map(tree).collect()
@@ -192,26 +192,6 @@ impl Executor {
             Ok(statement)
         };
         self.apart(read, &cancellation).await?
-    }
-}
-
-impl Session {
-    /// Runs a statement without parameters.
-    ///
-    /// # Errors
-    /// Anything that can be wrong with a statement. Nothing of it has happened then.
-    pub async fn execute(&mut self, sent: &Sent) -> Result<Outcome, SqlError> {
-        let fast = match &sent.0 {
-            Form::Parsed(tree) => return self.pass_read(&tree.statement, None).await,
-            Form::Fast(fast) => fast,
-        };
-        let by_key = ByKey::sent(fast);
-        if let Some(outcome) = self.pass_by_key(by_key).await? {
-            return Ok(outcome);
-        }
-        let statement = Box::pin(self.executor.read_single(&self.client, &fast.text)).await?;
-        let tree = Tree { statement };
-        Box::pin(self.pass_read(&tree.statement, None)).await
     }
 }
 
