@@ -9,6 +9,7 @@
 mod activity;
 mod admission;
 mod alter;
+mod block;
 mod client;
 mod command;
 mod constraints;
@@ -71,6 +72,7 @@ use crate::{
 pub use prepared::Prepared;
 pub use reading::Sent;
 
+use block::OpenBlock;
 use cursor::Cursors;
 use followed::Following;
 use machine::Machine;
@@ -78,7 +80,6 @@ use named::{NamedStatement, NamedStatements};
 use notify::Sayings;
 use parking_lot::Mutex;
 use settings::Settings;
-use transaction::OpenBlock;
 use waiting::Notices;
 
 /// One client's session: the face that the protocols know.

@@ -1,4 +1,5 @@
-//! What a transaction block has in storage and beside it, as the session's [`Machine`] says.
+//! Carries out what the session's [`Machine`] says: on its block in storage ([`block`](super::block)), and on what
+//! the client has beside it.
 //!
 //! Each statement of a block is a part of its own in storage: one that fails is undone alone, and the
 //! block then only waits for its end or for a savepoint to return to. A block that has failed and has no
@@ -17,8 +18,7 @@
 use std::sync::Arc;
 
 use aerostat_api::{Group, Notice, NoticeSeverity, TransactionStatus};
-use aerostat_catalog::{Database, Definitions, Mark, Temporaries, ddl, failure::from_storage};
-use aerostat_query::deferred::{self, Deferred};
+use aerostat_catalog::{Database, Definitions, Temporaries, ddl, failure::from_storage};
 use aerostat_sql::utility::{Isolation, TransactionCommand, TransactionModes};
 use aerostat_txn::{
     self as txn, Block, CancelToken, RelationLocks, RowPlace, Snapshot, Transaction, TxnManager,
@@ -26,17 +26,14 @@ use aerostat_txn::{
 use aerostat_types::{ErrorKind, SqlError};
 use chrono::Utc;
 use parking_lot::Mutex;
-use tokio::{
-    runtime::Handle,
-    task::{JoinError, JoinHandle, spawn_blocking},
-};
+use tokio::{runtime::Handle, task::spawn_blocking};
 
 use super::{
     ClientState, Executor, SessionView, TransactionState,
+    block::{Defined, OpenBlock, Parts, Savepoint, Stored, ended_early, undone},
     machine::{Effect, Event, Facts, Kind, Machine, Modes, supported},
     settings::Settings,
 };
-use crate::{memory::Held, notify::OutboxMark};
 
 impl Default for TransactionState {
     /// No transaction is open.
@@ -47,58 +44,6 @@ impl Default for TransactionState {
             began_at: Utc::now(),
         }
     }
-}
-
-/// The session's transaction block.
-pub(super) struct OpenBlock {
-    stored: Stored,
-    /// The checks that it has put off.
-    pub(super) deferred: Arc<Deferred>,
-    /// As the machine has them.
-    savepoints: Vec<Savepoint>,
-    /// The session's settings when it began.
-    settings: Settings,
-}
-
-enum Stored {
-    Here(Parts),
-    /// Going back to a savepoint.
-    Returning(JoinHandle<Parts>),
-    /// The thread that had it died.
-    Lost,
-}
-
-/// What a block has in storage. Dropping it undoes it, which may take its time; what was defined goes
-/// before the locks that keep others from it.
-struct Parts {
-    defined: Defined,
-    block: Block,
-}
-
-/// What a block has defined; nothing as long as it has defined nothing.
-struct Defined(Option<Arc<Definitions>>);
-
-impl Drop for Defined {
-    fn drop(&mut self) {
-        if let Some(definitions) = &self.0 {
-            definitions.rollback();
-        }
-    }
-}
-
-struct Savepoint {
-    point: txn::Savepoint,
-    /// What was defined by then; `None` for nothing.
-    definitions: Option<Mark>,
-    /// What was put off by then.
-    deferred: deferred::Mark,
-    settings: Settings,
-    /// Those made so far.
-    cursors: u64,
-    /// What was said to others by then.
-    said: OutboxMark,
-    /// What it is charged as.
-    _held: Held,
 }
 
 /// What the machine asks of the session.
@@ -714,77 +659,4 @@ impl TransactionState {
             Some(open) => Ok(open.parts()?.block.latest_snapshot()),
         }
     }
-}
-
-impl OpenBlock {
-    /// What it has in storage, where statements may run in it.
-    fn parts(&self) -> Result<&Parts, SqlError> {
-        match &self.stored {
-            Stored::Here(parts) => Ok(parts),
-            Stored::Returning(_) | Stored::Lost => Err(undone()),
-        }
-    }
-
-    /// Waits until it stands still.
-    async fn settle(&mut self) -> Result<(), SqlError> {
-        let stored = std::mem::replace(&mut self.stored, Stored::Lost);
-        self.stored = Stored::Here(stored.settled().await?);
-        Ok(())
-    }
-
-    /// Undoes what was done since a savepoint, on a thread that may take its time: undoing many rows
-    /// does, and dropping tables takes the disk's.
-    fn return_to(&mut self, at: usize, threads: &tokio::runtime::Handle) {
-        let Some(savepoint) = self.savepoints.get(at) else {
-            return;
-        };
-        self.deferred.rollback_to(&savepoint.deferred);
-        let (point, mark) = (savepoint.point, savepoint.definitions.clone());
-        let stored = std::mem::replace(&mut self.stored, Stored::Lost);
-        self.stored = match stored {
-            Stored::Here(mut parts) => {
-                let returning = threads.spawn_blocking(move || {
-                    parts.return_to(point, mark.as_ref());
-                    parts
-                });
-                Stored::Returning(returning)
-            }
-            other => other,
-        };
-    }
-}
-
-impl Stored {
-    async fn settled(self) -> Result<Parts, SqlError> {
-        match self {
-            Stored::Here(parts) => Ok(parts),
-            Stored::Returning(parts) => parts.await.map_err(ended_early),
-            Stored::Lost => Err(undone()),
-        }
-    }
-}
-
-impl Parts {
-    fn return_to(&mut self, point: txn::Savepoint, mark: Option<&Mark>) {
-        match (&self.defined.0, mark) {
-            (Some(definitions), Some(mark)) => definitions.rollback_to(mark),
-            _ => self.defined = Defined(None),
-        }
-        self.block.rollback_to(point);
-    }
-}
-
-/// Somebody asked for what is not there any more.
-fn undone() -> SqlError {
-    SqlError::new(
-        ErrorKind::Internal,
-        "a statement was let into a block that has been undone",
-    )
-}
-
-fn ended_early(error: JoinError) -> SqlError {
-    SqlError::new(
-        ErrorKind::Internal,
-        format!("the end of the transaction ended early: {error}"),
-    )
 }
