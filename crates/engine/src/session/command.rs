@@ -1,15 +1,13 @@
-//! Utility statements: which of them is run by what; settings, prepared statements, and what concerns the node.
+//! Utility statements: what runs each of them, settings, SQL's prepared statements, and statements about
+//! what all databases share.
 
-use std::{
-    ops::ControlFlow,
-    sync::{Arc, LazyLock},
-};
+use std::{ops::ControlFlow, sync::Arc};
 
-use aerostat_api::{ColumnDescription, Outcome, ParameterType, RowsTag, prepared_bytes};
+use aerostat_api::{Outcome, ParameterType, prepared_bytes};
 use aerostat_catalog::{NodeRecord, admin::RestoreRequest, ddl::CommandResult};
 use aerostat_query::{Cancellation, dml, from_datafusion, plan::parameter_type};
 use aerostat_sql::{
-    statement::{Source, Statement, StatementKind},
+    statement::{Source, StatementKind},
     utility::{
         BackupCommand, DiscardTarget, Fragment, PreparedCommand, SettingCommand, SettingScope,
         SettingValue, TransactionModes, Utility, WrittenType,
@@ -17,21 +15,19 @@ use aerostat_sql::{
     walk,
 };
 use aerostat_txn::CancelToken;
-use aerostat_types::{ErrorKind, SqlError, SqlType};
-use datafusion::{
-    arrow::array::{ArrayRef, RecordBatch, StringViewArray},
-    sql::sqlparser::ast::{self, VisitorMut},
-};
+use aerostat_types::{ErrorKind, SqlError};
+use datafusion::sql::sqlparser::ast::{self, VisitorMut};
 
 use super::{
     ClientState, Executor, Running, SessionView, TransactionState,
     named::NamedStatement,
     planning::Plans,
     prepared::Bound,
+    reading::nested_statement,
     roles::{Asking, is_role},
     run,
     settings::shown_name,
-    stream::ready,
+    shown::text_rows,
 };
 
 impl ClientState {
@@ -226,7 +222,7 @@ impl ClientState {
             }
             SettingCommand::Show(name) => {
                 let shown = self.settings.lock().get(name)?.to_owned();
-                Ok(rows(&[shown_name(name)], vec![vec![shown]], "SHOW"))
+                Ok(text_rows(&[shown_name(name)], vec![vec![shown]], "SHOW"))
             }
             SettingCommand::ShowAll => {
                 let all = self.settings.lock().all();
@@ -234,7 +230,7 @@ impl ClientState {
                     .into_iter()
                     .map(|(name, value, known)| vec![name, value, known.description.to_owned()])
                     .collect();
-                Ok(rows(&["name", "setting", "description"], all, "SHOW"))
+                Ok(text_rows(&["name", "setting", "description"], all, "SHOW"))
             }
             SettingCommand::Discard(target) => {
                 if *target == DiscardTarget::All {
@@ -386,20 +382,6 @@ pub(super) async fn blocking<T: Send + 'static>(
         })
 }
 
-/// A statement inside another, its positions moved to where it stands.
-pub(super) fn nested_statement(
-    fragment: &Fragment,
-    source: &Source,
-) -> Result<Statement, SqlError> {
-    let offset = source.offset + fragment.position.saturating_sub(1);
-    let mut statement = Statement::single(&fragment.text).map_err(|mut error| {
-        error.position = error.position.map(|at| at + offset);
-        error
-    })?;
-    statement.source.offset += offset;
-    Ok(statement)
-}
-
 /// The type that PREPARE declares for a parameter, unless it is to be found.
 fn declared_type(
     written: Option<&WrittenType>,
@@ -430,42 +412,5 @@ impl VisitorMut for FillPlaceholders<'_> {
             *expression = argument.clone();
         }
         ControlFlow::Continue(())
-    }
-}
-
-/// One session may not have that many.
-pub(super) fn too_many(what: &str, limit: usize) -> SqlError {
-    let message = format!("too many {what} in one session");
-    let error = SqlError::new(ErrorKind::ProgramLimitExceeded, message);
-    error.with_detail(format!("At most {limit} are allowed."))
-}
-
-static SHOW_ALL_COLUMNS: LazyLock<Arc<[ColumnDescription]>> =
-    LazyLock::new(|| text_columns(&["name", "setting", "description"]));
-
-pub(super) fn show_all_columns() -> Arc<[ColumnDescription]> {
-    Arc::clone(&SHOW_ALL_COLUMNS)
-}
-
-fn text_columns(names: &[&str]) -> Arc<[ColumnDescription]> {
-    names
-        .iter()
-        .map(|name| ColumnDescription::new(*name, SqlType::Text))
-        .collect()
-}
-
-/// Rows of texts.
-fn rows(names: &[&str], values: Vec<Vec<String>>, tag: &str) -> Outcome {
-    let arrays = names.iter().enumerate().map(|(at, name)| {
-        let column: StringViewArray = values.iter().map(|row| Some(row[at].as_str())).collect();
-        (*name, Arc::new(column) as ArrayRef)
-    });
-    let batches = RecordBatch::try_from_iter(arrays)
-        .map(|batch| vec![batch])
-        .unwrap_or_default();
-    Outcome::Rows {
-        columns: text_columns(names),
-        batches: ready(batches),
-        tag: RowsTag::Words(tag.to_owned()),
     }
 }

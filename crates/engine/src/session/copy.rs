@@ -24,7 +24,7 @@ use datafusion::{
 };
 use tokio::sync::oneshot;
 
-use super::{SessionView, command::nested_statement, planning::Plans, run};
+use super::{SessionView, planning::Plans, reading::nested_statement, run};
 
 impl SessionView<'_> {
     pub(super) async fn run_copy(

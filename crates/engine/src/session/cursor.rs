@@ -34,13 +34,13 @@ use futures::StreamExt;
 use parking_lot::Mutex;
 
 use super::{
-    ClientState, Executor, SessionView, TransactionState,
-    command::{nested_statement, too_many},
-    plain,
+    ClientState, Executor, SessionView, TransactionState, plain,
     planning::Plans,
     prepared::Bound,
+    reading::nested_statement,
     run::{Told, unsupported},
     stream::ready_within,
+    too_many,
 };
 
 /// Open cursors of one session; as many as the protocol's portals.

@@ -40,6 +40,7 @@ mod roles;
 mod run;
 mod running;
 mod settings;
+mod shown;
 mod signal;
 mod steps;
 mod stream;
@@ -59,7 +60,7 @@ use aerostat_pgcatalog::SessionDescription;
 use aerostat_query::{CancelHandle, from_datafusion};
 use aerostat_sql::statement::Source;
 use aerostat_txn::AdvisoryLocks;
-use aerostat_types::SqlError;
+use aerostat_types::{ErrorKind, SqlError};
 use datafusion::{error::DataFusionError, execution::SessionState};
 
 use crate::{
@@ -431,4 +432,11 @@ impl Drop for Session {
 /// An error without a place in a statement.
 fn plain(error: DataFusionError) -> SqlError {
     from_datafusion(error, &Source::of("".into()))
+}
+
+/// The error for more of something than one session may have.
+fn too_many(what: &str, limit: usize) -> SqlError {
+    let message = format!("too many {what} in one session");
+    let error = SqlError::new(ErrorKind::ProgramLimitExceeded, message);
+    error.with_detail(format!("At most {limit} are allowed."))
 }

@@ -9,7 +9,7 @@ use aerostat_types::{ErrorKind, SqlError};
 use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 
-use super::{command::too_many, prepared::Prepared};
+use super::{prepared::Prepared, too_many};
 use crate::memory::Held;
 
 /// Statements with names that one session may prepare.

@@ -28,6 +28,7 @@ use super::{
     reading::{Tree, drop_elsewhere, is_long, worked_out},
     run::{Parameters, at},
     settings::shown_name,
+    shown::show_all_columns,
 };
 
 /// A prepared statement.
@@ -250,7 +251,7 @@ impl ClientState {
             Utility::Setting(SettingCommand::Show(name)) => {
                 Some([ColumnDescription::new(shown_name(name), SqlType::Text)].into())
             }
-            Utility::Setting(SettingCommand::ShowAll) => Some(super::command::show_all_columns()),
+            Utility::Setting(SettingCommand::ShowAll) => Some(show_all_columns()),
             _ => None,
         }
     }

@@ -16,7 +16,10 @@ use std::{sync::Arc, time::Instant};
 use aerostat_fast::TEXT_BYTES_MAX;
 use aerostat_query::{Cancellation, cache::PlanCache};
 use aerostat_schedule::asleep;
-use aerostat_sql::statement::{Statement, StatementKind};
+use aerostat_sql::{
+    statement::{Source, Statement, StatementKind},
+    utility::Fragment,
+};
 use aerostat_types::{ErrorKind, SqlError};
 use tokio::{
     runtime::{Handle, RuntimeFlavor},
@@ -237,6 +240,20 @@ impl Executor {
             None => Ok(Sent::all(Statement::split(message)?)),
         }
     }
+}
+
+/// A statement inside another, its positions moved to where it stands.
+pub(super) fn nested_statement(
+    fragment: &Fragment,
+    source: &Source,
+) -> Result<Statement, SqlError> {
+    let offset = source.offset + fragment.position.saturating_sub(1);
+    let mut statement = Statement::single(&fragment.text).map_err(|mut error| {
+        error.position = error.position.map(|at| at + offset);
+        error
+    })?;
+    statement.source.offset += offset;
+    Ok(statement)
 }
 
 #[cfg(test)]
