@@ -186,7 +186,7 @@ impl ClientState {
                         ErrorKind::NoActiveTransaction,
                         "SET LOCAL can only be used in transaction blocks",
                     );
-                    // Those of a pipeline that follow it are of its transaction.
+                    // Statements of a pipeline that follow it are of its transaction.
                     if transaction.machine.is_idle() {
                         return done("SET");
                     }
@@ -310,7 +310,7 @@ impl ClientState {
                         arguments.len()
                     )));
                 }
-                // Those of the protocol may be any, an EXECUTE of themselves among them.
+                // A statement that the protocol has prepared may be any, an EXECUTE of itself among them.
                 let parsed = match &prepared.statement.kind {
                     StatementKind::Sql(parsed) if prepared.is_planned() => parsed,
                     _ => {

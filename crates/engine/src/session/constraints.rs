@@ -29,7 +29,7 @@ impl TransactionState {
 }
 
 impl SessionView<'_> {
-    /// SET CONSTRAINTS of these names, or of all. What is not to wait any more is checked.
+    /// SET CONSTRAINTS of these names, or of all. Checks that are not to wait any more are done.
     pub(super) async fn set_constraints(
         self,
         names: Option<&[QualifiedName]>,
@@ -68,8 +68,8 @@ impl SessionView<'_> {
         Ok(found)
     }
 
-    /// Refuses to alter, empty or drop a table with rows that checks wait for. What else is
-    /// wrong with the statement is told where it runs.
+    /// Refuses to alter, empty or drop a table with rows that checks wait for. Other errors of the
+    /// statement are found where it runs.
     pub(super) fn refuse_waiting(self, command: &SchemaCommand) -> Result<(), SqlError> {
         let deferred = self
             .transaction

@@ -8,7 +8,7 @@
 //!
 //! A cursor's query runs while rows are fetched, and sees what its transaction saw at
 //! DECLARE. Rows that were read are let go as they are passed, unless the cursor can
-//! SCROLL. One WITH HOLD reads all its rows when its transaction commits. What is kept is
+//! SCROLL. A cursor WITH HOLD reads all its rows when its transaction commits. Kept rows are
 //! charged to the tenant's memory.
 
 use std::{collections::HashMap, sync::Arc};
@@ -105,7 +105,7 @@ impl Cursors {
     /// The transaction is about to commit: what is to be held is read to its end.
     ///
     /// # Errors
-    /// Those of the cursors' queries. Nothing may be committed then.
+    /// Errors of the cursors' queries. Nothing may be committed then.
     pub(super) async fn hold(&mut self, cancellation: &Cancellation) -> Result<(), SqlError> {
         for cursor in self.by_name.values_mut().filter(|cursor| cursor.hold) {
             cursor.read_to(u64::MAX, cancellation).await?;

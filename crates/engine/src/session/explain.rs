@@ -290,7 +290,7 @@ fn options_of(parsed: &ast::Statement) -> Result<Options, SqlError> {
         match option.name.value.to_ascii_lowercase().as_str() {
             "analyze" => chosen.analyze = on,
             "verbose" => chosen.verbose = on,
-            // What these would add or leave out is not shown in any case.
+            // Nothing that these add or leave out is shown in any case.
             "costs" | "settings" | "buffers" | "wal" | "timing" | "summary" => {}
             "format" => match value.as_deref() {
                 Some("text") | None => {}

@@ -59,7 +59,7 @@ use sequences::{Drawing, Sequences};
 /// is a few hundred bytes; when there are more, all are bound anew.
 const PROGRAMS_MAX: usize = 256;
 
-/// Texts of prepared statements that a session keeps. What is read of a text takes some
+/// Texts of prepared statements that a session keeps. The tree of a text takes some
 /// hundred times its bytes at most.
 const PREPARED_BYTES_MAX: usize = 32 << 10;
 
@@ -162,20 +162,20 @@ struct Runs {
     told: Told,
 }
 
-/// Counts the runs of a program, of which its table's [`Usage`](aerostat_catalog::Usage) is told:
-/// of the first ones soon, and of more by the hundred.
+/// Counts the runs of a program, and when they are reported to its table's
+/// [`Usage`](aerostat_catalog::Usage): the first ones soon, and more by the hundred.
 #[derive(Default)]
 struct Told(AtomicU64);
 
 impl Told {
     const TOGETHER: u64 = 128;
 
-    /// Counts a run; how many there are to tell of, if it is time.
+    /// Counts a run; gives how many are to be reported, if it is time.
     fn count(&self) -> Option<u32> {
         let runs = self.0.fetch_add(1, Ordering::Relaxed) + 1;
         match runs {
             1 => Some(1),
-            // Half of them were told of at the power of two before.
+            // Half of them were reported at the power of two before.
             ..=Self::TOGETHER => runs.is_power_of_two().then_some(runs as u32 / 2),
             _ => runs
                 .is_multiple_of(Self::TOGETHER)
@@ -185,7 +185,7 @@ impl Told {
 }
 
 impl Runs {
-    /// Counts a run for whoever advises on the table's layout.
+    /// Counts a run for the layout adviser.
     fn count_usage(&self, rows: u64) {
         let Some(times) = self.told.count() else {
             return;
@@ -308,7 +308,7 @@ impl Executor {
         let Some(runs) = &bound.runs else {
             return Ok(None);
         };
-        // Who is in the way is waited for on the planner's way.
+        // The planner's way waits for transactions that are in the way.
         let mode = match writes {
             true => LockMode::RowExclusive,
             false => LockMode::AccessShare,
@@ -641,8 +641,8 @@ impl Executor {
         is_kept.then(|| prepared.clone())
     }
 
-    /// Keeps a query or DML, or a statement of the fast path's grammar, for whoever prepares the
-    /// same again.
+    /// Keeps a query or DML, or a statement of the fast path's grammar, for when the same is prepared
+    /// again.
     pub(super) fn keep_prepared(
         &mut self,
         client: &mut ClientState,
@@ -682,7 +682,7 @@ fn sequences_of(
     let mut entries = Vec::with_capacity(program.sequences().len());
     for &oid in program.sequences() {
         let (_, entry) = catalog.sequence(oid)?;
-        // Who may insert may take the numbers of identity columns.
+        // A role that may insert may take the numbers of identity columns.
         let mut identities = table.identities.values();
         let is_identity = identities.any(|identity| identity.sequence == oid);
         let relation = Relation::Sequence(Arc::clone(entry));
@@ -715,7 +715,7 @@ fn kept_place(transaction: &Transaction) -> Option<RowPlace> {
 }
 
 /// Waits on the client's own task until another transaction has settled, or it is its turn, as far
-/// as `lock_timeout` and whoever may stop the statement let it.
+/// as far as `lock_timeout` lets it and the statement is not stopped.
 async fn wait_for(
     transaction: &Transaction,
     awaited: Awaited,
@@ -745,7 +745,7 @@ fn takes_digits(declared: Option<ParameterType>, column: ParameterType) -> bool 
     declared == Some(ParameterType::Value(NUMERIC_DEFAULT)) && column.oid() == NUMERIC_DEFAULT.oid()
 }
 
-/// Whether a program returns what the client was told of.
+/// Whether a program returns the columns that the client knows from its Describe.
 fn is_as_told(prepared: &super::Prepared, runs: &Runs) -> bool {
     match (&prepared.columns, &runs.columns) {
         (Some(told), Some(columns)) => is_shape_of(told, columns),

@@ -25,8 +25,8 @@
 //! their own.
 //!
 //! What runs within a statement has passed as a part of it: the statement of EXECUTE, the query or change of
-//! COPY and EXPLAIN, the query of DECLARE. What it changes its own words do not tell, so these ask for
-//! step 4 again ([`SessionView::admit_dml`]). Who only prepares, or goes on with a portal, asks for step 3
+//! COPY and EXPLAIN, the query of DECLARE. The outer statement does not tell what the inner one changes, so
+//! these do step 4 again ([`SessionView::admit_dml`]). Preparing, and going on with a portal, do step 3 alone
 //! ([`Machine::admit`](super::machine::Machine::admit)).
 
 use std::{sync::Arc, time::Instant};
@@ -205,7 +205,7 @@ impl Session {
         command: &TransactionCommand,
         statement: &Statement,
     ) -> Result<Ran, SqlError> {
-        // An event of the machine's, which looks at steps 3 and 5.
+        // The machine, whose event this is, does steps 3 and 5.
         let tag = match *command {
             TransactionCommand::Begin { modes, .. } => {
                 self.transaction
@@ -222,7 +222,7 @@ impl Session {
                 self.client.note_active(statement.text());
                 // A request to stop this stops no portal that is open.
                 self.client.cancel.begin(None);
-                // Apart, or every COMMIT's future has room for it.
+                // Boxed, or the future of every COMMIT has room for it.
                 let run =
                     self.transaction
                         .run_transaction(&mut self.client, &self.executor, command);

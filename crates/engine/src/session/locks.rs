@@ -86,7 +86,7 @@ impl SessionView<'_> {
         )
     }
 
-    /// That of a statement that is only planned.
+    /// The gate of a statement that is only planned.
     pub(super) fn open_gate(self) -> Result<Arc<Gate>, SqlError> {
         let database = self.executor.database();
         Gate::new(
@@ -108,7 +108,7 @@ impl SessionView<'_> {
         error: SqlError,
         cancellation: &Cancellation,
     ) -> Result<Arc<RelationLocks>, SqlError> {
-        // Those of a statement outside a block went with its transaction.
+        // The locks of a statement outside a block went with its transaction.
         let locks = match gate.obstacle() {
             Some(_) => self.relation_locks()?,
             None => return Err(error),

@@ -1,5 +1,21 @@
 //! Sessions: one client's settings, prepared statements and running statement.
 //!
+//! [`Session`] is the face that the protocols know, with three parts behind it. Functions take the parts
+//! that they use, so that a signature says what a statement can change:
+//!
+//! ```text
+//!                             client    transaction  executor
+//!  by key                     changes   reads        counts, caches   Executor::run_fast
+//!  query, DML, COPY, EXPLAIN  reads     reads        reads            SessionView
+//!  definition, LOCK TABLE     reads     changes      reads            Running
+//!  cursors                    changes   reads        reads            ClientState::run_cursor
+//!  SET, DISCARD, EXECUTE      changes   changes      reads            ClientState::run_setting, run_prepared
+//!  BEGIN, COMMIT and so on    changes   changes      reads            TransactionState
+//! ```
+//!
+//! A part that is read may still have state behind a lock, such as notices and the settings that functions
+//! set.
+//!
 //! A statement runs on the query runtime; what reaches the client's task is
 //! batches of rows through a bounded channel ([`stream`]). Every statement can
 //! be stopped at any time ([`aerostat_query::Cancellation`]), and a statement that fails or is
@@ -83,7 +99,7 @@ use parking_lot::Mutex;
 use settings::Settings;
 use waiting::Notices;
 
-/// One client's session: the face that the protocols know.
+/// One client's session.
 pub struct Session {
     client: ClientState,
     transaction: TransactionState,
@@ -115,7 +131,7 @@ struct ClientState {
     /// What others have said to it, and on which channels it listens.
     inbox: Arc<Inbox>,
     listening: Arc<Mutex<BTreeSet<String>>>,
-    /// Whether somebody tells its client what comes.
+    /// Whether its client is told of notifications when they come.
     hears: bool,
     /// Whether a statement goes on after the guard: its rows come or go.
     is_busy: bool,
@@ -140,8 +156,7 @@ struct Executor {
     tenant: Arc<Tenant>,
 }
 
-/// What a statement sees of its session, while nothing else of the session runs. It changes none
-/// of the parts but what is behind their locks.
+/// The session as a statement sees it that changes none of the parts.
 #[derive(Clone, Copy)]
 struct SessionView<'a> {
     client: &'a ClientState,
@@ -149,8 +164,7 @@ struct SessionView<'a> {
     executor: &'a Executor,
 }
 
-/// What a statement runs in that may define something: it sees what [`SessionView`] does, and what it
-/// defines, or locks, is its transaction's.
+/// The session as a statement sees it that may define something, or lock relations, in its transaction.
 struct Running<'a> {
     client: &'a ClientState,
     transaction: &'a mut TransactionState,
@@ -189,7 +203,7 @@ impl Session {
         })
     }
 
-    /// What statements see of the session.
+    /// The session as statements see it.
     fn view(&self) -> SessionView<'_> {
         SessionView::of(&self.client, &self.transaction, &self.executor)
     }
@@ -249,7 +263,7 @@ impl Session {
     }
 
     /// Says that the statement at hand has failed after it had been taken on: reading its
-    /// rows, or sending them. Whoever reads the rows calls this.
+    /// rows, or sending them. The reader of the rows calls this.
     pub fn fail(&mut self) {
         self.transaction.fail(&mut self.client, &self.executor);
     }
@@ -341,8 +355,8 @@ impl Session {
         }
     }
 
-    /// Says how the session is stopped by others, for whoever serves its client and tells it what
-    /// others say.
+    /// Says how the session is stopped by others. The caller serves its client and tells it what others
+    /// say.
     pub fn set_controls(&mut self, controls: Controls) {
         self.client.hears = true;
         self.executor
@@ -379,7 +393,8 @@ impl Session {
         self.client.prepared.keep(name, named);
     }
 
-    /// The prepared statement of a name, of whoever, and the numbers of its parameters' types.
+    /// The prepared statement of a name, of PREPARE or of the protocol, and the numbers of its parameters'
+    /// types.
     pub fn named(&self, name: &str) -> Option<(Arc<Prepared>, Arc<[u32]>)> {
         self.client.prepared.get(name)
     }
@@ -417,7 +432,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // The client is gone: so is what it did not commit, and what it waits for.
+        // The client is gone: its block is undone, and what it waits for ends.
         self.client.cancel.cancel();
         let threads = self.executor.engine.queries();
         self.transaction.abandon(&mut self.client, threads);

@@ -80,7 +80,7 @@ impl ClientState {
         }
     }
 
-    /// It has not: nobody hears.
+    /// The transaction at hand was undone: what it has said is dropped.
     pub(super) fn say_nothing(&mut self) {
         drop(self.sayings.outbox.take());
     }

@@ -1,4 +1,4 @@
-//! From a query or DML to its physical plan, by way of the kept plans where it may have one.
+//! From a query or DML to its physical plan, by way of the cached plans where it may have one.
 
 use std::sync::Arc;
 
@@ -259,7 +259,7 @@ fn further(
             cache.keep(sought, None, Arc::new(better));
             Ok((work, stage))
         }
-        // What cannot be done without values is done with them.
+        // It cannot be done without values.
         Err(_) => {
             cache.keep(sought, None, Arc::new(kept.without_more()));
             Ok((work, kept.stage()))

@@ -141,7 +141,7 @@ impl<'a> Bound<'a> {
         }
     }
 
-    /// The result that its client was told of.
+    /// The columns that its client was told of.
     pub(super) fn described(&self) -> Described {
         let is_written = self.prepared.is_written || self.is_filled;
         Described::new(self.prepared.columns.clone(), is_written)
@@ -408,7 +408,7 @@ impl SessionView<'_> {
         let takes_arrays = parameters.iter().any(|ty| ty.item().is_some());
         is_written |= takes_arrays;
         let values: Option<Vec<SqlType>> = parameters.iter().map(|ty| ty.value()).collect();
-        // Who keeps it has charged it.
+        // The caller charges the text where the statement is kept.
         statement.source.room = None;
         let fast = match (&statement.kind, values) {
             (StatementKind::Sql(_), Some(values)) => FastStatement::read(statement.text(), &values),

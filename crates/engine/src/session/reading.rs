@@ -43,8 +43,8 @@ pub(super) fn is_long(text: &str) -> bool {
 /// list of an INSERT, which stays in its text, is not priced.
 const TOKEN_BYTES: u64 = 1_000;
 
-/// What a text takes when it is read and planned, estimated by its tokens. Those of an array in quotes
-/// become as much as those of a list: it begins with a brace, and has commas.
+/// What a text takes when it is read and planned, estimated by its tokens. The items of an array in
+/// quotes become as much as those of a list: it begins with a brace, and has commas.
 fn tree_bytes(text: &str) -> u64 {
     let (mut tokens, mut is_quoted, mut in_word) = (0, false, false);
     let (mut in_braces, mut before) = (false, 0);
@@ -83,7 +83,7 @@ impl Sent {
     }
 }
 
-/// Works out what is planned of a text. That of a long one takes long, too, and cannot be
+/// Works out the plan of a text. A long text takes long to plan, too, and its planning cannot be
 /// stopped: its query thread gives others' work to another thread first, and its place among
 /// the statements that run.
 pub(super) async fn worked_out<T>(

@@ -51,12 +51,12 @@ pub(super) const ATTEMPTS_MAX: usize = 100;
 /// a version block. Fewer are left to the next write that comes by.
 const VACUUM_ROWS_MIN: u64 = 1_024;
 
-/// When whoever waits for a query is told its columns.
+/// When the waiting client is told the columns of a query.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Told {
     /// Once it is planned.
     AtOnce,
-    /// With its first rows: a short result wakes who waits for it once, not for its columns, its
+    /// With its first rows: a short result wakes the waiting task once, not for its columns, its
     /// rows and its end.
     WithRows,
 }
@@ -97,7 +97,7 @@ impl Executor {
                     _ = stopping.stopped() => None,
                     last = produce(query, source, head, &rows) => last,
                 };
-                // Who is woken now finds the end as well.
+                // The task that is woken now finds the end as well.
                 comes_to_end.store(true, Ordering::Release);
                 drop(rows);
                 if let Some((head, columns)) = last {

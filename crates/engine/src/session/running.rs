@@ -1,4 +1,4 @@
-//! What a statement runs in that may define something in its transaction.
+//! Definitions of a statement's block, and drafts of them.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use aerostat_types::SqlError;
 use super::{Running, SessionView, run::CancelOnDrop};
 
 impl Running<'_> {
-    /// What the statement sees of its session.
+    /// The session without the right to change the transaction.
     pub(super) fn view(&self) -> SessionView<'_> {
         SessionView::of(self.client, self.transaction, self.executor)
     }

@@ -101,7 +101,7 @@ impl SessionView<'_> {
     /// Whether a statement runs in steps.
     ///
     /// # Errors
-    /// Those of a statement of a session whose database is gone.
+    /// The database is gone.
     pub(super) fn has_steps(self, parsed: &ast::Statement) -> Result<bool, SqlError> {
         match parsed {
             ast::Statement::Query(query) if modifies_in_with(query) => Ok(true),
@@ -200,7 +200,7 @@ fn internal(message: &str) -> SqlError {
     SqlError::new(ErrorKind::Internal, message)
 }
 
-/// As [`Session::has_steps`], of a statement that is planned in this context.
+/// As [`SessionView::has_steps`], of a statement that is planned in this context.
 pub(super) fn has_steps(context: &StatementContext, parsed: &ast::Statement) -> bool {
     matches!(parsed, ast::Statement::Query(query)
         if modifies_in_with(query) || (repeats_calls(query) && !run_once(context, query).is_empty()))
@@ -243,7 +243,7 @@ struct Known {
 /// Binds the steps of a statement, which is a query, itself last.
 ///
 /// # Errors
-/// Those of its queries and changes; `FeatureNotSupported` for one that reads a change without
+/// Errors of its queries and changes; `FeatureNotSupported` for one that reads a change without
 /// RETURNING.
 pub(super) fn bind_steps(
     context: &StatementContext,
@@ -403,7 +403,7 @@ pub(super) fn plan_steps(
 /// Locks what the changes of a statement concern.
 ///
 /// # Errors
-/// Somebody is in the way. The statement is planned again.
+/// Another transaction is in the way. The statement is planned again.
 pub(super) fn lock_steps(context: &StatementContext, steps: &[Step]) -> Result<(), SqlError> {
     steps.iter().try_for_each(|step| match &step.work {
         Work::Dml(bound) => lock_concerned(context, bound),
@@ -412,7 +412,7 @@ pub(super) fn lock_steps(context: &StatementContext, steps: &[Step]) -> Result<(
 }
 
 /// Runs the steps of a statement under a transaction, which the caller commits or rolls back.
-/// Says of each what it did; of those that nobody needed, nothing. `tell` gets the plan of
+/// Gives what each did, and no rows for those whose rows nobody needed. `tell` gets the plan of
 /// each before it runs.
 pub(super) async fn run_all(
     context: &StatementContext,

@@ -2,8 +2,8 @@
 //! read-only transaction may do to them.
 //!
 //! They are parts of the catalogue as the session sees it ([`aerostat_catalog::Temporaries`]). They come
-//! and go with commits, and are gone with the session or DISCARD. Whoever still reads them
-//! has them until then.
+//! and go with commits, and are gone with the session or DISCARD. A statement that still reads them
+//! has them until its end.
 
 use std::sync::Arc;
 
@@ -77,7 +77,7 @@ impl SessionView<'_> {
         changes.peek().is_some() && changes.all(is_temporary)
     }
 
-    /// Whether a name leads to a temporary relation. What is wrong with it is said elsewhere.
+    /// Whether a name leads to a temporary relation. Errors in the name are found elsewhere.
     fn is_temporary(self, name: &QualifiedName) -> bool {
         let (Ok(catalog), Ok(actor)) = (self.catalog(), self.executor.actor(self.client)) else {
             return false;

@@ -446,7 +446,7 @@ impl TransactionState {
         client: &mut ClientState,
         executor: &Executor,
     ) -> Result<(), SqlError> {
-        // What few commits have to do is apart, or every one's future has room for it.
+        // Work that few commits have is boxed, or the future of every commit has room for it.
         let is_checked = (self.block.as_ref()).is_none_or(|open| open.deferred.is_empty());
         if !is_checked
             && let Err(error) =
@@ -506,7 +506,7 @@ impl TransactionState {
         }
     }
 
-    /// Goes back to where the session was before its block. What that has in storage is yet to be undone.
+    /// Goes back to where the session was before its block. The caller undoes what the block has in storage.
     fn leave_block(&mut self, client: &mut ClientState) -> Option<Stored> {
         let open = self.block.take()?;
         client.settings.lock().go_back_to(open.settings);
@@ -527,8 +527,8 @@ impl TransactionState {
             return Err(undone());
         };
         open.savepoints.truncate(at + 1);
-        // A block that has failed is on its way already, to this one or a later one. What a thread of the
-        // failed statement has locked meanwhile is given back as well.
+        // A block that has failed is on its way already, to this one or a later one. Locks that a thread of
+        // the failed statement has taken meanwhile are given back as well.
         open.settle().await?;
         open.return_to(at, threads);
         open.settle().await

@@ -1,4 +1,4 @@
-//! What a statement is planned and run in, as its session has it.
+//! The context that a statement of a session is planned and run in.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::{
 };
 
 impl<'a> SessionView<'a> {
-    /// What statements see of a session that has these parts.
+    /// The session of these parts.
     pub(super) fn of(
         client: &'a ClientState,
         transaction: &'a TransactionState,

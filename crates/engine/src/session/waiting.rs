@@ -40,7 +40,7 @@ pub(super) struct Notices {
 }
 
 impl Notices {
-    /// Those of a session with these settings.
+    /// The messages of a session with these settings.
     pub(super) fn new(settings: &Arc<Mutex<Settings>>) -> Self {
         Self {
             untold: Arc::default(),
@@ -74,7 +74,7 @@ pub(super) struct Waiting {
     engine: Arc<Engine>,
     txns: Arc<TxnManager>,
     advisory: Arc<AdvisoryLocks>,
-    /// Those of the statement's transaction; `None` for a plan that is not run.
+    /// The relation locks of the statement's transaction; `None` for a plan that is not run.
     transaction: Option<Arc<RelationLocks>>,
     /// Cancelled when the statement is stopped.
     cancel: CancelToken,
