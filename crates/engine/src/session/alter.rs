@@ -166,8 +166,8 @@ async fn copy(
     }
 }
 
-/// Makes rows that stay where they are what comes to hold of them: unique keys first, as
-/// PostgreSQL does.
+/// Builds indexes over rows that stay where they are, and checks new constraints: unique keys first,
+/// as PostgreSQL does.
 async fn settle(
     context: &Arc<StatementContext>,
     pending: Box<PendingAlter>,
@@ -189,8 +189,8 @@ async fn settle(
     .await
 }
 
-/// What is to be said of rows that cannot be written anew. Where PostgreSQL leaves the rows
-/// and makes indexes, it finds keys that are there twice before it looks at anything else.
+/// The error that PostgreSQL gives for rows that cannot be written anew. Where it leaves the rows
+/// and makes indexes, it finds duplicate keys before it looks at anything else.
 async fn first_complaint(
     context: &Arc<StatementContext>,
     pending: &PendingAlter,
@@ -204,7 +204,7 @@ async fn first_complaint(
     if !is_later || pending.converts() {
         return error;
     }
-    // What cannot be asked is not complained of.
+    // An error of these queries themselves is not reported.
     for (plan, index) in altered::plan_duplicates(context, pending, source).unwrap_or_default() {
         if let Ok(Some(row)) = first_row(context, plan).await {
             return ddl::duplicate(pending, index, row.columns());
@@ -213,7 +213,7 @@ async fn first_complaint(
     error
 }
 
-/// Looks for rows that break what comes to hold.
+/// Looks for rows that break a new constraint.
 async fn verify(
     context: &Arc<StatementContext>,
     pending: &PendingAlter,
@@ -228,7 +228,7 @@ async fn verify(
     Ok(())
 }
 
-/// Looks for rows that refer to none.
+/// Looks for rows that refer to no row.
 async fn verify_references(
     context: &Arc<StatementContext>,
     pending: &PendingAlter,

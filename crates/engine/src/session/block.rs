@@ -23,18 +23,18 @@ pub(super) struct OpenBlock {
     pub(super) stored: Stored,
     /// The checks that it has put off.
     pub(super) deferred: Arc<Deferred>,
-    /// As the machine has them.
+    /// The savepoints, numbered as the machine numbers them.
     pub(super) savepoints: Vec<Savepoint>,
     /// The session's settings when it began.
     pub(super) settings: Settings,
 }
 
-/// Where what it has in storage is.
+/// The place of the rows and definitions of a block.
 pub(super) enum Stored {
     Here(Parts),
     /// Going back to a savepoint.
     Returning(JoinHandle<Parts>),
-    /// The thread that had it died.
+    /// The thread that had them died.
     Lost,
 }
 
@@ -64,11 +64,11 @@ pub(super) struct Savepoint {
     /// What was put off by then.
     pub(super) deferred: deferred::Mark,
     pub(super) settings: Settings,
-    /// Those made so far.
+    /// How many cursors the session had made by then.
     pub(super) cursors: u64,
     /// What was said to others by then.
     pub(super) said: OutboxMark,
-    /// What it is charged as.
+    /// The memory that it is charged for.
     pub(super) _held: Held,
 }
 
@@ -81,7 +81,7 @@ impl OpenBlock {
         }
     }
 
-    /// Waits until it stands still.
+    /// Waits until it has gone back to its savepoint.
     pub(super) async fn settle(&mut self) -> Result<(), SqlError> {
         let stored = std::mem::replace(&mut self.stored, Stored::Lost);
         self.stored = Stored::Here(stored.settled().await?);

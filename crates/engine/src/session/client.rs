@@ -1,4 +1,4 @@
-//! A session's client: how its state begins, and what is asked of it most.
+//! The state of a session's client: its beginning, and the settings that most statements need.
 
 use std::{sync::Arc, time::Duration};
 

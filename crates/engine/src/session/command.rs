@@ -123,7 +123,7 @@ impl Executor {
     }
 }
 
-/// Runs a statement that is no query, DML or definition by one.
+/// Runs a utility statement.
 pub(super) async fn run_utility(
     client: &mut ClientState,
     transaction: &mut TransactionState,
@@ -279,7 +279,7 @@ impl ClientState {
             } => {
                 self.prepared.admit(name)?;
                 let parsed = nested_statement(statement, source)?;
-                // The text is that of all that came in one message.
+                // The text is that of the whole message.
                 let text = source.text.len() + prepared_bytes(parsed.text());
                 let held = executor.hold(name.len() + text)?;
                 let types = types.iter().map(|ty| declared_type(ty.as_ref(), source));

@@ -1,7 +1,7 @@
 //! SET CONSTRAINTS, and the checks that a block has put off.
 //!
-//! They are done when SET CONSTRAINTS says IMMEDIATE, and before COMMIT, in a statement of the
-//! block's own: what it locks stays locked, and an error undoes the block like any other.
+//! They are done when SET CONSTRAINTS says IMMEDIATE, and before COMMIT, in a statement that is part of
+//! the block: its locks stay, and an error undoes the block like any other.
 
 use std::{slice, sync::Arc};
 
@@ -125,7 +125,7 @@ impl SessionView<'_> {
         self.check_put_off(&deferred, true, &cancellation).await
     }
 
-    /// Checks what was put off: all of it, or what is not to wait any more.
+    /// Does the checks that were put off: all, or those that are not to wait any more.
     async fn check_put_off(
         self,
         deferred: &Deferred,

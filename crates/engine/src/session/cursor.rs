@@ -50,7 +50,7 @@ const CURSORS_MAX: usize = 1_000;
 #[derive(Default)]
 pub(super) struct Cursors {
     by_name: HashMap<String, Cursor>,
-    /// How many there have been.
+    /// How many cursors the session has made.
     made: u64,
 }
 
@@ -75,7 +75,7 @@ struct Cursor {
     /// A FETCH has failed: it takes no other.
     failed: bool,
     reservation: MemoryReservation,
-    /// Of the rows that were let go last, until the client has them.
+    /// The charge for the rows that were let go last, until the client has them.
     passed: MemoryReservation,
 }
 
@@ -102,7 +102,7 @@ impl Cursors {
         self.by_name.values().any(is_unread)
     }
 
-    /// The transaction is about to commit: what is to be held is read to its end.
+    /// The transaction is about to commit: cursors to be held are read to their end.
     ///
     /// # Errors
     /// Errors of the cursors' queries. Nothing may be committed then.
@@ -383,8 +383,8 @@ impl Cursor {
         Ok(rows)
     }
 
-    /// Moves, to after the last row at most; what a cursor that cannot go back has passed
-    /// is let go.
+    /// Moves, to after the last row at most. A cursor that cannot go back lets go of the rows that it
+    /// has passed.
     fn stand_on(&mut self, row: u64) {
         self.position = row.min(self.read + 1);
         if self.scroll {

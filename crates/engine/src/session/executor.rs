@@ -1,4 +1,4 @@
-//! What the statements of a session run by: how it begins, and what is asked of it most.
+//! The executor of a session: its beginning, and its database, transactions and actor.
 
 use std::sync::Arc;
 

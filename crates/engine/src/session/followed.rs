@@ -15,7 +15,7 @@ use aerostat_semantics::functions::Times;
 
 use super::{ClientState, Executor, TransactionState, settings::Settings};
 
-/// Settings as they were at a version of the session's.
+/// Settings as they were at a version of the session's settings.
 pub(super) struct Followed {
     version: u64,
     pub(super) is_fast_path_on: bool,
@@ -28,7 +28,7 @@ pub(super) struct Followed {
 
 /// The settings that a session follows.
 pub(super) struct Following {
-    /// Of the session's settings, whatever they are changed by.
+    /// The version of the session's settings now.
     versions: Arc<AtomicU64>,
     followed: Followed,
     /// At which version the client was told of changes.
@@ -117,7 +117,7 @@ impl Executor {
         state.mark_start_execution();
     }
 
-    /// What planning asks the configuration for is as the session's settings say.
+    /// Brings the configuration that plans are made with up to the session's settings.
     pub(super) fn follow_settings(&mut self, client: &ClientState) {
         self.follow_time_zone(client);
         self.follow_star_joins(client);

@@ -24,7 +24,7 @@
 //! change nothing by themselves, and no request stops what they wait for; their step 5 is an event of
 //! their own.
 //!
-//! What runs within a statement has passed as a part of it: the statement of EXECUTE, the query or change of
+//! A statement within another has passed as a part of it: the statement of EXECUTE, the query or change of
 //! COPY and EXPLAIN, the query of DECLARE. The outer statement does not tell what the inner one changes, so
 //! these do step 4 again ([`SessionView::admit_dml`]). Preparing, and going on with a portal, do step 3 alone
 //! ([`Machine::admit`](super::machine::Machine::admit)).

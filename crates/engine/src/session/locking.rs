@@ -25,7 +25,7 @@ use super::{
     stream::ready_within,
 };
 
-/// What a query gave, and what it is charged as.
+/// The rows of a query, and the charge for them.
 type Rows = (
     Arc<[ColumnDescription]>,
     Vec<RecordBatch>,

@@ -20,7 +20,7 @@ impl ClientState {
         self.settings.lock().lock_timeout()
     }
 
-    /// A statement's way to what its block defines.
+    /// The draft through which a statement defines something in its block.
     pub(super) fn draft(&self, definitions: &Arc<Definitions>, cancel: CancelToken) -> Draft {
         Draft::new(definitions, cancel, self.lock_timeout())
     }
@@ -59,7 +59,7 @@ impl Running<'_> {
 }
 
 impl SessionView<'_> {
-    /// What there is, as the session's transaction sees it.
+    /// The catalogue as the session's transaction sees it.
     pub(super) fn catalog(self) -> Result<Arc<CatalogState>, SqlError> {
         match self.transaction.defined() {
             Some(definitions) => definitions.load(),
@@ -70,7 +70,7 @@ impl SessionView<'_> {
         }
     }
 
-    /// The way to the plan of a statement that is run: with the locks that were waited for
+    /// The gate of a statement that is run: with the locks that were waited for
     /// if there are some, else with those of the block, or none yet.
     pub(super) fn gate(self, locks: Option<Arc<RelationLocks>>) -> Result<Arc<Gate>, SqlError> {
         let locks = match locks {

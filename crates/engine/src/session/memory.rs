@@ -6,7 +6,7 @@ use super::Executor;
 use crate::memory::Held;
 
 impl Executor {
-    /// Memory of the session's, none as yet.
+    /// A charge to the tenant for the session, empty yet.
     pub(super) fn memory(&self) -> Held {
         let budget = self.database().store.budget();
         Held::new(budget, self.engine.spare())

@@ -278,7 +278,7 @@ impl Session {
     /// Commits the statements of a group, if they are a transaction of their own.
     ///
     /// # Errors
-    /// Those of COMMIT: nothing of them has happened then, or it is in doubt.
+    /// Errors of COMMIT: nothing of them has happened then, or it is in doubt.
     pub async fn end_group(&mut self) -> Result<(), SqlError> {
         let ended = self.transaction.end_group(&mut self.client, &self.executor);
         ended.await

@@ -25,7 +25,7 @@ use super::{
     run::{Parameters, bind_work},
 };
 
-/// Whether a statement's plan may be kept.
+/// Whether a statement's plan may be cached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Plans {
     /// It is what its text says.
@@ -34,7 +34,7 @@ pub(super) enum Plans {
     Anew,
 }
 
-/// By what a statement's plan is kept.
+/// The key that a statement's plan is cached by.
 pub(super) struct Identity {
     cache: Arc<PlanCache>,
     text: Arc<str>,
@@ -47,14 +47,14 @@ pub(super) struct Identity {
 }
 
 impl ClientState {
-    /// Whether plans of the session's statements are kept and found again.
+    /// Whether plans of the session's statements are cached.
     pub(super) fn keeps_plans(&self) -> bool {
         self.settings.lock().keeps_plans()
     }
 }
 
 impl Executor {
-    /// By what the plan of a statement is kept; `None` if it is to be planned anew.
+    /// The key of a statement's plan; `None` if the statement is to be planned anew.
     pub(super) fn identity(
         &self,
         client: &ClientState,
@@ -122,7 +122,7 @@ pub(super) async fn plan_dml(
 }
 
 impl Identity {
-    /// Whether what the context sees is what its database's others see.
+    /// Whether the context sees what other sessions of its database see.
     fn is_of(&self, context: &StatementContext) -> bool {
         context.gate.is_committed() && Arc::ptr_eq(&self.node, &context.system.node)
     }
@@ -136,7 +136,7 @@ impl Identity {
     }
 }
 
-/// Where a statement's plan is kept, and the plan if it is there.
+/// A statement's place in the cache, and its plan if there is one.
 struct CacheSlot<'a> {
     identity: &'a Identity,
     kept: Option<Arc<KeptPlan>>,
@@ -151,8 +151,8 @@ impl<'a> CacheSlot<'a> {
         })
     }
 
-    /// The physical plan of a query that is kept, if it fits the statement's values: of its own
-    /// text, or of the same with other constants.
+    /// The cached physical plan of a query, if it fits the statement's values: of its own text, or of the
+    /// same with other constants.
     async fn revived(
         &self,
         context: &Arc<StatementContext>,
@@ -174,7 +174,7 @@ impl<'a> CacheSlot<'a> {
         Ok(revived)
     }
 
-    /// Keeps the physical plan of a query without parameters that has come again.
+    /// Caches the physical plan of a query without parameters that has come again.
     fn keep_physical(
         &self,
         context: &StatementContext,
@@ -236,8 +236,8 @@ fn worked_out(
     Ok(work)
 }
 
-/// A kept plan over the statement's tables. One that comes again is worked out as far as it
-/// goes without values, and kept so.
+/// A cached plan over the statement's tables. One that comes again is optimised as far as it goes
+/// without values, and cached so.
 fn further(
     context: &StatementContext,
     kept: &KeptPlan,
@@ -276,7 +276,7 @@ pub(super) fn optimized_for(
     finished(context, work, Stage::Bound, parameters)
 }
 
-/// What work of this stage lacks, for these values.
+/// Optimises work of this stage for these values.
 fn finished(
     context: &StatementContext,
     work: Work,

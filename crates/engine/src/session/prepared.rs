@@ -105,7 +105,7 @@ impl Prepared {
 pub(super) struct Bound<'a> {
     prepared: &'a Prepared,
     values: Vec<ScalarValue>,
-    /// What is written of them into the statement, see [`write_arrays`].
+    /// The values that are written into the statement, see [`write_arrays`].
     written: Vec<Option<Items>>,
     /// Whether the statement has its values instead of its parameters already.
     is_filled: bool,
@@ -131,7 +131,7 @@ impl<'a> Bound<'a> {
         })
     }
 
-    /// One whose statement has been filled with the arguments of EXECUTE.
+    /// A statement that has been filled with the arguments of EXECUTE.
     pub(super) fn filled(prepared: &'a Prepared) -> Self {
         Self {
             prepared,

@@ -33,17 +33,17 @@ use super::{ClientState, Executor, fast::FastStatement, stream::QueryTask};
 /// take about a millisecond.
 const SHORT_BYTES_MAX: usize = TEXT_BYTES_MAX;
 
-/// Whether a text is read, and what comes of it worked out, where others do not wait for it.
+/// Whether a text is read and planned where others do not wait for it.
 pub(super) fn is_long(text: &str) -> bool {
     text.len() > SHORT_BYTES_MAX
 }
 
-/// What a token becomes when it is read and planned. Measured in the process's size: 1.0 KB in an IN
+/// How many bytes a token becomes when it is read and planned. Measured in the process's size: 1.0 KB in an IN
 /// list, 0.6 in VALUES, 1.2 in a list of which the types do not fit, 1.8 in the branches of a CASE. The
 /// list of an INSERT, which stays in its text, is not priced.
 const TOKEN_BYTES: u64 = 1_000;
 
-/// What a text takes when it is read and planned, estimated by its tokens. The items of an array in
+/// How many bytes a text takes when it is read and planned, estimated by its tokens. The items of an array in
 /// quotes become as much as those of a list: it begins with a brace, and has commas.
 fn tree_bytes(text: &str) -> u64 {
     let (mut tokens, mut is_quoted, mut in_word) = (0, false, false);
@@ -123,7 +123,7 @@ pub(super) fn drop_elsewhere(statement: &mut Statement) {
         let room = statement.source.room.take();
         runtime.spawn_blocking(move || {
             drop(tree);
-            // The charge ends after what it was for.
+            // The charge ends after the tree.
             drop(room);
         });
     }

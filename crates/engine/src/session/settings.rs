@@ -33,7 +33,7 @@ const SETTINGS_BYTES_MAX: usize = 256 << 10;
 /// The settings that say who the session is.
 const IDENTITY: [&str; 3] = ["is_superuser", "role", "session_authorization"];
 
-/// What a setting takes beside its name and value.
+/// Bytes that a setting takes beside its name and value.
 const SETTING_BYTES: usize = 64;
 
 /// What a setting without a value of its own follows.
@@ -397,7 +397,7 @@ impl Settings {
         severity == NoticeSeverity::Info || least.is_some_and(|least| severity >= least)
     }
 
-    /// Whether plans of the session's statements are kept and found again.
+    /// Whether plans of the session's statements are cached.
     pub(crate) fn keeps_plans(&self) -> bool {
         self.typed().keeps_plans
     }

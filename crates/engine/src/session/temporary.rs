@@ -22,7 +22,7 @@ use tokio::runtime::Handle;
 use super::{ClientState, Executor, SessionView, TransactionState, command::blocking};
 
 impl ClientState {
-    /// Takes what a transaction that is committed has made of them.
+    /// Keeps the temporary relations of a transaction that has committed.
     pub(super) fn keep_temporaries(&mut self, schema: Option<Arc<SchemaEntry>>, threads: &Handle) {
         if let Some(before) = self.temporaries.replace(schema) {
             // Giving many rows back takes its time.
@@ -32,7 +32,7 @@ impl ClientState {
 }
 
 impl ClientState {
-    /// DISCARD TEMP. In a block it is undone with it.
+    /// DISCARD TEMP. In a block it is undone with the block.
     pub(super) async fn discard_temporaries(
         &mut self,
         transaction: &mut TransactionState,

@@ -3,17 +3,17 @@
 //!
 //! Each statement of a block is a part of its own in storage: one that fails is undone alone, and the
 //! block then only waits for its end or for a savepoint to return to. A block that has failed and has no
-//! savepoint is undone at once; one that has a savepoint goes back to the newest. So nobody waits for
-//! what will not be there.
+//! savepoint is undone at once; one that has a savepoint goes back to the newest. So no other
+//! transaction waits for rows that will not be there.
 //!
-//! What a block defines is its own until it commits ([`Definitions`]), and goes back to
+//! Definitions of a block are its own until it commits ([`Definitions`]), and go back to
 //! savepoints with its rows. A statement that defines something is always in a block, an
 //! implicit one if there is no other.
 //!
 //! Checks of deferrable constraints wait for COMMIT ([`constraints`](super::constraints)).
 //!
-//! Settings follow the transaction as in PostgreSQL: what a block SET is gone after
-//! its ROLLBACK or its failure, what it SET LOCAL also after its COMMIT.
+//! Settings follow the transaction as in PostgreSQL: values that a block has SET are gone after
+//! its ROLLBACK or its failure, values of SET LOCAL also after its COMMIT.
 
 use std::sync::Arc;
 
@@ -122,8 +122,8 @@ impl TransactionState {
         self.began_at = Utc::now();
     }
 
-    /// Something happens to the transaction: warns of it as the machine says, and gives what is to be
-    /// done.
+    /// Something happens to the transaction: warns of it as the machine says, and gives the effect to
+    /// carry out.
     pub(super) fn tell(
         &mut self,
         event: Event<'_>,
@@ -195,7 +195,7 @@ impl TransactionState {
     /// Commits the statements of a group, if they are a transaction of their own.
     ///
     /// # Errors
-    /// Those of COMMIT: nothing of them has happened then, or it is in doubt.
+    /// Errors of COMMIT: nothing of them has happened then, or it is in doubt.
     pub(super) async fn end_group(
         &mut self,
         client: &mut ClientState,
@@ -351,7 +351,7 @@ impl TransactionState {
         self.carry_out(client, executor, effect)
     }
 
-    /// Does what waits for nothing.
+    /// Carries out an effect that waits for nothing.
     fn carry_out(
         &mut self,
         client: &mut ClientState,
@@ -499,7 +499,7 @@ impl TransactionState {
             .map_err(ended_early)
     }
 
-    /// Undoes the block, somewhere where that may take its time.
+    /// Undoes the block on a thread where that may take its time.
     pub(super) fn abandon(&mut self, client: &mut ClientState, threads: &Handle) {
         if let Some(stored) = self.leave_block(client) {
             threads.spawn_blocking(move || drop(stored));
@@ -534,7 +534,7 @@ impl TransactionState {
         open.settle().await
     }
 
-    /// What is beside the storage goes back to a savepoint.
+    /// The client's state goes back to a savepoint.
     fn put_back(&self, client: &mut ClientState, at: usize) {
         let Some(savepoint) = self.block.as_ref().and_then(|open| open.savepoints.get(at)) else {
             return;

@@ -26,7 +26,7 @@ impl<'a> SessionView<'a> {
         }
     }
 
-    /// What the next statement, or the next attempt at it, sees.
+    /// The context of the next statement, or of the next attempt at it.
     pub(super) fn context(
         self,
         gate: &Arc<Gate>,
