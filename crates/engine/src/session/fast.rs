@@ -279,9 +279,7 @@ impl Executor {
             });
         }
     }
-}
 
-impl Executor {
     /// Runs a statement by its key, as the guard's shortcut ([`guard`](super::guard)); `None` if it is
     /// to be planned, and then nothing has happened. It gives how many rows it concerned, too.
     pub(super) async fn run_fast(

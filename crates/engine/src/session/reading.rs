@@ -196,9 +196,7 @@ impl Executor {
         };
         self.apart(read, &cancellation).await?
     }
-}
 
-impl Executor {
     /// Cuts a message of the simple protocol into statements.
     ///
     /// # Errors

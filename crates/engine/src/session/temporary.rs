@@ -29,9 +29,7 @@ impl ClientState {
             threads.spawn_blocking(move || drop(before));
         }
     }
-}
 
-impl ClientState {
     /// DISCARD TEMP. In a block it is undone with the block.
     pub(super) async fn discard_temporaries(
         &mut self,
