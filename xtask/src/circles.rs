@@ -22,7 +22,7 @@ const CIRCLES: &[(&str, usize, usize)] = &[
     ("calibrate", 4, 0),
     ("catalog", 0, 21),
     ("embedded", 4, 0),
-    ("engine", 0, 11),
+    ("engine", 0, 9),
     ("gateway", 2, 6),
     ("lab", 4, 0),
     ("query", 0, 17),

@@ -19,7 +19,7 @@ impl ClientState {
         tell_query(&mut description, query);
     }
 
-    /// Notes that none does any more, and where the session stands.
+    /// Notes that no statement runs any more, and where the session stands.
     pub(super) fn note_idle(&self, status: TransactionStatus) {
         let mut description = self.description.lock();
         description.state_at_us = Some(chrono::Utc::now().timestamp_micros());
@@ -52,7 +52,7 @@ pub(super) fn application_name(settings: &Settings) -> String {
     name.unwrap_or_default().to_owned()
 }
 
-/// Shows the beginning of a statement. The place for its text is the last one's.
+/// Shows the beginning of a statement. The buffer of the previous text is used again.
 fn tell_query(description: &mut SessionDescription, query: &str) {
     let end = match query.len() {
         ..=ACTIVITY_CHARS_MAX => query.len(),

@@ -9,15 +9,15 @@ use aerostat_txn as txn;
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::sql::sqlparser::ast;
 
-use super::{Session, machine::Kind};
+use super::{ClientState, SessionView, TransactionState, machine::Kind};
 
-impl Session {
+impl SessionView<'_> {
     /// Refuses what cannot run where the session stands.
-    pub(super) fn admit(&self, kind: &StatementKind) -> Result<(), SqlError> {
+    pub(super) fn admit(self, kind: &StatementKind) -> Result<(), SqlError> {
         self.transaction.machine.admit(kind_of(kind))?;
         if let Some(word) = self
             .transaction
-            .read_only(&self.client)
+            .read_only(self.client)
             .then(|| word_of_change(kind))
             .flatten()
             && !self.changes_temporary(kind)
@@ -28,20 +28,26 @@ impl Session {
     }
 
     /// Refuses INSERT, UPDATE and DELETE in a read-only transaction, but of what is temporary.
-    pub(super) fn admit_dml(&self, parsed: &ast::Statement) -> Result<(), SqlError> {
+    pub(super) fn admit_dml(self, parsed: &ast::Statement) -> Result<(), SqlError> {
         match word_of_dml(parsed) {
             Some(word)
-                if self.transaction.read_only(&self.client) && !self.writes_temporary(parsed) =>
+                if self.transaction.read_only(self.client) && !self.writes_temporary(parsed) =>
             {
                 Err(read_only(word))
             }
             _ => Ok(()),
         }
     }
+}
 
+impl TransactionState {
     /// Refuses locking rows in a read-only transaction.
-    pub(super) fn admit_locks(&self, mode: txn::RowLock) -> Result<(), SqlError> {
-        if self.transaction.read_only(&self.client) {
+    pub(super) fn admit_locks(
+        &self,
+        client: &ClientState,
+        mode: txn::RowLock,
+    ) -> Result<(), SqlError> {
+        if self.read_only(client) {
             return Err(read_only(&format!("SELECT {}", shown(mode))));
         }
         Ok(())

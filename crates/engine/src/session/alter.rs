@@ -30,13 +30,9 @@ use datafusion::{
 };
 use futures::StreamExt;
 
-use super::{
-    Session,
-    command::{Planner, blocking},
-    run,
-};
+use super::{Running, command::blocking, definition::Planner, run};
 
-impl Session {
+impl Running<'_> {
     /// Runs the actions of an ALTER TABLE, as a whole or not at all.
     pub(super) async fn run_alter_table(
         &mut self,
@@ -45,11 +41,11 @@ impl Session {
         cancellation: &Cancellation,
     ) -> Result<Outcome, SqlError> {
         let (name, if_exists, actions) = parts(command)?;
-        let actor = self.actor()?;
+        let actor = self.executor.actor(self.client)?;
         let definitions = self.definitions()?;
         let cancel = CancelToken::new();
         let mut stop = run::CancelOnDrop::of(cancel.clone());
-        let draft = Arc::new(self.draft(&definitions, cancel));
+        let draft = Arc::new(self.client.draft(&definitions, cancel));
         {
             let (draft, actor) = (Arc::clone(&draft), actor.clone());
             let (name, actions) = (name.clone(), actions.clone());
@@ -59,10 +55,11 @@ impl Session {
                 .await??;
         }
         // From here on nobody changes the table or its rows.
-        let gate = self.open_gate()?;
-        let transaction = Arc::new(self.begin_statement(None)?);
+        let gate = self.view().open_gate()?;
+        let transaction = Arc::new(self.view().begin_statement(None)?);
         let mut stop_writing = run::CancelOnDrop::of(transaction.cancel_token());
-        let context = self.context(&gate, self.latest_snapshot()?)?;
+        let snapshot = self.transaction.latest_snapshot(self.executor.txns())?;
+        let context = self.view().context(&gate, snapshot)?;
         let engine = Arc::clone(&self.executor.engine);
         let source = source.clone();
         let work = async move {
@@ -169,8 +166,8 @@ async fn copy(
     }
 }
 
-/// Makes rows that stay where they are what comes to hold of them: unique keys first, as
-/// PostgreSQL does.
+/// Builds indexes over rows that stay where they are, and checks new constraints: unique keys first,
+/// as PostgreSQL does.
 async fn settle(
     context: &Arc<StatementContext>,
     pending: Box<PendingAlter>,
@@ -192,8 +189,8 @@ async fn settle(
     .await
 }
 
-/// What is to be said of rows that cannot be written anew. Where PostgreSQL leaves the rows
-/// and makes indexes, it finds keys that are there twice before it looks at anything else.
+/// The error that PostgreSQL gives for rows that cannot be written anew. Where it leaves the rows
+/// and makes indexes, it finds duplicate keys before it looks at anything else.
 async fn first_complaint(
     context: &Arc<StatementContext>,
     pending: &PendingAlter,
@@ -207,7 +204,7 @@ async fn first_complaint(
     if !is_later || pending.converts() {
         return error;
     }
-    // What cannot be asked is not complained of.
+    // An error of these queries themselves is not reported.
     for (plan, index) in altered::plan_duplicates(context, pending, source).unwrap_or_default() {
         if let Ok(Some(row)) = first_row(context, plan).await {
             return ddl::duplicate(pending, index, row.columns());
@@ -216,7 +213,7 @@ async fn first_complaint(
     error
 }
 
-/// Looks for rows that break what comes to hold.
+/// Looks for rows that break a new constraint.
 async fn verify(
     context: &Arc<StatementContext>,
     pending: &PendingAlter,
@@ -231,7 +228,7 @@ async fn verify(
     Ok(())
 }
 
-/// Looks for rows that refer to none.
+/// Looks for rows that refer to no row.
 async fn verify_references(
     context: &Arc<StatementContext>,
     pending: &PendingAlter,

@@ -1,7 +1,7 @@
 //! SET CONSTRAINTS, and the checks that a block has put off.
 //!
-//! They are done when SET CONSTRAINTS says IMMEDIATE, and before COMMIT, in a statement of the
-//! block's own: what it locks stays locked, and an error undoes the block like any other.
+//! They are done when SET CONSTRAINTS says IMMEDIATE, and before COMMIT, in a statement that is part of
+//! the block: its locks stay, and an error undoes the block like any other.
 
 use std::{slice, sync::Arc};
 
@@ -16,7 +16,7 @@ use aerostat_storage::StorageError;
 use aerostat_types::{ConstraintId, ErrorKind, RelationId, SqlError};
 
 use super::{
-    Session, TransactionState,
+    SessionView, TransactionState,
     run::{ATTEMPTS_MAX, CancelOnDrop, finish},
 };
 
@@ -28,10 +28,10 @@ impl TransactionState {
     }
 }
 
-impl Session {
-    /// SET CONSTRAINTS of these names, or of all. What is not to wait any more is checked.
+impl SessionView<'_> {
+    /// SET CONSTRAINTS of these names, or of all. Checks that are not to wait any more are done.
     pub(super) async fn set_constraints(
-        &mut self,
+        self,
         names: Option<&[QualifiedName]>,
         is_deferred: bool,
     ) -> Result<(), SqlError> {
@@ -60,11 +60,11 @@ impl Session {
 
     /// The numbers of the deferrable constraints of these names.
     fn deferrable(
-        &self,
+        self,
         names: &[QualifiedName],
         is_deferred: bool,
     ) -> Result<Vec<ConstraintId>, SqlError> {
-        let (actor, gate) = (self.actor()?, self.open_gate()?);
+        let (actor, gate) = (self.executor.actor(self.client)?, self.open_gate()?);
         let mut found = Vec::new();
         for name in names {
             found.append(&mut actor.deferrable(gate.catalog(), name, is_deferred)?);
@@ -72,9 +72,9 @@ impl Session {
         Ok(found)
     }
 
-    /// Refuses to alter, empty or drop a table with rows that checks wait for. What else is
-    /// wrong with the statement is told where it runs.
-    pub(super) fn refuse_waiting(&self, command: &SchemaCommand) -> Result<(), SqlError> {
+    /// Refuses to alter, empty or drop a table with rows that checks wait for. Other errors of the
+    /// statement are found where it runs.
+    pub(super) fn refuse_waiting(self, command: &SchemaCommand) -> Result<(), SqlError> {
         let deferred = self
             .transaction
             .deferred()
@@ -96,7 +96,7 @@ impl Session {
             } => ("ALTER TABLE", slice::from_ref(name)),
             _ => return Ok(()),
         };
-        let (actor, gate) = (self.actor()?, self.open_gate()?);
+        let (actor, gate) = (self.executor.actor(self.client)?, self.open_gate()?);
         let waiting = deferred.tables(gate.catalog());
         let found = names
             .iter()
@@ -121,7 +121,7 @@ impl Session {
     }
 
     /// Checks all that the block has put off, which is about to commit.
-    pub(super) async fn check_at_commit(&mut self) -> Result<(), SqlError> {
+    pub(super) async fn check_at_commit(self) -> Result<(), SqlError> {
         let Some(deferred) = self.transaction.deferred() else {
             return Ok(());
         };
@@ -129,9 +129,9 @@ impl Session {
         self.check_put_off(&deferred, true, &cancellation).await
     }
 
-    /// Checks what was put off: all of it, or what is not to wait any more.
+    /// Does the checks that were put off: all, or those that are not to wait any more.
     async fn check_put_off(
-        &self,
+        self,
         deferred: &Deferred,
         all: bool,
         cancellation: &Cancellation,
@@ -161,7 +161,7 @@ impl Session {
                     deferred.settle(due);
                     return Ok(());
                 }
-                Ok(None) if self.transaction.may_run_again(&self.client) => attempts += 1,
+                Ok(None) if self.transaction.may_run_again(self.client) => attempts += 1,
                 Ok(None) => break,
                 Err(error) => {
                     place.leave();

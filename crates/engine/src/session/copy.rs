@@ -24,11 +24,11 @@ use datafusion::{
 };
 use tokio::sync::oneshot;
 
-use super::{Session, command::nested_statement, planning::Plans, run};
+use super::{SessionView, planning::Plans, reading::nested_statement, run};
 
-impl Session {
+impl SessionView<'_> {
     pub(super) async fn run_copy(
-        &mut self,
+        self,
         copy: &CopyStatement,
         source: &Source,
         cancellation: &Cancellation,
@@ -54,7 +54,7 @@ impl Session {
     }
 
     async fn copy_out(
-        &self,
+        self,
         copy: &CopyStatement,
         statement: Statement,
         cancellation: &Cancellation,
@@ -126,7 +126,7 @@ impl Session {
     }
 
     async fn copy_in(
-        &self,
+        self,
         copy: &CopyStatement,
         name: &QualifiedName,
         columns: &[String],
@@ -180,7 +180,7 @@ impl Session {
         let bound = dml::bind_copy(&context, target, &listed, stream).map_err(fail)?;
         let (complete, completed) = oneshot::channel();
         let (source, stopping) = (source.clone(), cancellation.clone());
-        let executor = &self.executor;
+        let executor = self.executor;
         let task = executor
             .tenant
             .spawn(executor.engine.queries(), cancellation, async move {

@@ -8,7 +8,7 @@
 //!
 //! A cursor's query runs while rows are fetched, and sees what its transaction saw at
 //! DECLARE. Rows that were read are let go as they are passed, unless the cursor can
-//! SCROLL. One WITH HOLD reads all its rows when its transaction commits. What is kept is
+//! SCROLL. A cursor WITH HOLD reads all its rows when its transaction commits. Kept rows are
 //! charged to the tenant's memory.
 
 use std::{collections::HashMap, sync::Arc};
@@ -34,13 +34,13 @@ use futures::StreamExt;
 use parking_lot::Mutex;
 
 use super::{
-    Session,
-    command::{nested_statement, too_many},
-    plain,
+    ClientState, Executor, SessionView, TransactionState, plain,
     planning::Plans,
     prepared::Bound,
+    reading::nested_statement,
     run::{Told, unsupported},
     stream::ready_within,
+    too_many,
 };
 
 /// Open cursors of one session; as many as the protocol's portals.
@@ -50,7 +50,7 @@ const CURSORS_MAX: usize = 1_000;
 #[derive(Default)]
 pub(super) struct Cursors {
     by_name: HashMap<String, Cursor>,
-    /// How many there have been.
+    /// How many cursors the session has made.
     made: u64,
 }
 
@@ -75,7 +75,7 @@ struct Cursor {
     /// A FETCH has failed: it takes no other.
     failed: bool,
     reservation: MemoryReservation,
-    /// Of the rows that were let go last, until the client has them.
+    /// The charge for the rows that were let go last, until the client has them.
     passed: MemoryReservation,
 }
 
@@ -102,10 +102,10 @@ impl Cursors {
         self.by_name.values().any(is_unread)
     }
 
-    /// The transaction is about to commit: what is to be held is read to its end.
+    /// The transaction is about to commit: cursors to be held are read to their end.
     ///
     /// # Errors
-    /// Those of the cursors' queries. Nothing may be committed then.
+    /// Errors of the cursors' queries. Nothing may be committed then.
     pub(super) async fn hold(&mut self, cancellation: &Cancellation) -> Result<(), SqlError> {
         for cursor in self.by_name.values_mut().filter(|cursor| cursor.hold) {
             cursor.read_to(u64::MAX, cancellation).await?;
@@ -148,9 +148,11 @@ impl Cursors {
     }
 }
 
-impl Session {
+impl ClientState {
     pub(super) async fn run_cursor(
         &mut self,
+        transaction: &TransactionState,
+        executor: &Executor,
         command: &CursorCommand,
         source: &Source,
         bound: Option<&Bound<'_>>,
@@ -163,30 +165,31 @@ impl Session {
                 hold,
                 query,
             } => {
-                if !hold && !self.transaction.machine.is_in_block() {
+                if !hold && !transaction.machine.is_in_block() {
                     return Err(SqlError::new(
                         ErrorKind::NoActiveTransaction,
                         "DECLARE CURSOR can only be used in transaction blocks",
                     ));
                 }
-                let mut cursor = self
+                let view = SessionView::of(self, transaction, executor);
+                let mut cursor = view
                     .declare(name, query, source, bound, cancellation)
                     .await?;
                 (cursor.scroll, cursor.hold) = (*scroll, *hold);
-                if self.transaction.machine.is_idle() {
+                if transaction.machine.is_idle() {
                     cursor.read_to(u64::MAX, cancellation).await?;
                 } else {
-                    cursor.made = Some(self.client.cursors.made);
+                    cursor.made = Some(self.cursors.made);
                 }
-                self.client.cursors.made += 1;
-                self.client.cursors.by_name.insert(name.clone(), cursor);
+                self.cursors.made += 1;
+                self.cursors.by_name.insert(name.clone(), cursor);
             }
             CursorCommand::Fetch {
                 name,
                 direction,
                 is_move,
             } => {
-                let cursor = self.client.cursors.get(name)?;
+                let cursor = self.cursors.get(name)?;
                 if cursor.failed {
                     return Err(SqlError::new(
                         ErrorKind::ObjectNotInPrerequisiteState,
@@ -210,19 +213,21 @@ impl Session {
                 });
             }
             CursorCommand::Close(name) => {
-                self.client.cursors.get(name)?;
-                self.client.cursors.by_name.remove(name);
+                self.cursors.get(name)?;
+                self.cursors.by_name.remove(name);
             }
-            CursorCommand::CloseAll => self.client.cursors.close_all(),
+            CursorCommand::CloseAll => self.cursors.close_all(),
         }
         Ok(Outcome::Command {
             tag: command.tag().to_owned(),
         })
     }
+}
 
+impl SessionView<'_> {
     /// Starts the cursor's query, with a life of its own: it is not stopped with DECLARE.
     async fn declare(
-        &mut self,
+        self,
         name: &str,
         query: &Fragment,
         source: &Source,
@@ -378,8 +383,8 @@ impl Cursor {
         Ok(rows)
     }
 
-    /// Moves, to after the last row at most; what a cursor that cannot go back has passed
-    /// is let go.
+    /// Moves, to after the last row at most. A cursor that cannot go back lets go of the rows that it
+    /// has passed.
     fn stand_on(&mut self, row: u64) {
         self.position = row.min(self.read + 1);
         if self.scroll {

@@ -24,7 +24,7 @@ use datafusion::{
 use futures::StreamExt;
 
 use super::{
-    Session, planning,
+    SessionView, planning,
     prepared::Bound,
     run::{self, Parameters, at, unsupported},
     steps::{Done, Step, has_steps, lock_steps, plan_steps, run_all},
@@ -37,9 +37,9 @@ struct Options {
     verbose: bool,
 }
 
-impl Session {
+impl SessionView<'_> {
     pub(super) async fn run_explain(
-        &self,
+        self,
         parsed: &Arc<ast::Statement>,
         source: &Source,
         bound: Option<&Bound<'_>>,
@@ -52,7 +52,7 @@ impl Session {
         if options.analyze {
             self.admit_dml(statement)?;
             if let Some(mode) = first_lock(&**statement) {
-                self.admit_locks(mode)?;
+                self.transaction.admit_locks(self.client, mode)?;
             }
         }
         let mut locks = None;
@@ -67,7 +67,7 @@ impl Session {
     }
 
     async fn explain(
-        &self,
+        self,
         gate: &Arc<Gate>,
         statement: &ast::Statement,
         options: Options,
@@ -290,7 +290,7 @@ fn options_of(parsed: &ast::Statement) -> Result<Options, SqlError> {
         match option.name.value.to_ascii_lowercase().as_str() {
             "analyze" => chosen.analyze = on,
             "verbose" => chosen.verbose = on,
-            // What these would add or leave out is not shown in any case.
+            // Nothing that these add or leave out is shown in any case.
             "costs" | "settings" | "buffers" | "wal" | "timing" | "summary" => {}
             "format" => match value.as_deref() {
                 Some("text") | None => {}

@@ -45,7 +45,7 @@ use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 
 use super::{
-    Executor, Session,
+    ClientState, Executor, SessionView, TransactionState,
     reading::is_long,
     run::{ATTEMPTS_MAX, CancelOnDrop},
     stream::{QueryTask, ready},
@@ -59,7 +59,7 @@ use sequences::{Drawing, Sequences};
 /// is a few hundred bytes; when there are more, all are bound anew.
 const PROGRAMS_MAX: usize = 256;
 
-/// Texts of prepared statements that a session keeps. What is read of a text takes some
+/// Texts of prepared statements that a session keeps. The tree of a text takes some
 /// hundred times its bytes at most.
 const PREPARED_BYTES_MAX: usize = 32 << 10;
 
@@ -162,20 +162,20 @@ struct Runs {
     told: Told,
 }
 
-/// Counts the runs of a program, of which its table's [`Usage`](aerostat_catalog::Usage) is told:
-/// of the first ones soon, and of more by the hundred.
+/// Counts the runs of a program, and when they are reported to its table's
+/// [`Usage`](aerostat_catalog::Usage): the first ones soon, and more by the hundred.
 #[derive(Default)]
 struct Told(AtomicU64);
 
 impl Told {
     const TOGETHER: u64 = 128;
 
-    /// Counts a run; how many there are to tell of, if it is time.
+    /// Counts a run; gives how many are to be reported, if it is time.
     fn count(&self) -> Option<u32> {
         let runs = self.0.fetch_add(1, Ordering::Relaxed) + 1;
         match runs {
             1 => Some(1),
-            // Half of them were told of at the power of two before.
+            // Half of them were reported at the power of two before.
             ..=Self::TOGETHER => runs.is_power_of_two().then_some(runs as u32 / 2),
             _ => runs
                 .is_multiple_of(Self::TOGETHER)
@@ -185,7 +185,7 @@ impl Told {
 }
 
 impl Runs {
-    /// Counts a run for whoever advises on the table's layout.
+    /// Counts a run for the layout adviser.
     fn count_usage(&self, rows: u64) {
         let Some(times) = self.told.count() else {
             return;
@@ -235,7 +235,8 @@ impl NameScope {
 #[derive(Default)]
 pub(super) struct FastPath {
     programs: HashMap<Arc<Shape>, Arc<BoundProgram>, RandomState>,
-    statements: u64,
+    /// How many statements it has run.
+    pub(super) statements: u64,
     /// Statements prepared before, by text and the types their client gave.
     prepared: HashMap<(String, Vec<u32>), (super::Prepared, NameScope), RandomState>,
     /// Bytes of their texts.
@@ -278,18 +279,13 @@ impl Executor {
             });
         }
     }
-}
-
-impl Session {
-    /// How many statements of the session took the fast path.
-    pub fn fast_statements(&self) -> u64 {
-        self.executor.fast.statements
-    }
 
     /// Runs a statement by its key, as the guard's shortcut ([`guard`](super::guard)); `None` if it is
     /// to be planned, and then nothing has happened. It gives how many rows it concerned, too.
     pub(super) async fn run_fast(
         &mut self,
+        client: &mut ClientState,
+        transaction: &TransactionState,
         asked: &ByKey<'_>,
     ) -> Result<Option<(Outcome, u64)>, SqlError> {
         let ByKey {
@@ -298,19 +294,19 @@ impl Session {
             told,
         } = *asked;
         let writes = fast.shape.kind() != Kind::Select;
-        let is_admitted = self.transaction.machine.admits_by_key()
-            && !(writes && self.transaction.read_only(&self.client));
-        if !is_admitted || !self.client.followed().is_fast_path_on {
+        let is_admitted =
+            transaction.machine.admits_by_key() && !(writes && transaction.read_only(client));
+        if !is_admitted || !client.followed().is_fast_path_on {
             return Ok(None);
         }
-        let Ok(gate) = self.gate(None) else {
+        let Ok(gate) = SessionView::of(client, transaction, self).gate(None) else {
             return Ok(None);
         };
-        let bound = self.bound_program(fast, gate.catalog());
+        let bound = self.bound_program(client, fast, gate.catalog());
         let Some(runs) = &bound.runs else {
             return Ok(None);
         };
-        // Who is in the way is waited for on the planner's way.
+        // The planner's way waits for transactions that are in the way.
         let mode = match writes {
             true => LockMode::RowExclusive,
             false => LockMode::AccessShare,
@@ -330,21 +326,24 @@ impl Session {
             parameters: parameters.cloned().unwrap_or_default(),
             types: Arc::clone(&fast.types),
             literals: Arc::clone(&fast.literals),
-            now_micros: self.transaction.began_at.timestamp_micros(),
-            zone: self.client_settings().zone,
+            now_micros: transaction.began_at.timestamp_micros(),
+            zone: client.followed().client.zone,
             rows: fast.rows.clone(),
             numbers: drawing.clone().map(|drawing| drawing as Arc<dyn Numbers>),
         };
         let (rows, outcome) = if writes {
-            let Some(written) = self.write_fast(&gate, runs, inputs, fast).await? else {
+            let Some(written) = self
+                .write_fast(client, transaction, &gate, runs, inputs, fast)
+                .await?
+            else {
                 if let Some(drawing) = drawing {
                     drawing.give_back();
                 }
                 return Ok(None);
             };
-            (written.rows, self.outcome_of(runs, written))
+            (written.rows, outcome_of(runs, written))
         } else {
-            let snapshot = self.read_snapshot()?;
+            let snapshot = transaction.read_snapshot(self.txns())?;
             if gate.confirm().is_err() {
                 return Ok(None);
             }
@@ -354,14 +353,16 @@ impl Session {
             let (count, rows) = (rows.len() as u64, RowStream::of_rows(rows));
             (count, outcome_with(runs, rows, RowsTag::Select))
         };
-        self.executor.fast.statements += 1;
+        self.fast.statements += 1;
         runs.count_usage(rows);
         Ok(Some((outcome, rows)))
     }
 
     /// Runs a write until it is committed, or kept for its block.
     async fn write_fast(
-        &mut self,
+        &self,
+        client: &ClientState,
+        transaction: &TransactionState,
         gate: &Gate,
         runs: &Runs,
         inputs: Inputs,
@@ -371,8 +372,8 @@ impl Session {
         let is_long = fast.is_long(&inputs.parameters);
         let mut waits = is_long;
         if is_long {
-            self.client.note_active(&fast.text);
-            waiting = Some(self.client.cancel.begin(self.client.statement_timeout()));
+            client.note_active(&fast.text);
+            waiting = Some(client.cancel.begin(client.statement_timeout()));
         }
         let (mut conflicts, mut place) = (0, None);
         while conflicts < ATTEMPTS_MAX {
@@ -380,46 +381,44 @@ impl Session {
             if runs.lock(gate, LockMode::RowExclusive).is_err() {
                 return Ok(None);
             }
-            let mut transaction = self.begin_statement(gate.locks())?;
+            let mut attempt =
+                SessionView::of(client, transaction, self).begin_statement(gate.locks())?;
             if let Some(place) = &place {
-                transaction = transaction.with_place(place);
+                attempt = attempt.with_place(place);
             }
             if gate.confirm().is_err() {
                 return Ok(None);
             }
-            let (written, transaction) = match &waiting {
+            let (written, attempt) = match &waiting {
                 Some(cancellation) if waits => {
                     // Apart, or every statement's future has room for it.
-                    let waiting =
-                        self.executor
-                            .write_waiting(runs, &inputs, transaction, cancellation);
+                    let waiting = self.write_waiting(runs, &inputs, attempt, cancellation);
                     Box::pin(waiting).await?
                 }
                 _ => {
-                    let transaction = transaction.without_waiting();
-                    (runs.program.write(&transaction, &inputs), transaction)
+                    let attempt = attempt.without_waiting();
+                    (runs.program.write(&attempt, &inputs), attempt)
                 }
             };
             let written = match written {
                 Ok(written) => written,
-                Err(Stop::Conflict) if self.transaction.may_run_again(&self.client) => {
-                    place = kept_place(&transaction);
+                Err(Stop::Conflict) if transaction.may_run_again(client) => {
+                    place = kept_place(&attempt);
                     conflicts += 1;
                     waits = is_long;
                     continue;
                 }
                 Err(Stop::WouldWait(awaited)) if !waits => {
                     if waiting.is_none() {
-                        self.client.note_active(&fast.text);
+                        client.note_active(&fast.text);
                     }
-                    let cancellation = waiting.get_or_insert_with(|| {
-                        self.client.cancel.begin(self.client.statement_timeout())
-                    });
+                    let cancellation = waiting
+                        .get_or_insert_with(|| client.cancel.begin(client.statement_timeout()));
                     // A snapshot that is kept must be older than what is waited for.
-                    match awaited.filter(|_| self.transaction.may_run_again(&self.client)) {
+                    match awaited.filter(|_| transaction.may_run_again(client)) {
                         Some(awaited) => {
-                            Box::pin(wait_for(&transaction, awaited, cancellation)).await?;
-                            place = kept_place(&transaction);
+                            Box::pin(wait_for(&attempt, awaited, cancellation)).await?;
+                            place = kept_place(&attempt);
                         }
                         None => waits = true,
                     }
@@ -437,67 +436,46 @@ impl Session {
                 Err(Stop::TimedOut) => return Err(from_storage(StorageError::LockTimeout)),
                 Err(Stop::Unfit | Stop::Conflict | Stop::WouldWait(_)) => return Ok(None),
             };
-            let committing = transaction
+            let committing = attempt
                 .enqueue()
                 .map_err(|error| from_storage(error.into()))?;
-            self.executor
-                .tenant
+            self.tenant
                 .commits()
-                .commit(committing, self.executor.engine.queries())
+                .commit(committing, self.engine.queries())
                 .await
                 .map_err(|error| from_storage(error.into()))?;
-            self.executor.tidy(runs);
+            self.tidy(runs);
             return Ok(Some(written));
         }
         Ok(None)
     }
 
-    fn outcome_of(&self, runs: &Runs, written: Written) -> Outcome {
-        let tag = match runs.program.kind() {
-            Kind::Select => RowsTag::Select,
-            Kind::Insert => RowsTag::Insert,
-            Kind::Update => RowsTag::Update,
-            Kind::Delete => RowsTag::Delete,
-        };
-        match written.returned {
-            Some(mut batches) => {
-                batches.retain(|batch| batch.num_rows() > 0);
-                outcome_with(runs, ready(batches), tag)
-            }
-            None => Outcome::Command {
-                tag: tag.after(written.rows),
-            },
-        }
-    }
-
     /// The program of a statement, under what is there now.
     fn bound_program(
         &mut self,
+        client: &mut ClientState,
         fast: &FastStatement,
         catalog: &Arc<CatalogState>,
     ) -> Arc<BoundProgram> {
-        let place = self.place(catalog);
+        let place = self.place(client, catalog);
         let mut kept = fast.bound.lock();
         if let Some(bound) = kept.as_ref().filter(|bound| bound.place.is(&place)) {
             return Arc::clone(bound);
         }
         // Types of parameters go with a prepared statement, which keeps its own.
         let is_shared = fast.types.is_empty();
-        let known = self.executor.fast.programs.get(&fast.shape);
+        let known = self.fast.programs.get(&fast.shape);
         let bound = match known.filter(|bound| is_shared && bound.place.is(&place)) {
             Some(bound) => Arc::clone(bound),
             None => {
-                let runs = self.bind_fast(fast, catalog);
+                let runs = self.bind_fast(client, fast, catalog);
                 let bound = Arc::new(BoundProgram { runs, place });
                 if is_shared {
-                    if self.executor.fast.programs.len() >= PROGRAMS_MAX {
-                        self.executor.fast.programs.clear();
+                    if self.fast.programs.len() >= PROGRAMS_MAX {
+                        self.fast.programs.clear();
                     }
                     let shape = Arc::clone(&fast.shape);
-                    self.executor
-                        .fast
-                        .programs
-                        .insert(shape, Arc::clone(&bound));
+                    self.fast.programs.insert(shape, Arc::clone(&bound));
                 }
                 bound
             }
@@ -507,8 +485,13 @@ impl Session {
     }
 
     /// `None` also for errors: the planner's way finds them again.
-    fn bind_fast(&self, fast: &FastStatement, catalog: &Arc<CatalogState>) -> Option<Runs> {
-        let actor = self.actor().ok()?;
+    fn bind_fast(
+        &self,
+        client: &ClientState,
+        fast: &FastStatement,
+        catalog: &Arc<CatalogState>,
+    ) -> Option<Runs> {
+        let actor = self.actor(client).ok()?;
         let found = actor.find(catalog, &name_of(fast)?).ok()??;
         let privilege = match fast.shape.kind() {
             Kind::Select => Privilege::Select,
@@ -535,8 +518,8 @@ impl Session {
         if program.reads() && !actor.may(found.relation, Privilege::Select) {
             return None;
         }
-        let entries = Self::sequences_of(&program, entry, catalog, &actor)?;
-        let taken = Arc::clone(&self.client.taken);
+        let entries = sequences_of(&program, entry, catalog, &actor)?;
+        let taken = Arc::clone(&client.taken);
         let sequences = (!entries.is_empty()).then(|| Arc::new(Sequences { entries, taken }));
         let returns = program.kind() == Kind::Select || !program.outputs().is_empty();
         let origin = |at: usize| i16::try_from(at + 1).ok();
@@ -562,41 +545,27 @@ impl Session {
     }
 
     /// The table that a statement is about.
-    fn fast_table(&self, fast: &FastStatement, catalog: &CatalogState) -> Option<Arc<TableEntry>> {
-        let found = self.actor().ok()?.find(catalog, &name_of(fast)?).ok()??;
+    fn fast_table(
+        &self,
+        client: &ClientState,
+        fast: &FastStatement,
+        catalog: &CatalogState,
+    ) -> Option<Arc<TableEntry>> {
+        let found = self
+            .actor(client)
+            .ok()?
+            .find(catalog, &name_of(fast)?)
+            .ok()??;
         match found.relation {
             Relation::Table(entry) => Some(Arc::clone(entry)),
             _ => None,
         }
     }
 
-    /// The sequences that a program takes numbers of, if the actor may. `None` if it may not.
-    fn sequences_of(
-        program: &Program,
-        table: &TableEntry,
-        catalog: &CatalogState,
-        actor: &Actor,
-    ) -> Option<Vec<Arc<SequenceEntry>>> {
-        let mut entries = Vec::with_capacity(program.sequences().len());
-        for &oid in program.sequences() {
-            let (_, entry) = catalog.sequence(oid)?;
-            // Who may insert may take the numbers of identity columns.
-            let mut identities = table.identities.values();
-            let is_identity = identities.any(|identity| identity.sequence == oid);
-            let relation = Relation::Sequence(Arc::clone(entry));
-            let may = |privilege| actor.may(&relation, privilege);
-            if !is_identity && !may(Privilege::Usage) && !may(Privilege::Update) {
-                return None;
-            }
-            entries.push(Arc::clone(entry));
-        }
-        Some(entries)
-    }
-
-    fn place(&mut self, catalog: &CatalogState) -> NameScope {
+    fn place(&self, client: &mut ClientState, catalog: &CatalogState) -> NameScope {
         let epoch = catalog.epoch;
-        let node = self.executor.engine.node().record();
-        let settings = self.client.followed();
+        let node = self.engine.node().record();
+        let settings = client.followed();
         let (path, role) = (Arc::clone(&settings.path), Arc::clone(&settings.role));
         NameScope {
             epoch,
@@ -610,17 +579,19 @@ impl Session {
     /// gives, and otherwise those of the columns that they go to. `None` where the planner's way
     /// must find them.
     pub(super) fn listed_parameters(
-        &mut self,
+        &self,
+        client: &mut ClientState,
+        transaction: &TransactionState,
         fast: &FastStatement,
         given: &[Option<ParameterType>],
     ) -> Option<Vec<ParameterType>> {
         let has_others = fast.shape.returns() || fast.shape.has_parameters_on_conflict();
-        let has_failed = self.status() == TransactionStatus::Failed;
-        if has_others || has_failed || !self.client.followed().is_fast_path_on {
+        let has_failed = transaction.status() == TransactionStatus::Failed;
+        if has_others || has_failed || !client.followed().is_fast_path_on {
             return None;
         }
-        let catalog = self.catalog().ok()?;
-        let entry = self.fast_table(fast, &catalog)?;
+        let catalog = SessionView::of(client, transaction, self).catalog().ok()?;
+        let entry = self.fast_table(client, fast, &catalog)?;
         let mut types = given.to_vec();
         let columns = fast.shape.listed_columns(entry.table.schema())?;
         let columns: Vec<_> = columns.into_iter().map(ParameterType::Value).collect();
@@ -649,45 +620,77 @@ impl Session {
     }
 
     /// A statement that was prepared before under the same conditions.
-    pub(super) fn prepared_before(&mut self, text: &str, oids: &[u32]) -> Option<super::Prepared> {
-        if self.executor.fast.prepared.is_empty() || self.status() == TransactionStatus::Failed {
+    pub(super) fn prepared_before(
+        &self,
+        client: &mut ClientState,
+        transaction: &TransactionState,
+        text: &str,
+        oids: &[u32],
+    ) -> Option<super::Prepared> {
+        if self.fast.prepared.is_empty() || transaction.status() == TransactionStatus::Failed {
             return None;
         }
-        let catalog = self.catalog().ok()?;
-        let place = self.place(&catalog);
+        let catalog = SessionView::of(client, transaction, self).catalog().ok()?;
+        let place = self.place(client, &catalog);
         let key = (text.to_owned(), oids.to_vec());
-        let keeps_plans = self.client.keeps_plans();
-        let (prepared, known) = self.executor.fast.prepared.get(&key)?;
+        let keeps_plans = client.keeps_plans();
+        let (prepared, known) = self.fast.prepared.get(&key)?;
         let is_kept = known.is(&place) && (keeps_plans || prepared.fast.is_some());
         is_kept.then(|| prepared.clone())
     }
 
-    /// Keeps a query or DML, or a statement of the fast path's grammar, for whoever prepares the
-    /// same again.
-    pub(super) fn keep_prepared(&mut self, text: &str, oids: &[u32], prepared: &super::Prepared) {
-        let is_planned = prepared.is_planned() && self.client.keeps_plans();
+    /// Keeps a query or DML, or a statement of the fast path's grammar, for when the same is prepared
+    /// again.
+    pub(super) fn keep_prepared(
+        &mut self,
+        client: &mut ClientState,
+        transaction: &TransactionState,
+        text: &str,
+        oids: &[u32],
+        prepared: &super::Prepared,
+    ) {
+        let is_planned = prepared.is_planned() && client.keeps_plans();
         if prepared.fast.is_none() && !is_planned || text.len() > PREPARED_BYTES_MAX {
             return;
         }
-        let Ok(catalog) = self.catalog() else {
+        let Ok(catalog) = SessionView::of(client, transaction, self).catalog() else {
             return;
         };
-        let place = self.place(&catalog);
-        let bytes = self.executor.fast.prepared_bytes + text.len();
-        if self.executor.fast.prepared.len() >= PROGRAMS_MAX || bytes > PREPARED_BYTES_MAX {
-            self.executor.fast.prepared.clear();
-            self.executor.fast.prepared_bytes = 0;
+        let place = self.place(client, &catalog);
+        let bytes = self.fast.prepared_bytes + text.len();
+        if self.fast.prepared.len() >= PROGRAMS_MAX || bytes > PREPARED_BYTES_MAX {
+            self.fast.prepared.clear();
+            self.fast.prepared_bytes = 0;
         }
         let key = (text.to_owned(), oids.to_vec());
-        let before = self
-            .executor
-            .fast
-            .prepared
-            .insert(key, (prepared.clone(), place));
+        let before = self.fast.prepared.insert(key, (prepared.clone(), place));
         if before.is_none() {
-            self.executor.fast.prepared_bytes += text.len();
+            self.fast.prepared_bytes += text.len();
         }
     }
+}
+
+/// The sequences that a program takes numbers of, if the actor may. `None` if it may not.
+fn sequences_of(
+    program: &Program,
+    table: &TableEntry,
+    catalog: &CatalogState,
+    actor: &Actor,
+) -> Option<Vec<Arc<SequenceEntry>>> {
+    let mut entries = Vec::with_capacity(program.sequences().len());
+    for &oid in program.sequences() {
+        let (_, entry) = catalog.sequence(oid)?;
+        // A role that may insert may take the numbers of identity columns.
+        let mut identities = table.identities.values();
+        let is_identity = identities.any(|identity| identity.sequence == oid);
+        let relation = Relation::Sequence(Arc::clone(entry));
+        let may = |privilege| actor.may(&relation, privilege);
+        if !is_identity && !may(Privilege::Usage) && !may(Privilege::Update) {
+            return None;
+        }
+        entries.push(Arc::clone(entry));
+    }
+    Some(entries)
 }
 
 /// The name of the table that a statement is about.
@@ -710,7 +713,7 @@ fn kept_place(transaction: &Transaction) -> Option<RowPlace> {
 }
 
 /// Waits on the client's own task until another transaction has settled, or it is its turn, as far
-/// as `lock_timeout` and whoever may stop the statement let it.
+/// as far as `lock_timeout` lets it and the statement is not stopped.
 async fn wait_for(
     transaction: &Transaction,
     awaited: Awaited,
@@ -740,11 +743,29 @@ fn takes_digits(declared: Option<ParameterType>, column: ParameterType) -> bool 
     declared == Some(ParameterType::Value(NUMERIC_DEFAULT)) && column.oid() == NUMERIC_DEFAULT.oid()
 }
 
-/// Whether a program returns what the client was told of.
+/// Whether a program returns the columns that the client knows from its Describe.
 fn is_as_told(prepared: &super::Prepared, runs: &Runs) -> bool {
     match (&prepared.columns, &runs.columns) {
         (Some(told), Some(columns)) => is_shape_of(told, columns),
         (told, columns) => told.is_none() && columns.is_none(),
+    }
+}
+
+fn outcome_of(runs: &Runs, written: Written) -> Outcome {
+    let tag = match runs.program.kind() {
+        Kind::Select => RowsTag::Select,
+        Kind::Insert => RowsTag::Insert,
+        Kind::Update => RowsTag::Update,
+        Kind::Delete => RowsTag::Delete,
+    };
+    match written.returned {
+        Some(mut batches) => {
+            batches.retain(|batch| batch.num_rows() > 0);
+            outcome_with(runs, ready(batches), tag)
+        }
+        None => Outcome::Command {
+            tag: tag.after(written.rows),
+        },
     }
 }
 

@@ -9,13 +9,13 @@ use std::{
     time::Duration,
 };
 
-use aerostat_api::{ClientSettings, IdleLimit, TransactionStatus};
+use aerostat_api::{ClientSettings, IdleLimit};
 use aerostat_query::StarJoins;
 use aerostat_semantics::functions::Times;
 
-use super::{ClientState, Executor, Session, TransactionState, settings::Settings};
+use super::{ClientState, Executor, TransactionState, settings::Settings};
 
-/// Settings as they were at a version of the session's.
+/// Settings as they were at a version of the session's settings.
 pub(super) struct Followed {
     version: u64,
     pub(super) is_fast_path_on: bool,
@@ -28,7 +28,7 @@ pub(super) struct Followed {
 
 /// The settings that a session follows.
 pub(super) struct Following {
-    /// Of the session's settings, whatever they are changed by.
+    /// The version of the session's settings now.
     versions: Arc<AtomicU64>,
     followed: Followed,
     /// At which version the client was told of changes.
@@ -74,6 +74,32 @@ impl ClientState {
         }
         &self.following.followed
     }
+
+    /// How long the client may be idle from now on; `None` for no limit.
+    pub(super) fn idle_limit(&mut self, in_transaction: bool) -> Option<IdleLimit> {
+        let followed = self.followed();
+        let timeout = match in_transaction {
+            true => followed.idle_in_transaction_timeout,
+            false => followed.idle_session_timeout,
+        };
+        timeout.map(|timeout| IdleLimit {
+            timeout,
+            in_transaction,
+        })
+    }
+
+    /// Settings the client is told of that have changed since the last call.
+    pub(super) fn parameter_changes(&mut self) -> Vec<(String, String)> {
+        let version = self.following.version();
+        if self.following.told.replace(version) == Some(version) {
+            return Vec::new();
+        }
+        let changes = self.settings.lock().take_reported();
+        if let Some((_, name)) = changes.iter().find(|(name, _)| name == "application_name") {
+            self.description.lock().application.clone_from(name);
+        }
+        changes
+    }
 }
 
 impl Executor {
@@ -91,7 +117,7 @@ impl Executor {
         state.mark_start_execution();
     }
 
-    /// What planning asks the configuration for is as the session's settings say.
+    /// Brings the configuration that plans are made with up to the session's settings.
     pub(super) fn follow_settings(&mut self, client: &ClientState) {
         self.follow_time_zone(client);
         self.follow_star_joins(client);
@@ -127,39 +153,5 @@ impl Executor {
             let options = state.config_mut().options_mut();
             options.optimizer.enable_dynamic_filter_pushdown = wanted;
         }
-    }
-}
-
-impl Session {
-    /// How the client is written to from now on.
-    pub fn client_settings(&mut self) -> ClientSettings {
-        self.client.followed().client
-    }
-
-    /// How long the client may be idle from now on; `None` for no limit.
-    pub fn idle_limit(&mut self) -> Option<IdleLimit> {
-        let in_transaction = self.status() != TransactionStatus::Idle;
-        let followed = self.client.followed();
-        let timeout = match in_transaction {
-            true => followed.idle_in_transaction_timeout,
-            false => followed.idle_session_timeout,
-        };
-        timeout.map(|timeout| IdleLimit {
-            timeout,
-            in_transaction,
-        })
-    }
-
-    /// Settings the client is told of that have changed since the last call.
-    pub fn parameter_changes(&mut self) -> Vec<(String, String)> {
-        let version = self.client.following.version();
-        if self.client.following.told.replace(version) == Some(version) {
-            return Vec::new();
-        }
-        let changes = self.client.settings.lock().take_reported();
-        if let Some((_, name)) = changes.iter().find(|(name, _)| name == "application_name") {
-            self.client.description.lock().application.clone_from(name);
-        }
-        changes
     }
 }

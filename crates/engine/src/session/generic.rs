@@ -39,7 +39,7 @@ use super::{
 /// not been done. `None` if there is none for these values.
 ///
 /// # Errors
-/// Somebody is in the way: the statement is planned again.
+/// Another transaction is in the way: the statement is planned again.
 pub(super) async fn revived(
     context: &Arc<StatementContext>,
     cache: &PlanCache,

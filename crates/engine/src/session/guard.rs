@@ -18,20 +18,20 @@
 //!  10  the observer, of rows that come yet with the last      ●       ●        ●
 //! ```
 //!
-//! The three ways differ in what a statement can do. One *by key* ([`Session::run_fast`]) is declined where
+//! The three ways differ in what a statement can do. One *by key* ([`Executor::run_fast`]) is declined where
 //! a step has something to say to it, and comes again as a planned one; it begins to be stopped when it
 //! begins to wait, and sets nothing. *Control* is BEGIN, COMMIT and their like: they plan nothing and
 //! change nothing by themselves, and no request stops what they wait for; their step 5 is an event of
 //! their own.
 //!
-//! What runs within a statement has passed as a part of it: the statement of EXECUTE, the query or change of
-//! COPY and EXPLAIN, the query of DECLARE. What it changes its own words do not tell, so these ask for
-//! step 4 again ([`Session::admit_dml`]). Who only prepares, or goes on with a portal, asks for step 3
+//! A statement within another has passed as a part of it: the statement of EXECUTE, the query or change of
+//! COPY and EXPLAIN, the query of DECLARE. The outer statement does not tell what the inner one changes, so
+//! these do step 4 again ([`SessionView::admit_dml`]). Preparing, and going on with a portal, do step 3 alone
 //! ([`Machine::admit`](super::machine::Machine::admit)).
 
 use std::{sync::Arc, time::Instant};
 
-use aerostat_api::Outcome;
+use aerostat_api::{Outcome, Value};
 use aerostat_sql::{
     statement::{Statement, StatementKind},
     utility::{TransactionCommand, Utility},
@@ -40,7 +40,14 @@ use aerostat_types::{ErrorKind, SqlError};
 use datafusion::sql::sqlparser::ast;
 
 use super::{
-    Session, admission::kind_of, fast::ByKey, planning::Plans, prepared::Bound, stream::observed,
+    Executor, Running, Session,
+    admission::kind_of,
+    command::run_utility,
+    fast::ByKey,
+    planning::Plans,
+    prepared::{Bound, Prepared, without_blanks},
+    reading::{Form, Sent, Tree},
+    stream::observed,
 };
 use crate::engine::StatementRecord;
 
@@ -60,6 +67,65 @@ struct Ran {
 }
 
 impl Session {
+    /// Runs a statement without parameters.
+    ///
+    /// # Errors
+    /// Anything that can be wrong with a statement. Nothing of it has happened then.
+    pub async fn execute(&mut self, sent: &Sent) -> Result<Outcome, SqlError> {
+        let fast = match sent.form() {
+            Form::Parsed(tree) => return self.pass_read(&tree.statement, None).await,
+            Form::Fast(fast) => fast,
+        };
+        let by_key = ByKey::sent(fast);
+        if let Some(outcome) = self.pass_by_key(by_key).await? {
+            return Ok(outcome);
+        }
+        let statement = Box::pin(self.executor.read_single(&self.client, &fast.text)).await?;
+        let tree = Tree { statement };
+        Box::pin(self.pass_read(&tree.statement, None)).await
+    }
+
+    /// Runs a prepared statement with values of its parameters, each of the type that
+    /// [`ParameterType::carrier`](aerostat_api::ParameterType::carrier) has.
+    ///
+    /// # Errors
+    /// Anything that can be wrong with a statement. Nothing of it has happened then.
+    pub async fn execute_prepared(
+        &mut self,
+        prepared: &Prepared,
+        parameters: &Arc<[Value]>,
+    ) -> Result<Outcome, SqlError> {
+        prepared.require_values(parameters)?;
+        let without_blanks = without_blanks(&prepared.parameters, parameters);
+        let parameters = without_blanks.as_ref().unwrap_or(parameters);
+        if let Some(fast) = &prepared.fast {
+            let by_key = ByKey::prepared(fast, parameters, prepared);
+            if let Some(outcome) = self.pass_by_key(by_key).await? {
+                return Ok(outcome);
+            }
+        }
+        if prepared.is_unread() {
+            self.executor.follow_time_zone(&self.client);
+        }
+        let planned = self
+            .client
+            .as_planned(&self.transaction, &self.executor, prepared);
+        if let Some(planned) = Box::pin(planned).await? {
+            return Box::pin(self.run_bound(&planned, parameters)).await;
+        }
+        Box::pin(self.run_bound(prepared, parameters)).await
+    }
+
+    /// Runs a prepared statement the planner's way.
+    async fn run_bound(
+        &mut self,
+        prepared: &Prepared,
+        parameters: &[Value],
+    ) -> Result<Outcome, SqlError> {
+        let bound = Bound::new(prepared, parameters)?;
+        self.pass_read(&prepared.statement, Some(&bound)).await
+    }
+
     /// Runs a statement; `None` if it is one by key that has to be planned, and then nothing has
     /// happened.
     ///
@@ -68,10 +134,14 @@ impl Session {
     async fn pass(&mut self, asked: Asked<'_>) -> Result<Option<Outcome>, SqlError> {
         let started = Instant::now();
         if self.transaction.machine.is_idle() {
-            self.mark_time();
+            self.transaction.mark_time(&mut self.client);
         }
         let ran = match &asked {
-            Asked::ByKey(by_key) => match self.run_fast(by_key).await {
+            Asked::ByKey(by_key) => match self
+                .executor
+                .run_fast(&mut self.client, &self.transaction, by_key)
+                .await
+            {
                 Ok(None) => return Ok(None),
                 Ok(Some((outcome, rows))) => Ok(Ran {
                     outcome,
@@ -92,21 +162,23 @@ impl Session {
         self.client.is_busy = matches!(&ran, Ok(Ran { rows: None, .. }));
         match &asked {
             Asked::Planned(..) if self.client.is_busy => {}
-            Asked::Planned(..) => self.client.note_idle(self.status()),
-            Asked::Control(_, statement) => self.client.note_done(statement.text(), self.status()),
-            Asked::ByKey(by_key) => self.client.note_done(by_key.text(), self.status()),
+            Asked::Planned(..) => self.client.note_idle(self.transaction.status()),
+            Asked::Control(_, statement) => self
+                .client
+                .note_done(statement.text(), self.transaction.status()),
+            Asked::ByKey(by_key) => self
+                .client
+                .note_done(by_key.text(), self.transaction.status()),
         }
-        self.observe(asked.observed_kind(), started, ran).map(Some)
+        let kind = asked.observed_kind();
+        self.executor.observe(kind, started, ran).map(Some)
     }
 
     /// [`Self::pass`] of a statement by its key.
     ///
     /// # Errors
     /// As there.
-    pub(super) async fn pass_by_key(
-        &mut self,
-        by_key: ByKey<'_>,
-    ) -> Result<Option<Outcome>, SqlError> {
+    async fn pass_by_key(&mut self, by_key: ByKey<'_>) -> Result<Option<Outcome>, SqlError> {
         self.pass(Asked::ByKey(by_key)).await
     }
 
@@ -114,7 +186,7 @@ impl Session {
     ///
     /// # Errors
     /// As there.
-    pub(super) async fn pass_read(
+    async fn pass_read(
         &mut self,
         statement: &Statement,
         bound: Option<&Bound<'_>>,
@@ -133,22 +205,28 @@ impl Session {
         command: &TransactionCommand,
         statement: &Statement,
     ) -> Result<Ran, SqlError> {
-        // An event of the machine's, which looks at steps 3 and 5.
+        // The machine, whose event this is, does steps 3 and 5.
         let tag = match *command {
             TransactionCommand::Begin { modes, .. } => {
-                self.begin(modes)?;
+                self.transaction
+                    .begin(&mut self.client, &self.executor, modes)?;
                 command.tag()
             }
             TransactionCommand::Commit { chain } => {
                 self.client.note_active(statement.text());
-                self.commit(chain).await?
+                self.transaction
+                    .commit(&mut self.client, &self.executor, chain)
+                    .await?
             }
             _ => {
                 self.client.note_active(statement.text());
                 // A request to stop this stops no portal that is open.
                 self.client.cancel.begin(None);
-                // Apart, or every COMMIT's future has room for it.
-                Box::pin(self.run_transaction(command)).await?
+                // Boxed, or the future of every COMMIT has room for it.
+                let run =
+                    self.transaction
+                        .run_transaction(&mut self.client, &self.executor, command);
+                Box::pin(run).await?
             }
         };
         let tag = tag.to_owned();
@@ -168,8 +246,10 @@ impl Session {
         self.executor.follow_settings(&self.client);
         self.executor.tell_times(&self.transaction);
         self.client.note_active(statement.text());
-        self.admit(&statement.kind)?;
-        self.start_in_block(kind_of(&statement.kind)).await?;
+        self.view().admit(&statement.kind)?;
+        self.transaction
+            .start_in_block(&mut self.client, &self.executor, kind_of(&statement.kind))
+            .await?;
         let source = &statement.source;
         let outcome = match &statement.kind {
             StatementKind::Empty => Outcome::Empty,
@@ -180,14 +260,31 @@ impl Session {
                 ));
             }
             StatementKind::Utility(utility) => {
-                Box::pin(self.run_utility(utility, source, bound, &cancellation)).await?
+                let run = run_utility(
+                    &mut self.client,
+                    &mut self.transaction,
+                    &self.executor,
+                    utility,
+                    source,
+                    bound,
+                    &cancellation,
+                );
+                Box::pin(run).await?
             }
             StatementKind::Sql(parsed) => {
-                self.run_sql(parsed, source, bound, Plans::Kept, &cancellation)
+                let mut running = Running {
+                    client: &self.client,
+                    transaction: &mut self.transaction,
+                    executor: &self.executor,
+                };
+                running
+                    .run_sql(parsed, source, bound, Plans::Kept, &cancellation)
                     .await?
             }
         };
-        self.end_in_block().await?;
+        self.transaction
+            .end_in_block(&mut self.client, &self.executor)
+            .await?;
         let rows = match &outcome {
             Outcome::Rows { .. } | Outcome::CopyIn(_) | Outcome::CopyOut(_) => None,
             Outcome::Command { tag } => {
@@ -198,7 +295,9 @@ impl Session {
         };
         Ok(Ran { outcome, rows })
     }
+}
 
+impl Executor {
     /// Tells the observer of a statement: of one whose rows come yet, with the last of them.
     fn observe(
         &self,
@@ -206,7 +305,7 @@ impl Session {
         started: Instant,
         ran: Result<Ran, SqlError>,
     ) -> Result<Outcome, SqlError> {
-        let observer = self.executor.engine.observer();
+        let observer = self.engine.observer();
         match ran {
             Ok(Ran {
                 outcome:
@@ -218,7 +317,13 @@ impl Session {
                 rows: None,
             }) => {
                 let observer = Arc::clone(observer);
-                let batches = observed(batches, observer, self.database(), kind, started);
+                let batches = observed(
+                    batches,
+                    observer,
+                    self.database().name.read().clone(),
+                    kind,
+                    started,
+                );
                 Ok(Outcome::Rows {
                     columns,
                     batches,
@@ -226,7 +331,7 @@ impl Session {
                 })
             }
             ran => {
-                let database = self.executor.connection.database().name.read();
+                let database = self.database().name.read();
                 observer.statement(&StatementRecord {
                     database: &database,
                     kind,

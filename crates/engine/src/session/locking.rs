@@ -18,24 +18,24 @@ use datafusion::{
 };
 
 use super::{
-    Session,
+    SessionView,
     prepared::Bound,
     run::{ATTEMPTS_MAX, CancelOnDrop, Parameters, finish, plan_physical, plan_query},
     steps,
     stream::ready_within,
 };
 
-/// What a query gave, and what it is charged as.
+/// The rows of a query, and the charge for them.
 type Rows = (
     Arc<[ColumnDescription]>,
     Vec<RecordBatch>,
     MemoryReservation,
 );
 
-impl Session {
+impl SessionView<'_> {
     /// Runs a query that locks; when rows have changed under it, again on a newer snapshot.
     pub(super) async fn run_locking(
-        &self,
+        self,
         parsed: &Arc<ast::Statement>,
         source: &Source,
         bound: Option<&Bound<'_>>,
@@ -69,7 +69,7 @@ impl Session {
                         tag: RowsTag::Select,
                     });
                 }
-                Ok(None) if self.transaction.may_run_again(&self.client) => attempts += 1,
+                Ok(None) if self.transaction.may_run_again(self.client) => attempts += 1,
                 Ok(None) => break,
                 Err(error) => {
                     place.leave();

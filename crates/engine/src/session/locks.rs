@@ -12,35 +12,72 @@ use aerostat_sql::utility::LockStatement;
 use aerostat_txn::{CancelToken, LockMode, LockTag, RelationLocks};
 use aerostat_types::{ErrorKind, SqlError};
 
-use super::{ClientState, Session, command::blocking, run::CancelOnDrop};
+use super::{ClientState, Executor, Running, SessionView, command::blocking, run::CancelOnDrop};
 
 impl ClientState {
     /// The longest wait for another transaction; `None` for any.
     pub(super) fn lock_timeout(&self) -> Option<Duration> {
         self.settings.lock().lock_timeout()
     }
+
+    /// The draft through which a statement defines something in its block.
+    pub(super) fn draft(&self, definitions: &Arc<Definitions>, cancel: CancelToken) -> Draft {
+        Draft::new(definitions, cancel, self.lock_timeout())
+    }
 }
 
-impl Session {
-    /// What there is, as the session's transaction sees it.
-    pub(super) fn catalog(&self) -> Result<Arc<CatalogState>, SqlError> {
+impl Running<'_> {
+    /// LOCK TABLE.
+    pub(super) async fn run_lock(
+        &mut self,
+        statement: &LockStatement,
+        cancellation: &Cancellation,
+    ) -> Result<Outcome, SqlError> {
+        if !self.transaction.machine.is_in_block() {
+            return Err(SqlError::new(
+                ErrorKind::NoActiveTransaction,
+                "LOCK TABLE can only be used in transaction blocks",
+            ));
+        }
+        let actor = self.executor.actor(self.client)?;
+        let definitions = self.definitions()?;
+        let cancel = CancelToken::new();
+        let mut stop = CancelOnDrop::of(cancel.clone());
+        let draft = self.client.draft(&definitions, cancel);
+        let (engine, statement) = (Arc::clone(&self.executor.engine), statement.clone());
+        let work = move || {
+            let is_superuser = |role: &str| engine.node().is_superuser(role);
+            ddl::lock(&draft, &actor, &statement, &is_superuser)
+        };
+        let result = self
+            .executor
+            .on_query_runtime(blocking(work), cancellation)
+            .await??;
+        stop.disarm();
+        Ok(Outcome::Command { tag: result.tag })
+    }
+}
+
+impl SessionView<'_> {
+    /// The catalogue as the session's transaction sees it.
+    pub(super) fn catalog(self) -> Result<Arc<CatalogState>, SqlError> {
         match self.transaction.defined() {
             Some(definitions) => definitions.load(),
             None => {
-                let committed = self.executor.connection.database().catalog.load();
+                let committed = self.executor.database().catalog.load();
                 Ok(self.client.temporaries.over(&committed))
             }
         }
     }
 
-    /// The way to the plan of a statement that is run: with the locks that were waited for
+    /// The gate of a statement that is run: with the locks that were waited for
     /// if there are some, else with those of the block, or none yet.
-    pub(super) fn gate(&self, locks: Option<Arc<RelationLocks>>) -> Result<Arc<Gate>, SqlError> {
+    pub(super) fn gate(self, locks: Option<Arc<RelationLocks>>) -> Result<Arc<Gate>, SqlError> {
         let locks = match locks {
             Some(locks) => locks,
             None => self.relation_locks()?,
         };
-        let database = self.executor.connection.database();
+        let database = self.executor.database();
         Gate::new(
             database,
             self.transaction.defined(),
@@ -49,9 +86,9 @@ impl Session {
         )
     }
 
-    /// That of a statement that is only planned.
-    pub(super) fn open_gate(&self) -> Result<Arc<Gate>, SqlError> {
-        let database = self.executor.connection.database();
+    /// The gate of a statement that is only planned.
+    pub(super) fn open_gate(self) -> Result<Arc<Gate>, SqlError> {
+        let database = self.executor.database();
         Gate::new(
             database,
             self.transaction.defined(),
@@ -66,75 +103,46 @@ impl Session {
     /// # Errors
     /// The statement's own, if it met no obstacle; else those of the wait.
     pub(super) async fn past(
-        &self,
+        self,
         gate: &Gate,
         error: SqlError,
         cancellation: &Cancellation,
     ) -> Result<Arc<RelationLocks>, SqlError> {
-        // Those of a statement outside a block went with its transaction.
+        // The locks of a statement outside a block went with its transaction.
         let locks = match gate.obstacle() {
             Some(_) => self.relation_locks()?,
             None => return Err(error),
         };
         if let Some(Obstacle::Locked(tag, mode)) = gate.obstacle() {
-            self.wait_for_lock(&locks, tag, mode, cancellation).await?;
+            let timeout = self.client.lock_timeout();
+            let wait = self
+                .executor
+                .wait_for_lock(&locks, tag, mode, timeout, cancellation);
+            wait.await?;
         }
         Ok(locks)
     }
+}
 
+impl Executor {
     async fn wait_for_lock(
         &self,
         locks: &Arc<RelationLocks>,
         tag: LockTag,
         mode: LockMode,
+        timeout: Option<Duration>,
         cancellation: &Cancellation,
     ) -> Result<(), SqlError> {
         let cancel = CancelToken::new();
         let mut stop = CancelOnDrop::of(cancel.clone());
-        let (locks, timeout) = (Arc::clone(locks), self.client.lock_timeout());
+        let locks = Arc::clone(locks);
         let wait = move || {
             let waited = locks.acquire(tag, mode, &cancel, timeout);
             waited.map_err(|error| from_storage(error.into()))
         };
-        self.executor
-            .on_query_runtime(blocking(wait), cancellation)
+        self.on_query_runtime(blocking(wait), cancellation)
             .await??;
         stop.disarm();
         Ok(())
-    }
-
-    /// A statement's way to what its block defines.
-    pub(super) fn draft(&self, definitions: &Arc<Definitions>, cancel: CancelToken) -> Draft {
-        Draft::new(definitions, cancel, self.client.lock_timeout())
-    }
-
-    /// LOCK TABLE.
-    pub(super) async fn run_lock(
-        &mut self,
-        statement: &LockStatement,
-        cancellation: &Cancellation,
-    ) -> Result<Outcome, SqlError> {
-        if !self.transaction.machine.is_in_block() {
-            return Err(SqlError::new(
-                ErrorKind::NoActiveTransaction,
-                "LOCK TABLE can only be used in transaction blocks",
-            ));
-        }
-        let actor = self.actor()?;
-        let definitions = self.definitions()?;
-        let cancel = CancelToken::new();
-        let mut stop = CancelOnDrop::of(cancel.clone());
-        let draft = self.draft(&definitions, cancel);
-        let (engine, statement) = (Arc::clone(&self.executor.engine), statement.clone());
-        let work = move || {
-            let is_superuser = |role: &str| engine.node().is_superuser(role);
-            ddl::lock(&draft, &actor, &statement, &is_superuser)
-        };
-        let result = self
-            .executor
-            .on_query_runtime(blocking(work), cancellation)
-            .await??;
-        stop.disarm();
-        Ok(Outcome::Command { tag: result.tag })
     }
 }

@@ -599,7 +599,7 @@ impl Machine {
 }
 
 impl Event<'_> {
-    /// The kind of statement that a failed block takes it for. What is no statement it takes.
+    /// The kind of statement that a failed block takes it for. Events that are no statements are taken.
     fn kind(&self) -> Kind {
         match self {
             Event::Starts(kind) => *kind,
@@ -655,7 +655,7 @@ fn outside_block(word: &str) -> SqlError {
     )
 }
 
-/// An event that whoever drives the machine does not send there.
+/// The error of an event that does not come in a state.
 fn misplaced(what: &str) -> SqlError {
     SqlError::new(
         ErrorKind::Internal,

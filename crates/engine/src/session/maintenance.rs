@@ -13,32 +13,32 @@ use aerostat_sql::{
 use aerostat_storage::Table;
 use aerostat_types::{ErrorKind, SqlError};
 
-use super::{Session, command::blocking};
+use super::{ClientState, SessionView, command::blocking};
 
-impl Session {
+impl SessionView<'_> {
     pub(super) async fn run_maintenance(
-        &mut self,
+        self,
         command: &MaintenanceCommand,
         cancellation: &Cancellation,
     ) -> Result<Outcome, SqlError> {
-        let actor = self.actor()?;
-        let database = Arc::clone(self.executor.connection.database());
+        let actor = self.executor.actor(self.client)?;
+        let database = Arc::clone(self.executor.database());
         let state = self.catalog()?;
         match command {
             MaintenanceCommand::Vacuum { tables, freeze } => {
-                let tables = self.tables_to(&state, &actor, tables, "vacuum")?;
+                let tables = self.client.tables_to(&state, &actor, tables, "vacuum")?;
                 let freeze = *freeze;
                 let work =
                     blocking(move || tables.iter().try_for_each(|table| vacuum(table, freeze)));
                 self.executor.on_query_runtime(work, cancellation).await??;
             }
             MaintenanceCommand::Analyze { tables } => {
-                self.tables_to(&state, &actor, tables, "analyze")?;
-                self.has_nothing_to_do("ANALYZE", "statistics");
+                self.client.tables_to(&state, &actor, tables, "analyze")?;
+                self.client.has_nothing_to_do("ANALYZE", "statistics");
             }
             MaintenanceCommand::Reindex(target) => {
                 ddl::reindex(&state, &actor, target)?;
-                self.has_nothing_to_do("REINDEX", "indexes");
+                self.client.has_nothing_to_do("REINDEX", "indexes");
             }
             MaintenanceCommand::Checkpoint => {
                 let node = self.executor.engine.node();
@@ -59,7 +59,7 @@ impl Session {
     }
 }
 
-impl Session {
+impl ClientState {
     /// The tables that a command names by its verb, or all, their columns checked. As in PostgreSQL, other
     /// relations and others' tables are passed over with a warning.
     fn tables_to(
@@ -91,8 +91,7 @@ impl Session {
                         "skipping \"{}\" --- cannot {verb} non-tables or special system tables",
                         name.name
                     );
-                    self.client
-                        .notices
+                    self.notices
                         .tell(Notice::new(NoticeSeverity::Warning, message));
                 }
             }
@@ -107,8 +106,7 @@ impl Session {
             let table = &entry.name;
             let message =
                 format!("skipping \"{table}\" --- only table or database owner can {verb} it");
-            self.client
-                .notices
+            self.notices
                 .tell(Notice::new(NoticeSeverity::Warning, message));
         }
         may
@@ -116,8 +114,7 @@ impl Session {
 
     fn has_nothing_to_do(&self, command: &str, what: &str) {
         let message = format!("{command} has nothing to do: {what} are kept with every write");
-        self.client
-            .notices
+        self.notices
             .tell(Notice::new(NoticeSeverity::Notice, message));
     }
 }

@@ -2,24 +2,22 @@
 
 use aerostat_types::SqlError;
 
-use super::{Executor, Session};
+use super::Executor;
 use crate::memory::Held;
 
 impl Executor {
-    /// Memory of the session's, none as yet.
+    /// A charge to the tenant for the session, empty yet.
     pub(super) fn memory(&self) -> Held {
-        let budget = self.connection.database().store.budget();
+        let budget = self.database().store.budget();
         Held::new(budget, self.engine.spare())
     }
-}
 
-impl Session {
     /// Takes memory of the tenant's for something that belongs to the session.
     ///
     /// # Errors
     /// The tenant, or the node, has not that much left.
-    pub fn hold(&self, bytes: usize) -> Result<Held, SqlError> {
-        let mut held = self.executor.memory();
+    pub(super) fn hold(&self, bytes: usize) -> Result<Held, SqlError> {
+        let mut held = self.memory();
         held.grow(bytes as u64)?;
         Ok(held)
     }

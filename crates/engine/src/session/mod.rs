@@ -1,5 +1,21 @@
 //! Sessions: one client's settings, prepared statements and running statement.
 //!
+//! [`Session`] is the face that the protocols know, with three parts behind it. Functions take the parts
+//! that they use, so that a signature says what a statement can change:
+//!
+//! ```text
+//!                             client    transaction  executor
+//!  by key                     changes   reads        counts, caches   Executor::run_fast
+//!  query, DML, COPY, EXPLAIN  reads     reads        reads            SessionView
+//!  definition, LOCK TABLE     reads     changes      reads            Running
+//!  cursors                    changes   reads        reads            ClientState::run_cursor
+//!  SET, DISCARD, EXECUTE      changes   changes      reads            ClientState::run_setting, run_prepared
+//!  BEGIN, COMMIT and so on    changes   changes      reads            TransactionState
+//! ```
+//!
+//! A part that is read may still have state behind a lock, such as notices and the settings that functions
+//! set.
+//!
 //! A statement runs on the query runtime; what reaches the client's task is
 //! batches of rows through a bounded channel ([`stream`]). Every statement can
 //! be stopped at any time ([`aerostat_query::Cancellation`]), and a statement that fails or is
@@ -9,11 +25,15 @@
 mod activity;
 mod admission;
 mod alter;
+mod block;
+mod client;
 mod command;
 mod constraints;
 mod copy;
 mod cursor;
+mod definition;
 mod described;
+mod executor;
 mod explain;
 mod facts;
 mod fast;
@@ -34,30 +54,34 @@ mod prepared;
 mod reading;
 mod roles;
 mod run;
+mod running;
 mod settings;
+mod shown;
 mod signal;
 mod steps;
 mod stream;
 mod temporary;
 mod transaction;
+mod view;
 mod waiting;
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use aerostat_api::{Client, ColumnDescription, EntryNumbers, Notice, TransactionStatus};
-use aerostat_catalog::{Temporaries, admin::Connection, sequence::Taken, temporary_schema};
-use aerostat_pgcatalog::{CatalogView, SessionDescription};
-use aerostat_query::{
-    CancelHandle, from_datafusion,
-    plan::{Gate, StatementContext},
+use aerostat_api::{
+    Client, ClientSettings, ColumnDescription, EntryNumbers, Group, IdleLimit, Notice,
+    Notification, TransactionStatus,
 };
+use aerostat_catalog::{Temporaries, admin::Connection, sequence::Taken};
+use aerostat_pgcatalog::SessionDescription;
+use aerostat_query::{CancelHandle, from_datafusion};
 use aerostat_sql::statement::Source;
-use aerostat_txn::{AdvisoryLocks, CancelToken, Snapshot};
-use aerostat_types::SqlError;
+use aerostat_txn::AdvisoryLocks;
+use aerostat_types::{ErrorKind, SqlError};
 use datafusion::{error::DataFusionError, execution::SessionState};
 
 use crate::{
     engine::{Controls, Engine},
+    memory::Held,
     notify::Inbox,
     tenant::Tenant,
 };
@@ -65,18 +89,17 @@ use crate::{
 pub use prepared::Prepared;
 pub use reading::Sent;
 
-use activity::application_name;
+use block::OpenBlock;
 use cursor::Cursors;
-use facts::SessionFacts;
 use followed::Following;
 use machine::Machine;
-use named::NamedStatements;
+use named::{NamedStatement, NamedStatements};
 use notify::Sayings;
 use parking_lot::Mutex;
 use settings::Settings;
-use transaction::OpenBlock;
+use waiting::Notices;
 
-/// One client's session: the face that the protocols know.
+/// One client's session.
 pub struct Session {
     client: ClientState,
     transaction: TransactionState,
@@ -95,7 +118,7 @@ struct ClientState {
     description: Arc<Mutex<SessionDescription>>,
     prepared: NamedStatements,
     cursors: Cursors,
-    notices: waiting::Notices,
+    notices: Notices,
     /// The way to stop what runs.
     cancel: CancelHandle,
     /// Its advisory locks, and which transaction it has at hand.
@@ -108,7 +131,7 @@ struct ClientState {
     /// What others have said to it, and on which channels it listens.
     inbox: Arc<Inbox>,
     listening: Arc<Mutex<BTreeSet<String>>>,
-    /// Whether somebody tells its client what comes.
+    /// Whether its client is told of notifications when they come.
     hears: bool,
     /// Whether a statement goes on after the guard: its rows come or go.
     is_busy: bool,
@@ -133,6 +156,21 @@ struct Executor {
     tenant: Arc<Tenant>,
 }
 
+/// The session as a statement sees it that changes none of the parts.
+#[derive(Clone, Copy)]
+struct SessionView<'a> {
+    client: &'a ClientState,
+    transaction: &'a TransactionState,
+    executor: &'a Executor,
+}
+
+/// The session as a statement sees it that may define something, or lock relations, in its transaction.
+struct Running<'a> {
+    client: &'a ClientState,
+    transaction: &'a mut TransactionState,
+    executor: &'a Executor,
+}
+
 impl Engine {
     /// Opens a session. The caller has authenticated the role.
     ///
@@ -150,82 +188,6 @@ impl Engine {
     }
 }
 
-impl ClientState {
-    /// That of a session which is known to others from now on.
-    fn new(
-        executor: &Executor,
-        role: &str,
-        options: &[(String, String)],
-    ) -> Result<Self, SqlError> {
-        let Executor {
-            engine,
-            connection,
-            tenant,
-            ..
-        } = executor;
-        let superuser = engine.node().is_superuser(role);
-        let told = [
-            ("is_superuser", if superuser { "on" } else { "off" }),
-            ("session_authorization", role),
-        ];
-        let settings = Arc::new(Mutex::new(Settings::new(&told, options)?));
-        let (number, description) = engine.register_session(SessionDescription {
-            database: connection.database().name.read().clone(),
-            role: role.to_owned(),
-            application: application_name(&settings.lock()),
-            connected_at_us: chrono::Utc::now().timestamp_micros(),
-            state: "idle",
-            ..SessionDescription::default()
-        });
-        let following = Following::new(&settings.lock());
-        let advisory = connection.database().store.txns().advisory_locks();
-        engine.register_locks(number, &advisory);
-        let cancel = CancelHandle::default();
-        let stop = cancel.clone();
-        let controls = Controls {
-            cancel: Arc::new(move || stop.cancel()),
-            terminate: None,
-        };
-        engine.register_controls(number, controls);
-        let sayings = Sayings {
-            outbox: Arc::default(),
-            channels: Arc::clone(tenant.channels()),
-            number,
-        };
-        Ok(Self {
-            role: role.to_owned(),
-            number,
-            notices: waiting::Notices::new(&settings),
-            settings,
-            following,
-            description,
-            prepared: NamedStatements::default(),
-            cursors: Cursors::default(),
-            cancel,
-            advisory,
-            taken: Arc::default(),
-            temporaries: Temporaries::default(),
-            sayings,
-            inbox: Arc::default(),
-            listening: Arc::default(),
-            hears: false,
-            is_busy: false,
-            read_for: Duration::ZERO,
-        })
-    }
-
-    /// The time zone that `timestamptz` values are shown in.
-    fn time_zone(&self) -> aerostat_types::Zone {
-        self.settings.lock().time_zone()
-    }
-
-    /// What is left of it after the reading of a long text.
-    fn statement_timeout(&self) -> Option<Duration> {
-        let timeout = self.settings.lock().statement_timeout();
-        timeout.map(|timeout| timeout.saturating_sub(self.read_for))
-    }
-}
-
 impl Session {
     pub(crate) fn new(
         engine: Arc<Engine>,
@@ -233,24 +195,17 @@ impl Session {
         role: &str,
         options: &[(String, String)],
     ) -> Result<Self, SqlError> {
-        let tenant = engine.tenant_of(connection.database()).map_err(plain)?;
-        let state = engine.state_for(&tenant);
-        let executor = Executor {
-            state: Arc::new(state),
-            fast: fast::FastPath::default(),
-            tenant,
-            engine,
-            connection,
-        };
+        let executor = Executor::new(engine, connection)?;
         Ok(Self {
             client: ClientState::new(&executor, role, options)?,
-            transaction: TransactionState {
-                machine: Machine::default(),
-                block: None,
-                began_at: chrono::Utc::now(),
-            },
+            transaction: TransactionState::default(),
             executor,
         })
+    }
+
+    /// The session as statements see it.
+    fn view(&self) -> SessionView<'_> {
+        SessionView::of(&self.client, &self.transaction, &self.executor)
     }
 
     /// The way to stop this session's running statement from elsewhere.
@@ -265,18 +220,12 @@ impl Session {
 
     /// All settings the client is told of when it connects.
     pub fn reported_parameters(&self) -> Vec<(String, String)> {
-        let settings = self.client.settings.lock();
-        settings::REPORTED
-            .iter()
-            .filter_map(|(name, shown)| {
-                Some(((*shown).to_owned(), settings.get(name).ok()?.to_owned()))
-            })
-            .collect()
+        self.client.reported_parameters()
     }
 
     /// The time zone that `timestamptz` values are shown in.
     pub fn time_zone(&self) -> aerostat_types::Zone {
-        self.client.settings.lock().time_zone()
+        self.client.time_zone()
     }
 
     /// The number of the session: what the protocol's BackendKeyData, `pg_backend_pid()` and the
@@ -295,16 +244,67 @@ impl Session {
         self.client.cursors.columns(name)
     }
 
-    /// The database's name.
-    pub fn database(&self) -> String {
-        self.executor.connection.database().name.read().clone()
+    /// Takes memory of the tenant's for something that belongs to the session.
+    ///
+    /// # Errors
+    /// The tenant, or the node, has not that much left.
+    pub fn hold(&self, bytes: usize) -> Result<Held, SqlError> {
+        self.executor.hold(bytes)
     }
 
-    /// A transaction begins: now() and its like tell this time until it ends. What the last
-    /// one left in tables with ON COMMIT DELETE ROWS goes.
-    fn mark_time(&mut self) {
-        self.client.temporaries.delete_rows();
-        self.transaction.began_at = chrono::Utc::now();
+    /// The database's name.
+    pub fn database(&self) -> String {
+        self.executor.database().name.read().clone()
+    }
+
+    /// Where the session stands.
+    pub fn status(&self) -> TransactionStatus {
+        self.transaction.status()
+    }
+
+    /// Says that the statement at hand has failed after it had been taken on: reading its
+    /// rows, or sending them. The reader of the rows calls this.
+    pub fn fail(&mut self) {
+        self.transaction.fail(&mut self.client, &self.executor);
+    }
+
+    /// Says that the statements to come belong together: they happen together or not at all.
+    /// One that cannot be in a transaction block is a transaction of its own, and commits those
+    /// before it. The caller calls [`Self::end_group`] after the last, or [`Self::fail`].
+    pub fn begin_group(&mut self, group: Group) {
+        self.transaction.begin_group(&self.client, group);
+    }
+
+    /// Commits the statements of a group, if they are a transaction of their own.
+    ///
+    /// # Errors
+    /// Errors of COMMIT: nothing of them has happened then, or it is in doubt.
+    pub async fn end_group(&mut self) -> Result<(), SqlError> {
+        let ended = self.transaction.end_group(&mut self.client, &self.executor);
+        ended.await
+    }
+
+    /// Prepares a statement: finds out the types of its parameters and columns.
+    /// A parameter whose OID is 0 or missing gets its type from its place.
+    ///
+    /// # Errors
+    /// Anything that can be wrong with a statement before it runs.
+    pub async fn prepare(
+        &mut self,
+        text: &str,
+        parameter_oids: &[u32],
+    ) -> Result<Prepared, SqlError> {
+        self.executor
+            .prepare(&mut self.client, &self.transaction, text, parameter_oids)
+            .await
+    }
+
+    /// Cuts a message of the simple protocol into statements.
+    ///
+    /// # Errors
+    /// See [`Statement::split`](aerostat_sql::statement::Statement::split); a long text may be stopped.
+    pub async fn split(&mut self, message: &str) -> Result<Vec<Sent>, SqlError> {
+        self.executor.split(&mut self.client, message).await
     }
 
     /// What names of catalogue entries mean now.
@@ -312,83 +312,102 @@ impl Session {
     /// # Errors
     /// The database is gone.
     pub fn entry_numbers(&self) -> Result<EntryNumbers, SqlError> {
-        let snapshot = self.executor.connection.database().store.txns().snapshot();
-        let context = self.context(&self.open_gate()?, snapshot)?;
-        let view = Arc::clone(&context.system);
+        let snapshot = self.executor.txns().snapshot();
+        let view = self.view();
+        let context = view.context(&view.open_gate()?, snapshot)?;
+        let system = Arc::clone(&context.system);
         Ok(Arc::new(move |type_oid, name| {
-            aerostat_pgcatalog::entry_number(&view, type_oid, name)
+            aerostat_pgcatalog::entry_number(&system, type_oid, name)
         }))
     }
 
-    /// What the next statement, or the next attempt at it, sees.
-    fn context(
-        &self,
-        gate: &Arc<Gate>,
-        snapshot: Snapshot,
-    ) -> Result<Arc<StatementContext>, SqlError> {
-        self.context_until(gate, snapshot, self.client.cancel.waits())
+    /// How many statements of the session took the fast path.
+    pub fn fast_statements(&self) -> u64 {
+        self.executor.fast.statements
     }
 
-    /// As [`Self::context`], for a statement whose functions wait until this is cancelled.
-    fn context_until(
-        &self,
-        gate: &Arc<Gate>,
-        snapshot: Snapshot,
-        waits: CancelToken,
-    ) -> Result<Arc<StatementContext>, SqlError> {
-        let actor = self.actor()?;
-        // Not below, where other parts of the same value ask the settings, too.
-        let session_role = self.client.settings.lock().session_role().to_owned();
-        let database = Arc::clone(self.executor.connection.database());
-        let system = Arc::new(CatalogView {
-            node: self.executor.engine.node().record(),
-            database: database.name.read().clone(),
-            state: Arc::clone(gate.catalog()),
-            role: actor.role.clone(),
-            session_role,
-            superuser: actor.superuser,
-            search_path: actor.written_path().map(str::to_owned).collect(),
-            backend_pid: self.client.number,
-            facts: Arc::new(SessionFacts {
-                engine: Arc::clone(&self.executor.engine),
-                settings: Arc::clone(&self.client.settings),
-                prepared: self.client.prepared.clone(),
-                cursors: self.client.cursors.describe(),
-                told: Arc::clone(&self.client.description),
-                gate: Arc::clone(gate),
-                sequences: Mutex::default(),
-                taken: Arc::clone(&self.client.taken),
-                read_only: self.transaction.read_only(&self.client),
-                waiting: self.waiting(gate.locks(), waits),
-                role: actor.role.clone(),
-                authenticated: self.client.role.clone(),
-                sayings: self.client.sayings.clone(),
-                listening: Arc::clone(&self.client.listening),
-            }),
-            functions: self.executor.engine.function_descriptions(),
-            index: Arc::default(),
-        });
-        let context = StatementContext::new(
-            Arc::clone(&self.executor.state),
-            database,
-            snapshot,
-            actor,
-            system,
-            Arc::clone(gate),
-        );
-        Ok(Arc::new(context.in_block(self.transaction.deferred())))
+    /// How the client is written to from now on.
+    pub fn client_settings(&mut self) -> ClientSettings {
+        self.client.followed().client
     }
 
-    fn actor(&self) -> Result<aerostat_catalog::Actor, SqlError> {
-        let (path, role) = {
-            let settings = self.client.settings.lock();
-            (settings.search_path(), settings.acting_role().to_owned())
-        };
-        let database = self.executor.connection.database();
-        let mut actor = self.executor.engine.node().actor(&role, database, path)?;
-        actor.temporary = Some(temporary_schema(self.client.number));
-        actor.zone = self.client.time_zone();
-        Ok(actor)
+    /// How long the client may be idle from now on; `None` for no limit.
+    pub fn idle_limit(&mut self) -> Option<IdleLimit> {
+        let in_transaction = self.transaction.status() != TransactionStatus::Idle;
+        self.client.idle_limit(in_transaction)
+    }
+
+    /// Settings the client is told of that have changed since the last call.
+    pub fn parameter_changes(&mut self) -> Vec<(String, String)> {
+        self.client.parameter_changes()
+    }
+
+    /// Comes back when others have said something that the client is to be told.
+    pub async fn notified(&self) {
+        self.client.notified().await;
+    }
+
+    /// What others have said since the last call. The client is told between transactions.
+    pub fn take_notifications(&mut self) -> Vec<Arc<Notification>> {
+        match self.transaction.status() {
+            TransactionStatus::Idle => self.client.inbox.take(),
+            TransactionStatus::InTransaction | TransactionStatus::Failed => Vec::new(),
+        }
+    }
+
+    /// Says how the session is stopped by others. The caller serves its client and tells it what others
+    /// say.
+    pub fn set_controls(&mut self, controls: Controls) {
+        self.client.hears = true;
+        self.executor
+            .engine
+            .register_controls(self.client.number, controls);
+    }
+
+    /// The columns that a prepared statement gives if it is run now. FETCH gives its cursor's, and
+    /// EXECUTE its statement's, whatever they were when it was prepared.
+    pub fn columns_now(&self, prepared: &Prepared) -> Option<Arc<[ColumnDescription]>> {
+        self.client.columns_now(prepared)
+    }
+
+    /// Whether a prepared statement that has begun may go on.
+    ///
+    /// # Errors
+    /// `InFailedTransaction`.
+    pub fn admit_again(&self, prepared: &Prepared) -> Result<(), SqlError> {
+        self.transaction.machine.admit(prepared.kind())
+    }
+
+    /// Whether another prepared statement may have this name.
+    ///
+    /// # Errors
+    /// `DuplicatePreparedStatement`, `ProgramLimitExceeded`.
+    pub fn admit_name(&self, name: &str) -> Result<(), SqlError> {
+        self.client.prepared.admit(name)
+    }
+
+    /// Keeps a prepared statement under a name, beside those of PREPARE. `oids` are the numbers of
+    /// its parameters' types that the client is told.
+    pub fn keep(&mut self, name: &str, prepared: Arc<Prepared>, oids: Arc<[u32]>, held: Held) {
+        let named = NamedStatement::of_protocol(prepared, oids, held);
+        self.client.prepared.keep(name, named);
+    }
+
+    /// The prepared statement of a name, of PREPARE or of the protocol, and the numbers of its parameters'
+    /// types.
+    pub fn named(&self, name: &str) -> Option<(Arc<Prepared>, Arc<[u32]>)> {
+        self.client.prepared.get(name)
+    }
+
+    /// The same for an execution, which counts, without the numbers.
+    pub fn named_to_run(&self, name: &str) -> Option<Arc<Prepared>> {
+        self.client.prepared.count(name)
+    }
+
+    /// Forgets the prepared statement of a name, if there is one.
+    pub fn forget(&mut self, name: &str) {
+        // One that is not there is none to be forgotten.
+        let _ = self.client.prepared.forget(name);
     }
 
     /// Says that the client may send its next statements: the rows of those before have come
@@ -400,25 +419,26 @@ impl Session {
                 // What functions have set while the rows went out.
                 self.client.settings.lock().end_local();
             }
-            self.client.note_idle(self.status());
+            self.client.note_idle(self.transaction.status());
         }
         if self.transaction.machine.is_idle() {
             self.client.temporaries.delete_rows();
             // What a query has said by itself, now that all its rows have come.
             self.client.publish();
         }
-        self.status()
+        self.transaction.status()
     }
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // The client is gone: so is what it did not commit, and what it waits for.
+        // The client is gone: its block is undone, and what it waits for ends.
         self.client.cancel.cancel();
-        self.abandon();
+        let threads = self.executor.engine.queries();
+        self.transaction.abandon(&mut self.client, threads);
         self.client.say_nothing();
         self.client.unlisten();
-        self.keep_temporaries(None);
+        self.client.keep_temporaries(None, threads);
         self.client.advisory.end();
         self.executor.engine.forget_session(self.client.number);
     }
@@ -427,4 +447,11 @@ impl Drop for Session {
 /// An error without a place in a statement.
 fn plain(error: DataFusionError) -> SqlError {
     from_datafusion(error, &Source::of("".into()))
+}
+
+/// The error for more of something than one session may have.
+fn too_many(what: &str, limit: usize) -> SqlError {
+    let message = format!("too many {what} in one session");
+    let error = SqlError::new(ErrorKind::ProgramLimitExceeded, message);
+    error.with_detail(format!("At most {limit} are allowed."))
 }

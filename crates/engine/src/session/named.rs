@@ -9,7 +9,7 @@ use aerostat_types::{ErrorKind, SqlError};
 use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 
-use super::{command::too_many, prepared::Prepared};
+use super::{prepared::Prepared, too_many};
 use crate::memory::Held;
 
 /// Statements with names that one session may prepare.
@@ -26,12 +26,12 @@ pub(super) struct NamedStatement {
     prepared_at_us: i64,
     generic_plans: u64,
     custom_plans: u64,
-    /// What it is charged as.
+    /// The memory that it is charged for.
     _held: Held,
 }
 
 impl NamedStatement {
-    /// One that a PREPARE with this text has just made.
+    /// A statement that a PREPARE with this text has just made.
     pub(super) fn of_command(prepared: Prepared, text: &Arc<str>, held: Held) -> Self {
         let oids = prepared.parameters.iter().map(|ty| ty.oid()).collect();
         Self {
@@ -41,7 +41,7 @@ impl NamedStatement {
         }
     }
 
-    /// One that has just been prepared by the protocol.
+    /// A statement that the protocol has just prepared.
     pub(super) fn of_protocol(prepared: Arc<Prepared>, oids: Arc<[u32]>, held: Held) -> Self {
         Self {
             text: prepared.text().into(),
@@ -79,7 +79,7 @@ impl NamedStatement {
     }
 }
 
-/// All of a session; copies are the same.
+/// All prepared statements of a session; copies are the same.
 #[derive(Clone, Default)]
 pub(super) struct NamedStatements(Arc<Mutex<HashMap<String, NamedStatement, RandomState>>>);
 

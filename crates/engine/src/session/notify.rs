@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use aerostat_api::{Notification, Outcome, TransactionStatus};
+use aerostat_api::{Notification, Outcome};
 use aerostat_sql::utility::NotifyCommand;
 use aerostat_types::{ErrorKind, SqlError};
 
-use super::{ClientState, Session};
+use super::ClientState;
 use crate::{
     notify::{Action, Channels, Outbox},
     seldom::Seldom,
@@ -80,7 +80,7 @@ impl ClientState {
         }
     }
 
-    /// It has not: nobody hears.
+    /// The transaction at hand was undone: what it has said is dropped.
     pub(super) fn say_nothing(&mut self) {
         drop(self.sayings.outbox.take());
     }
@@ -90,24 +90,14 @@ impl ClientState {
         self.sayings.outbox.lock().act(Action::UnlistenAll);
         self.publish();
     }
-}
 
-impl Session {
     /// Comes back when others have said something that the client is to be told.
-    pub async fn notified(&self) {
-        // It is its own statements alone that change this.
-        let listens = !self.client.listening.lock().is_empty();
+    pub(super) async fn notified(&self) {
+        // Only statements of the session itself change this.
+        let listens = !self.listening.lock().is_empty();
         match listens {
-            true => self.client.inbox.arrived().await,
+            true => self.inbox.arrived().await,
             false => std::future::pending().await,
-        }
-    }
-
-    /// What others have said since the last call. The client is told between transactions.
-    pub fn take_notifications(&mut self) -> Vec<Arc<Notification>> {
-        match self.status() {
-            TransactionStatus::Idle => self.client.inbox.take(),
-            TransactionStatus::InTransaction | TransactionStatus::Failed => Vec::new(),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! From a query or DML to its physical plan, by way of the kept plans where it may have one.
+//! From a query or DML to its physical plan, by way of the cached plans where it may have one.
 
 use std::sync::Arc;
 
@@ -20,12 +20,12 @@ use datafusion::{
 };
 
 use super::{
-    ClientState, Session, generic,
+    ClientState, Executor, generic,
     prepared::Bound,
     run::{Parameters, bind_work},
 };
 
-/// Whether a statement's plan may be kept.
+/// Whether a statement's plan may be cached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Plans {
     /// It is what its text says.
@@ -34,7 +34,7 @@ pub(super) enum Plans {
     Anew,
 }
 
-/// By what a statement's plan is kept.
+/// The key that a statement's plan is cached by.
 pub(super) struct Identity {
     cache: Arc<PlanCache>,
     text: Arc<str>,
@@ -47,32 +47,33 @@ pub(super) struct Identity {
 }
 
 impl ClientState {
-    /// Whether plans of the session's statements are kept and found again.
+    /// Whether plans of the session's statements are cached.
     pub(super) fn keeps_plans(&self) -> bool {
         self.settings.lock().keeps_plans()
     }
 }
 
-impl Session {
-    /// By what the plan of a statement is kept; `None` if it is to be planned anew.
+impl Executor {
+    /// The key of a statement's plan; `None` if the statement is to be planned anew.
     pub(super) fn identity(
         &self,
+        client: &ClientState,
         parsed: &Arc<ast::Statement>,
         source: &Source,
         bound: Option<&Bound<'_>>,
         plans: Plans,
     ) -> Option<Identity> {
         let is_kept = plans == Plans::Kept
-            && self.client.keeps_plans()
+            && client.keeps_plans()
             && PlanCache::takes(&source.text)
             && bound.is_none_or(Bound::is_as_written);
         is_kept.then(|| Identity {
-            cache: Arc::clone(self.executor.tenant.plans()),
+            cache: Arc::clone(self.tenant.plans()),
             text: Arc::clone(&source.text),
             parsed: Arc::clone(parsed),
             is_first: source.offset == 0,
             parameters: bound.map(Bound::types).unwrap_or_default().to_vec(),
-            node: self.executor.engine.node().record(),
+            node: self.engine.node().record(),
         })
     }
 }
@@ -121,7 +122,7 @@ pub(super) async fn plan_dml(
 }
 
 impl Identity {
-    /// Whether what the context sees is what its database's others see.
+    /// Whether the context sees what other sessions of its database see.
     fn is_of(&self, context: &StatementContext) -> bool {
         context.gate.is_committed() && Arc::ptr_eq(&self.node, &context.system.node)
     }
@@ -135,7 +136,7 @@ impl Identity {
     }
 }
 
-/// Where a statement's plan is kept, and the plan if it is there.
+/// A statement's place in the cache, and its plan if there is one.
 struct CacheSlot<'a> {
     identity: &'a Identity,
     kept: Option<Arc<KeptPlan>>,
@@ -150,8 +151,8 @@ impl<'a> CacheSlot<'a> {
         })
     }
 
-    /// The physical plan of a query that is kept, if it fits the statement's values: of its own
-    /// text, or of the same with other constants.
+    /// The cached physical plan of a query, if it fits the statement's values: of its own text, or of the
+    /// same with other constants.
     async fn revived(
         &self,
         context: &Arc<StatementContext>,
@@ -173,7 +174,7 @@ impl<'a> CacheSlot<'a> {
         Ok(revived)
     }
 
-    /// Keeps the physical plan of a query without parameters that has come again.
+    /// Caches the physical plan of a query without parameters that has come again.
     fn keep_physical(
         &self,
         context: &StatementContext,
@@ -235,8 +236,8 @@ fn worked_out(
     Ok(work)
 }
 
-/// A kept plan over the statement's tables. One that comes again is worked out as far as it
-/// goes without values, and kept so.
+/// A cached plan over the statement's tables. One that comes again is optimised as far as it goes
+/// without values, and cached so.
 fn further(
     context: &StatementContext,
     kept: &KeptPlan,
@@ -258,7 +259,7 @@ fn further(
             cache.keep(sought, None, Arc::new(better));
             Ok((work, stage))
         }
-        // What cannot be done without values is done with them.
+        // It cannot be done without values.
         Err(_) => {
             cache.keep(sought, None, Arc::new(kept.without_more()));
             Ok((work, kept.stage()))
@@ -275,7 +276,7 @@ pub(super) fn optimized_for(
     finished(context, work, Stage::Bound, parameters)
 }
 
-/// What work of this stage lacks, for these values.
+/// Optimises work of this stage for these values.
 fn finished(
     context: &StatementContext,
     work: Work,

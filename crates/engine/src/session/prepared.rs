@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Instant};
 
-use aerostat_api::{ColumnDescription, Outcome, ParameterType, Value};
+use aerostat_api::{ColumnDescription, ParameterType, Value};
 use aerostat_query::plan::{
     Items, has_function_parameters, parameter_count, read_items, write_arrays,
 };
@@ -18,18 +18,18 @@ use datafusion::{
 };
 
 use super::{
-    ClientState, Session,
+    ClientState, Executor, SessionView, TransactionState,
     admission::kind_of,
     cursor::cursor_query,
     described::Described,
-    fast::{ByKey, FastStatement},
+    fast::FastStatement,
     infer::{infer, parameter_field},
-    named::NamedStatement,
+    machine::Kind,
     reading::{Tree, drop_elsewhere, is_long, worked_out},
     run::{Parameters, at},
     settings::shown_name,
+    shown::show_all_columns,
 };
-use crate::memory::Held;
 
 /// A prepared statement.
 #[derive(Clone)]
@@ -57,6 +57,34 @@ impl Prepared {
         self.statement.text()
     }
 
+    /// What kind of statement it is for its transaction.
+    pub(super) fn kind(&self) -> Kind {
+        kind_of(&self.statement.kind)
+    }
+
+    /// Requires as many values as it has parameters.
+    ///
+    /// # Errors
+    /// `ProtocolViolation`.
+    pub(super) fn require_values(&self, values: &[Value]) -> Result<(), SqlError> {
+        if values.len() == self.parameters.len() {
+            return Ok(());
+        }
+        Err(SqlError::new(
+            ErrorKind::ProtocolViolation,
+            format!(
+                "bind message supplies {} parameters, but prepared statement requires {}",
+                values.len(),
+                self.parameters.len()
+            ),
+        ))
+    }
+
+    /// Whether only the fast path has read its text.
+    pub(super) fn is_unread(&self) -> bool {
+        matches!(self.statement.kind, StatementKind::Unread)
+    }
+
     /// Whether it is a query or DML.
     pub(super) fn is_planned(&self) -> bool {
         match &self.statement.kind {
@@ -77,14 +105,33 @@ impl Prepared {
 pub(super) struct Bound<'a> {
     prepared: &'a Prepared,
     values: Vec<ScalarValue>,
-    /// What is written of them into the statement, see [`write_arrays`].
+    /// The values that are written into the statement, see [`write_arrays`].
     written: Vec<Option<Items>>,
     /// Whether the statement has its values instead of its parameters already.
     is_filled: bool,
 }
 
 impl<'a> Bound<'a> {
-    /// One whose statement has been filled with the arguments of EXECUTE.
+    /// A statement with values of its parameters.
+    ///
+    /// # Errors
+    /// A value is not of its parameter's type.
+    pub(super) fn new(prepared: &'a Prepared, values: &[Value]) -> Result<Self, SqlError> {
+        let values = scalars(prepared, values)?;
+        let written = if prepared.is_written {
+            written_values(prepared, &values)?
+        } else {
+            Vec::new()
+        };
+        Ok(Self {
+            prepared,
+            values,
+            written,
+            is_filled: false,
+        })
+    }
+
+    /// A statement that has been filled with the arguments of EXECUTE.
     pub(super) fn filled(prepared: &'a Prepared) -> Self {
         Self {
             prepared,
@@ -94,7 +141,7 @@ impl<'a> Bound<'a> {
         }
     }
 
-    /// The result that its client was told of.
+    /// The columns that its client was told of.
     pub(super) fn described(&self) -> Described {
         let is_written = self.prepared.is_written || self.is_filled;
         Described::new(self.prepared.columns.clone(), is_written)
@@ -146,7 +193,51 @@ impl<'a> Bound<'a> {
 }
 
 impl ClientState {
-    pub(super) fn utility_columns(&self, utility: &Utility) -> Option<Arc<[ColumnDescription]>> {
+    /// Prepares a statement whose text is yet to be read.
+    async fn prepare_planned(
+        &mut self,
+        transaction: &TransactionState,
+        executor: &Executor,
+        text: &Arc<str>,
+        types: Vec<Option<ParameterType>>,
+    ) -> Result<Prepared, SqlError> {
+        let started = Instant::now();
+        let statement = executor.read_single(self, text).await?;
+        self.read_for += started.elapsed();
+        // Also where it is refused.
+        let _tree = Tree {
+            statement: statement.clone(),
+        };
+        transaction.machine.admit(kind_of(&statement.kind))?;
+        let view = SessionView::of(self, transaction, executor);
+        view.prepare_typed(statement, types).await
+    }
+
+    /// A statement of which only the fast path has read the text, as the planner takes it.
+    pub(super) async fn as_planned(
+        &mut self,
+        transaction: &TransactionState,
+        executor: &Executor,
+        prepared: &Prepared,
+    ) -> Result<Option<Prepared>, SqlError> {
+        if !prepared.is_unread() {
+            return Ok(None);
+        }
+        let text = &prepared.statement.source.text;
+        let types = prepared.parameters.iter().copied().map(Some).collect();
+        let planned = self.prepare_planned(transaction, executor, text, types);
+        planned.await.map(Some)
+    }
+
+    /// The columns that a prepared statement gives if it is run now.
+    pub(super) fn columns_now(&self, prepared: &Prepared) -> Option<Arc<[ColumnDescription]>> {
+        match &prepared.statement.kind {
+            StatementKind::Utility(utility) => self.utility_columns(utility),
+            _ => prepared.columns.clone(),
+        }
+    }
+
+    fn utility_columns(&self, utility: &Utility) -> Option<Arc<[ColumnDescription]>> {
         match utility {
             Utility::Cursor(CursorCommand::Fetch {
                 name,
@@ -160,24 +251,26 @@ impl ClientState {
             Utility::Setting(SettingCommand::Show(name)) => {
                 Some([ColumnDescription::new(shown_name(name), SqlType::Text)].into())
             }
-            Utility::Setting(SettingCommand::ShowAll) => Some(super::command::show_all_columns()),
+            Utility::Setting(SettingCommand::ShowAll) => Some(show_all_columns()),
             _ => None,
         }
     }
 }
 
-impl Session {
+impl Executor {
     /// Prepares a statement: finds out the types of its parameters and columns.
     /// A parameter whose OID is 0 or missing gets its type from its place.
     ///
     /// # Errors
     /// Anything that can be wrong with a statement before it runs.
-    pub async fn prepare(
+    pub(super) async fn prepare(
         &mut self,
+        client: &mut ClientState,
+        transaction: &TransactionState,
         text: &str,
         parameter_oids: &[u32],
     ) -> Result<Prepared, SqlError> {
-        if let Some(prepared) = self.prepared_before(text, parameter_oids) {
+        if let Some(prepared) = self.prepared_before(client, transaction, text, parameter_oids) {
             return Ok(prepared);
         }
         let mut types = Vec::with_capacity(parameter_oids.len());
@@ -203,32 +296,40 @@ impl Session {
         };
         let fast = match is_long(&text) {
             true => {
-                let cancellation = self.client.cancel.begin(self.client.statement_timeout());
+                let cancellation = client.cancel.begin(client.statement_timeout());
                 let started = Instant::now();
-                let fast = Box::pin(self.executor.apart(read, &cancellation)).await?;
-                self.client.read_for += started.elapsed();
+                let fast = Box::pin(self.apart(read, &cancellation)).await?;
+                client.read_for += started.elapsed();
                 fast
             }
             false => read(),
         };
-        let listed = fast.and_then(|fast| self.prepare_listed(&fast, &text, &types));
+        let listed =
+            fast.and_then(|fast| self.prepare_listed(client, transaction, &fast, &text, &types));
         let prepared = match listed {
             Some(prepared) => prepared,
-            None => self.prepare_planned(&text, types).await?,
+            None => {
+                self.follow_time_zone(client);
+                client
+                    .prepare_planned(transaction, self, &text, types)
+                    .await?
+            }
         };
-        self.keep_prepared(&text, parameter_oids, &prepared);
+        self.keep_prepared(client, transaction, &text, parameter_oids, &prepared);
         Ok(prepared)
     }
 
     /// Prepares an INSERT whose rows its text lists. It is parsed when the fast path does not
     /// take it.
     fn prepare_listed(
-        &mut self,
+        &self,
+        client: &mut ClientState,
+        transaction: &TransactionState,
         fast: &FastStatement,
         text: &Arc<str>,
         types: &[Option<ParameterType>],
     ) -> Option<Prepared> {
-        let parameters = self.listed_parameters(fast, types)?;
+        let parameters = self.listed_parameters(client, transaction, fast, types)?;
         // An array that the statement does not take as one is the planner's.
         let arrays = parameters.iter().filter(|ty| ty.item().is_some());
         if arrays.count() > fast.arrays() {
@@ -247,26 +348,11 @@ impl Session {
             fast: Some(fast),
         })
     }
+}
 
-    async fn prepare_planned(
-        &mut self,
-        text: &Arc<str>,
-        types: Vec<Option<ParameterType>>,
-    ) -> Result<Prepared, SqlError> {
-        let started = Instant::now();
-        let statement = self.read_single(text).await?;
-        self.client.read_for += started.elapsed();
-        // Also where it is refused.
-        let _tree = Tree {
-            statement: statement.clone(),
-        };
-        self.transaction.machine.admit(kind_of(&statement.kind))?;
-        self.executor.follow_time_zone(&self.client);
-        self.prepare_typed(statement, types).await
-    }
-
+impl SessionView<'_> {
     pub(super) async fn prepare_typed(
-        &mut self,
+        self,
         mut statement: Statement,
         mut types: Vec<Option<ParameterType>>,
     ) -> Result<Prepared, SqlError> {
@@ -298,7 +384,7 @@ impl Session {
                 if types.len() < count {
                     types.resize(count, None);
                 }
-                let snapshot = self.executor.connection.database().store.txns().snapshot();
+                let snapshot = self.executor.txns().snapshot();
                 let context = self.context(&self.open_gate()?, snapshot)?;
                 let (parsed, source) = (Arc::clone(parsed), statement.source.clone());
                 let readers = Arc::clone(self.executor.engine.readers());
@@ -322,7 +408,7 @@ impl Session {
         let takes_arrays = parameters.iter().any(|ty| ty.item().is_some());
         is_written |= takes_arrays;
         let values: Option<Vec<SqlType>> = parameters.iter().map(|ty| ty.value()).collect();
-        // Who keeps it has charged it.
+        // The caller charges the text where the statement is kept.
         statement.source.room = None;
         let fast = match (&statement.kind, values) {
             (StatementKind::Sql(_), Some(values)) => FastStatement::read(statement.text(), &values),
@@ -336,128 +422,13 @@ impl Session {
             is_written,
         })
     }
-
-    /// Runs a prepared statement with values of its parameters, each of the type that
-    /// [`ParameterType::carrier`] has.
-    ///
-    /// # Errors
-    /// Anything that can be wrong with a statement. Nothing of it has happened then.
-    pub async fn execute_prepared(
-        &mut self,
-        prepared: &Prepared,
-        parameters: &Arc<[Value]>,
-    ) -> Result<Outcome, SqlError> {
-        if parameters.len() != prepared.parameters.len() {
-            return Err(SqlError::new(
-                ErrorKind::ProtocolViolation,
-                format!(
-                    "bind message supplies {} parameters, but prepared statement requires {}",
-                    parameters.len(),
-                    prepared.parameters.len()
-                ),
-            ));
-        }
-        let without_blanks = without_blanks(&prepared.parameters, parameters);
-        let parameters = without_blanks.as_ref().unwrap_or(parameters);
-        if let Some(fast) = &prepared.fast {
-            let by_key = ByKey::prepared(fast, parameters, prepared);
-            if let Some(outcome) = self.pass_by_key(by_key).await? {
-                return Ok(outcome);
-            }
-        }
-        if let Some(planned) = Box::pin(self.as_planned(prepared)).await? {
-            return Box::pin(self.run_bound(&planned, parameters)).await;
-        }
-        Box::pin(self.run_bound(prepared, parameters)).await
-    }
-
-    /// The columns that a prepared statement gives if it is run now. FETCH gives its cursor's, and
-    /// EXECUTE its statement's, whatever they were when it was prepared.
-    pub fn columns_now(&self, prepared: &Prepared) -> Option<Arc<[ColumnDescription]>> {
-        match &prepared.statement.kind {
-            StatementKind::Utility(utility) => self.client.utility_columns(utility),
-            _ => prepared.columns.clone(),
-        }
-    }
-
-    /// A statement of which only the fast path has read the text, as the planner takes it.
-    pub(super) async fn as_planned(
-        &mut self,
-        prepared: &Prepared,
-    ) -> Result<Option<Prepared>, SqlError> {
-        if !matches!(prepared.statement.kind, StatementKind::Unread) {
-            return Ok(None);
-        }
-        let text = &prepared.statement.source.text;
-        let types = prepared.parameters.iter().copied().map(Some).collect();
-        self.prepare_planned(text, types).await.map(Some)
-    }
-
-    /// Whether a prepared statement that has begun may go on.
-    ///
-    /// # Errors
-    /// `InFailedTransaction`.
-    pub fn admit_again(&self, prepared: &Prepared) -> Result<(), SqlError> {
-        self.transaction
-            .machine
-            .admit(kind_of(&prepared.statement.kind))
-    }
-
-    /// Whether another prepared statement may have this name.
-    ///
-    /// # Errors
-    /// `DuplicatePreparedStatement`, `ProgramLimitExceeded`.
-    pub fn admit_name(&self, name: &str) -> Result<(), SqlError> {
-        self.client.prepared.admit(name)
-    }
-
-    /// Keeps a prepared statement under a name, beside those of PREPARE. `oids` are the numbers of
-    /// its parameters' types that the client is told.
-    pub fn keep(&mut self, name: &str, prepared: Arc<Prepared>, oids: Arc<[u32]>, held: Held) {
-        let named = NamedStatement::of_protocol(prepared, oids, held);
-        self.client.prepared.keep(name, named);
-    }
-
-    /// The prepared statement of a name, of whoever, and the numbers of its parameters' types.
-    pub fn named(&self, name: &str) -> Option<(Arc<Prepared>, Arc<[u32]>)> {
-        self.client.prepared.get(name)
-    }
-
-    /// The same for an execution, which counts, without the numbers.
-    pub fn named_to_run(&self, name: &str) -> Option<Arc<Prepared>> {
-        self.client.prepared.count(name)
-    }
-
-    /// Forgets the prepared statement of a name, if there is one.
-    pub fn forget(&mut self, name: &str) {
-        // One that is not there is none to be forgotten.
-        let _ = self.client.prepared.forget(name);
-    }
-
-    /// Runs a prepared statement the planner's way.
-    async fn run_bound(
-        &mut self,
-        prepared: &Prepared,
-        parameters: &Arc<[Value]>,
-    ) -> Result<Outcome, SqlError> {
-        let values = scalars(prepared, parameters)?;
-        let written = if prepared.is_written {
-            written_values(prepared, &values)?
-        } else {
-            Vec::new()
-        };
-        let bound = Bound {
-            prepared,
-            values,
-            written,
-            is_filled: false,
-        };
-        self.pass_read(&prepared.statement, Some(&bound)).await
-    }
 }
 
 /// The values of parameters where one is a `char` with trailing blanks, which are no part of it.
-fn without_blanks(types: &[ParameterType], values: &Arc<[Value]>) -> Option<Arc<[Value]>> {
+pub(super) fn without_blanks(
+    types: &[ParameterType],
+    values: &Arc<[Value]>,
+) -> Option<Arc<[Value]>> {
     let ends_blank = |(ty, value): (&ParameterType, &Value)| match (ty, value) {
         (ParameterType::Value(SqlType::Char(_)), Value::Text(text)) => text.ends_with(' '),
         _ => false,

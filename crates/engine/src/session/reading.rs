@@ -13,11 +13,13 @@
 
 use std::{sync::Arc, time::Instant};
 
-use aerostat_api::Outcome;
 use aerostat_fast::TEXT_BYTES_MAX;
 use aerostat_query::{Cancellation, cache::PlanCache};
 use aerostat_schedule::asleep;
-use aerostat_sql::statement::{Statement, StatementKind};
+use aerostat_sql::{
+    statement::{Source, Statement, StatementKind},
+    utility::Fragment,
+};
 use aerostat_types::{ErrorKind, SqlError};
 use tokio::{
     runtime::{Handle, RuntimeFlavor},
@@ -25,28 +27,24 @@ use tokio::{
     task::block_in_place,
 };
 
-use super::{
-    Executor, Session,
-    fast::{ByKey, FastStatement},
-    stream::QueryTask,
-};
+use super::{ClientState, Executor, fast::FastStatement, stream::QueryTask};
 
 /// The longest text that is read on the thread that it has come to. A thousand of its tokens
 /// take about a millisecond.
 const SHORT_BYTES_MAX: usize = TEXT_BYTES_MAX;
 
-/// Whether a text is read, and what comes of it worked out, where others do not wait for it.
+/// Whether a text is read and planned where others do not wait for it.
 pub(super) fn is_long(text: &str) -> bool {
     text.len() > SHORT_BYTES_MAX
 }
 
-/// What a token becomes when it is read and planned. Measured in the process's size: 1.0 KB in an IN
+/// How many bytes a token becomes when it is read and planned. Measured in the process's size: 1.0 KB in an IN
 /// list, 0.6 in VALUES, 1.2 in a list of which the types do not fit, 1.8 in the branches of a CASE. The
 /// list of an INSERT, which stays in its text, is not priced.
 const TOKEN_BYTES: u64 = 1_000;
 
-/// What a text takes when it is read and planned, estimated by its tokens. Those of an array in quotes
-/// become as much as those of a list: it begins with a brace, and has commas.
+/// How many bytes a text takes when it is read and planned, estimated by its tokens. The items of an array in
+/// quotes become as much as those of a list: it begins with a brace, and has commas.
 fn tree_bytes(text: &str) -> u64 {
     let (mut tokens, mut is_quoted, mut in_word) = (0, false, false);
     let (mut in_braces, mut before) = (false, 0);
@@ -67,8 +65,9 @@ fn tree_bytes(text: &str) -> u64 {
 #[derive(Clone)]
 pub struct Sent(Form);
 
+/// What a message was read as.
 #[derive(Clone)]
-enum Form {
+pub(super) enum Form {
     /// One of the fast path's grammar, alone in its message.
     Fast(Arc<FastStatement>),
     Parsed(Tree),
@@ -84,7 +83,7 @@ impl Sent {
     }
 }
 
-/// Works out what is planned of a text. That of a long one takes long, too, and cannot be
+/// Works out the plan of a text. A long text takes long to plan, too, and its planning cannot be
 /// stopped: its query thread gives others' work to another thread first, and its place among
 /// the statements that run.
 pub(super) async fn worked_out<T>(
@@ -124,13 +123,17 @@ pub(super) fn drop_elsewhere(statement: &mut Statement) {
         let room = statement.source.room.take();
         runtime.spawn_blocking(move || {
             drop(tree);
-            // The charge ends after what it was for.
+            // The charge ends after the tree.
             drop(room);
         });
     }
 }
 
 impl Sent {
+    pub(super) fn form(&self) -> &Form {
+        &self.0
+    }
+
     fn all(statements: Vec<Statement>) -> Vec<Self> {
         let tree = |statement| Sent(Form::Parsed(Tree { statement }));
         statements.into_iter().map(tree).collect()
@@ -162,21 +165,54 @@ impl Executor {
             done = work => done,
         }
     }
-}
 
-impl Session {
+    /// The statement of a message that was read before, and has its plan kept.
+    fn kept(&self, client: &ClientState, message: &str) -> Option<Vec<Sent>> {
+        let may_be_kept = PlanCache::takes(message) && client.keeps_plans();
+        let statement = may_be_kept.then(|| self.tenant.plans().statement(message))??;
+        Some(vec![Sent(Form::Parsed(Tree { statement }))])
+    }
+
+    /// The only statement of a text.
+    ///
+    /// # Errors
+    /// See [`Statement::single`]; a long text may be stopped.
+    pub(super) async fn read_single(
+        &self,
+        client: &ClientState,
+        text: &Arc<str>,
+    ) -> Result<Statement, SqlError> {
+        if !is_long(text) {
+            return Statement::single(text);
+        }
+        let cancellation = client.cancel.begin(client.statement_timeout());
+        let text = Arc::clone(text);
+        let mut room = self.memory();
+        let read = move || {
+            room.grow(tree_bytes(&text))?;
+            let mut statement = Statement::single(&text)?;
+            statement.source.room = Some(Arc::new(room));
+            Ok(statement)
+        };
+        self.apart(read, &cancellation).await?
+    }
+
     /// Cuts a message of the simple protocol into statements.
     ///
     /// # Errors
     /// See [`Statement::split`]; a long text may be stopped.
-    pub async fn split(&mut self, message: &str) -> Result<Vec<Sent>, SqlError> {
+    pub(super) async fn split(
+        &self,
+        client: &mut ClientState,
+        message: &str,
+    ) -> Result<Vec<Sent>, SqlError> {
         if is_long(message) {
-            if let Some(kept) = self.kept(message) {
+            if let Some(kept) = self.kept(client, message) {
                 return Ok(kept);
             }
-            let cancellation = self.client.cancel.begin(self.client.statement_timeout());
+            let cancellation = client.cancel.begin(client.statement_timeout());
             let text: Arc<str> = message.into();
-            let mut room = self.executor.memory();
+            let mut room = self.memory();
             let read = move || match FastStatement::read(&text, &[]) {
                 Some(fast) => Ok(vec![Sent(Form::Fast(fast))]),
                 None => {
@@ -190,63 +226,32 @@ impl Session {
                 }
             };
             let started = Instant::now();
-            let read = Box::pin(self.executor.apart(read, &cancellation)).await;
-            self.client.read_for = started.elapsed();
+            let read = Box::pin(self.apart(read, &cancellation)).await;
+            client.read_for = started.elapsed();
             return read?;
         }
         if let Some(fast) = FastStatement::read(message, &[]) {
             return Ok(vec![Sent(Form::Fast(fast))]);
         }
-        match self.kept(message) {
+        match self.kept(client, message) {
             Some(kept) => Ok(kept),
             None => Ok(Sent::all(Statement::split(message)?)),
         }
     }
+}
 
-    /// The statement of a message that was read before, and has its plan kept.
-    fn kept(&self, message: &str) -> Option<Vec<Sent>> {
-        let may_be_kept = PlanCache::takes(message) && self.client.keeps_plans();
-        let statement = may_be_kept.then(|| self.executor.tenant.plans().statement(message))??;
-        Some(vec![Sent(Form::Parsed(Tree { statement }))])
-    }
-
-    /// Runs a statement without parameters.
-    ///
-    /// # Errors
-    /// Anything that can be wrong with a statement. Nothing of it has happened then.
-    pub async fn execute(&mut self, sent: &Sent) -> Result<Outcome, SqlError> {
-        let fast = match &sent.0 {
-            Form::Parsed(tree) => return self.pass_read(&tree.statement, None).await,
-            Form::Fast(fast) => fast,
-        };
-        let by_key = ByKey::sent(fast);
-        if let Some(outcome) = self.pass_by_key(by_key).await? {
-            return Ok(outcome);
-        }
-        let statement = Box::pin(self.read_single(&fast.text)).await?;
-        let tree = Tree { statement };
-        Box::pin(self.pass_read(&tree.statement, None)).await
-    }
-
-    /// The only statement of a text.
-    ///
-    /// # Errors
-    /// See [`Statement::single`]; a long text may be stopped.
-    pub(super) async fn read_single(&self, text: &Arc<str>) -> Result<Statement, SqlError> {
-        if !is_long(text) {
-            return Statement::single(text);
-        }
-        let cancellation = self.client.cancel.begin(self.client.statement_timeout());
-        let text = Arc::clone(text);
-        let mut room = self.executor.memory();
-        let read = move || {
-            room.grow(tree_bytes(&text))?;
-            let mut statement = Statement::single(&text)?;
-            statement.source.room = Some(Arc::new(room));
-            Ok(statement)
-        };
-        self.executor.apart(read, &cancellation).await?
-    }
+/// A statement inside another, its positions moved to where it stands.
+pub(super) fn nested_statement(
+    fragment: &Fragment,
+    source: &Source,
+) -> Result<Statement, SqlError> {
+    let offset = source.offset + fragment.position.saturating_sub(1);
+    let mut statement = Statement::single(&fragment.text).map_err(|mut error| {
+        error.position = error.position.map(|at| at + offset);
+        error
+    })?;
+    statement.source.offset += offset;
+    Ok(statement)
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use aerostat_types::{ErrorKind, SqlError};
 
 use super::settings::Settings;
 
-/// Who wants to be another.
+/// A session that asks for another role.
 pub(super) struct Asking<'a> {
     pub(super) node: &'a NodeRecord,
     /// The role that connected.

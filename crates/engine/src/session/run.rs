@@ -32,7 +32,7 @@ use futures::{FutureExt, StreamExt};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use super::{
-    Executor, Session,
+    Executor, Running, SessionView,
     described::Described,
     flow::Flow,
     planning::{self, Identity, Plans},
@@ -51,12 +51,12 @@ pub(super) const ATTEMPTS_MAX: usize = 100;
 /// a version block. Fewer are left to the next write that comes by.
 const VACUUM_ROWS_MIN: u64 = 1_024;
 
-/// When whoever waits for a query is told its columns.
+/// When the waiting client is told the columns of a query.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Told {
     /// Once it is planned.
     AtOnce,
-    /// With its first rows: a short result wakes who waits for it once, not for its columns, its
+    /// With its first rows: a short result wakes the waiting task once, not for its columns, its
     /// rows and its end.
     WithRows,
 }
@@ -76,119 +76,7 @@ impl Executor {
         }
     }
 
-    /// Looks after a table that so many rows have been changed in.
-    pub(super) fn vacuum_after(&self, bound: &BoundDml, rows: u64) {
-        if bound.kind == DmlKind::Insert || rows < VACUUM_ROWS_MIN {
-            return;
-        }
-        let table = Arc::clone(&bound.target.entry.table);
-        self.engine.queries().spawn_blocking(move || {
-            if let Err(error) = table.vacuum() {
-                tracing::warn!(%error, "vacuum gave up; a later one tries again");
-            }
-        });
-    }
-}
-
-impl Session {
-    pub(super) async fn run_sql(
-        &mut self,
-        parsed: &Arc<ast::Statement>,
-        source: &Source,
-        bound: Option<&Bound<'_>>,
-        plans: Plans,
-        cancellation: &Cancellation,
-    ) -> Result<Outcome, SqlError> {
-        // A walk over a long statement holds the client's thread for as long.
-        if bound.is_none() && source.text.contains('$') {
-            refuse_parameters(parsed)?;
-        }
-        let parsed = &Bound::write_arrays(bound, parsed);
-        if self.has_steps(parsed)? {
-            if let Some(mode) = first_lock(&**parsed) {
-                self.admit_locks(mode)?;
-            }
-            return self.run_steps(parsed, source, bound, cancellation).await;
-        }
-        match &**parsed {
-            ast::Statement::Query(query) if is_dml(query) => {
-                self.run_dml(parsed, source, bound, plans, cancellation)
-                    .await
-            }
-            ast::Statement::Query(_) => match lock_of(parsed, source) {
-                None => {
-                    let told = Told::WithRows;
-                    self.run_query(parsed, source, bound, plans, told, cancellation)
-                        .await
-                }
-                Some(mode) => {
-                    self.admit_locks(mode)?;
-                    self.run_locking(parsed, source, bound, cancellation).await
-                }
-            },
-            ast::Statement::Insert(_)
-            | ast::Statement::Update(_)
-            | ast::Statement::Delete(_)
-            | ast::Statement::Merge(_) => {
-                self.run_dml(parsed, source, bound, plans, cancellation)
-                    .await
-            }
-            ast::Statement::CreateTable(create) => {
-                self.run_create_table(create, source, cancellation).await
-            }
-            ast::Statement::CreateView(create) if first_lock(&create.query).is_some() => {
-                Err(SqlError::new(
-                    ErrorKind::FeatureNotSupported,
-                    "views that lock rows are not supported",
-                ))
-            }
-            ast::Statement::CreateView(create) if modifies_in_with(&create.query) => {
-                Err(SqlError::new(
-                    ErrorKind::FeatureNotSupported,
-                    "views must not contain data-modifying statements in WITH",
-                ))
-            }
-            ast::Statement::CreateView(create) => {
-                self.run_create_view(create, source, cancellation).await
-            }
-            ast::Statement::Explain { .. } => {
-                self.run_explain(parsed, source, bound, cancellation).await
-            }
-            other => Err(unsupported(other)),
-        }
-    }
-
-    /// Plans and starts a query; its rows come while it runs.
-    pub(super) async fn run_query(
-        &self,
-        parsed: &Arc<ast::Statement>,
-        source: &Source,
-        bound: Option<&Bound<'_>>,
-        plans: Plans,
-        told: Told,
-        cancellation: &Cancellation,
-    ) -> Result<Outcome, SqlError> {
-        let mut locks = None;
-        loop {
-            let identity = self.identity(parsed, source, bound, plans);
-            let gate = self.gate(locks.take())?;
-            let snapshot = self.read_snapshot()?;
-            let query = Query {
-                memory: self.executor.memory(),
-                context: self.context_until(&gate, snapshot, cancellation.waits.clone())?,
-                parsed: Arc::clone(parsed),
-                parameters: Parameters::of(bound),
-                identity,
-                told,
-                readers: Arc::clone(self.executor.engine.readers()),
-            };
-            match self.start_query(query, source, cancellation).await {
-                Err(error) => locks = Some(self.past(&gate, error, cancellation).await?),
-                started => return started,
-            }
-        }
-    }
-
+    /// Starts a query that is yet to be planned; its rows come while it runs.
     async fn start_query(
         &self,
         query: Query,
@@ -201,16 +89,15 @@ impl Session {
         let stopping = cancellation.clone();
         let came_to_end = Arc::new(AtomicBool::new(false));
         let comes_to_end = Arc::clone(&came_to_end);
-        let executor = &self.executor;
-        let task = executor
+        let task = self
             .tenant
-            .spawn(executor.engine.queries(), cancellation, async move {
+            .spawn(self.engine.queries(), cancellation, async move {
                 let last = tokio::select! {
                     biased;
                     _ = stopping.stopped() => None,
                     last = produce(query, source, head, &rows) => last,
                 };
-                // Who is woken now finds the end as well.
+                // The task that is woken now finds the end as well.
                 comes_to_end.store(true, Ordering::Release);
                 drop(rows);
                 if let Some((head, columns)) = last {
@@ -237,9 +124,127 @@ impl Session {
         })
     }
 
+    /// Looks after a table that so many rows have been changed in.
+    pub(super) fn vacuum_after(&self, bound: &BoundDml, rows: u64) {
+        if bound.kind == DmlKind::Insert || rows < VACUUM_ROWS_MIN {
+            return;
+        }
+        let table = Arc::clone(&bound.target.entry.table);
+        self.engine.queries().spawn_blocking(move || {
+            if let Err(error) = table.vacuum() {
+                tracing::warn!(%error, "vacuum gave up; a later one tries again");
+            }
+        });
+    }
+}
+
+impl Running<'_> {
+    pub(super) async fn run_sql(
+        &mut self,
+        parsed: &Arc<ast::Statement>,
+        source: &Source,
+        bound: Option<&Bound<'_>>,
+        plans: Plans,
+        cancellation: &Cancellation,
+    ) -> Result<Outcome, SqlError> {
+        // A walk over a long statement holds the client's thread for as long.
+        if bound.is_none() && source.text.contains('$') {
+            refuse_parameters(parsed)?;
+        }
+        let parsed = &Bound::write_arrays(bound, parsed);
+        let view = self.view();
+        if view.has_steps(parsed)? {
+            if let Some(mode) = first_lock(&**parsed) {
+                self.transaction.admit_locks(self.client, mode)?;
+            }
+            return view.run_steps(parsed, source, bound, cancellation).await;
+        }
+        match &**parsed {
+            ast::Statement::Query(query) if is_dml(query) => {
+                view.run_dml(parsed, source, bound, plans, cancellation)
+                    .await
+            }
+            ast::Statement::Query(_) => match lock_of(parsed, source) {
+                None => {
+                    let told = Told::WithRows;
+                    view.run_query(parsed, source, bound, plans, told, cancellation)
+                        .await
+                }
+                Some(mode) => {
+                    self.transaction.admit_locks(self.client, mode)?;
+                    view.run_locking(parsed, source, bound, cancellation).await
+                }
+            },
+            ast::Statement::Insert(_)
+            | ast::Statement::Update(_)
+            | ast::Statement::Delete(_)
+            | ast::Statement::Merge(_) => {
+                view.run_dml(parsed, source, bound, plans, cancellation)
+                    .await
+            }
+            ast::Statement::CreateTable(create) => {
+                self.run_create_table(create, source, cancellation).await
+            }
+            ast::Statement::CreateView(create) if first_lock(&create.query).is_some() => {
+                Err(SqlError::new(
+                    ErrorKind::FeatureNotSupported,
+                    "views that lock rows are not supported",
+                ))
+            }
+            ast::Statement::CreateView(create) if modifies_in_with(&create.query) => {
+                Err(SqlError::new(
+                    ErrorKind::FeatureNotSupported,
+                    "views must not contain data-modifying statements in WITH",
+                ))
+            }
+            ast::Statement::CreateView(create) => {
+                self.run_create_view(create, source, cancellation).await
+            }
+            ast::Statement::Explain { .. } => {
+                view.run_explain(parsed, source, bound, cancellation).await
+            }
+            other => Err(unsupported(other)),
+        }
+    }
+}
+
+impl SessionView<'_> {
+    /// Plans and starts a query; its rows come while it runs.
+    pub(super) async fn run_query(
+        self,
+        parsed: &Arc<ast::Statement>,
+        source: &Source,
+        bound: Option<&Bound<'_>>,
+        plans: Plans,
+        told: Told,
+        cancellation: &Cancellation,
+    ) -> Result<Outcome, SqlError> {
+        let mut locks = None;
+        loop {
+            let identity = self
+                .executor
+                .identity(self.client, parsed, source, bound, plans);
+            let gate = self.gate(locks.take())?;
+            let snapshot = self.transaction.read_snapshot(self.executor.txns())?;
+            let query = Query {
+                memory: self.executor.memory(),
+                context: self.context_until(&gate, snapshot, cancellation.waits.clone())?,
+                parsed: Arc::clone(parsed),
+                parameters: Parameters::of(bound),
+                identity,
+                told,
+                readers: Arc::clone(self.executor.engine.readers()),
+            };
+            match self.executor.start_query(query, source, cancellation).await {
+                Err(error) => locks = Some(self.past(&gate, error, cancellation).await?),
+                started => return started,
+            }
+        }
+    }
+
     /// Runs DML to its end; on a conflict with another transaction, again on a newer snapshot.
     pub(super) async fn run_dml(
-        &self,
+        self,
         parsed: &Arc<ast::Statement>,
         source: &Source,
         bound: Option<&Bound<'_>>,
@@ -248,7 +253,9 @@ impl Session {
     ) -> Result<Outcome, SqlError> {
         let (mut attempts, mut locks, place) = (0, None, self.executor.row_place());
         while attempts < ATTEMPTS_MAX {
-            let identity = self.identity(parsed, source, bound, plans);
+            let identity = self
+                .executor
+                .identity(self.client, parsed, source, bound, plans);
             let gate = self.gate(locks.take())?;
             let transaction = self.begin_statement(gate.locks())?.with_place(&place);
             let transaction = Arc::new(transaction);
@@ -280,7 +287,7 @@ impl Session {
                 }
             };
             let Some((bound, written)) = done else {
-                if self.transaction.may_run_again(&self.client) {
+                if self.transaction.may_run_again(self.client) {
                     attempts += 1;
                     continue;
                 }

@@ -33,7 +33,7 @@ const SETTINGS_BYTES_MAX: usize = 256 << 10;
 /// The settings that say who the session is.
 const IDENTITY: [&str; 3] = ["is_superuser", "role", "session_authorization"];
 
-/// What a setting takes beside its name and value.
+/// Bytes that a setting takes beside its name and value.
 const SETTING_BYTES: usize = 64;
 
 /// What a setting without a value of its own follows.
@@ -60,7 +60,6 @@ pub(crate) struct Settings {
     /// What two settings tell of the block at hand: its isolation, and whether it only reads.
     isolation: Option<&'static str>,
     read_only: Option<bool>,
-    /// Another one after every change.
     /// Counts the changes of the session's settings; copies count with it.
     version: Arc<AtomicU64>,
     /// What every statement asks for, read since the last change.
@@ -191,7 +190,7 @@ impl Settings {
     /// SET LOCAL.
     ///
     /// # Errors
-    /// Those of [`Self::set`].
+    /// As for [`Self::set`].
     pub(crate) fn set_local(&mut self, name: &str, values: &[String]) -> Result<(), SqlError> {
         self.locally(name, |settings| settings.set(name, values))
     }
@@ -199,7 +198,7 @@ impl Settings {
     /// SET LOCAL name TO DEFAULT.
     ///
     /// # Errors
-    /// Those of [`Self::reset`].
+    /// As for [`Self::reset`].
     pub(crate) fn reset_local(&mut self, name: &str) -> Result<(), SqlError> {
         self.locally(name, |settings| settings.reset(name))
     }
@@ -277,7 +276,7 @@ impl Settings {
         Ok(())
     }
 
-    /// RESET ALL. Who the session is stays, as in PostgreSQL.
+    /// RESET ALL. The session's roles stay, as in PostgreSQL.
     pub(crate) fn reset_all(&mut self) {
         self.touch();
         (self.isolation, self.read_only) = (None, None);
@@ -346,7 +345,7 @@ impl Settings {
             let Ok(value) = self.get(name).map(str::to_owned) else {
                 continue;
             };
-            // What has come back to what it was meanwhile is no news.
+            // A setting that has its former value again is no news.
             if self.told_last(name) != Some(value.as_str()) {
                 self.reported.insert(name, value.clone());
                 told.push((shown.to_owned(), value));
@@ -398,7 +397,7 @@ impl Settings {
         severity == NoticeSeverity::Info || least.is_some_and(|least| severity >= least)
     }
 
-    /// Whether plans of the session's statements are kept and found again.
+    /// Whether plans of the session's statements are cached.
     pub(crate) fn keeps_plans(&self) -> bool {
         self.typed().keeps_plans
     }

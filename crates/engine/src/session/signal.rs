@@ -4,20 +4,6 @@ use aerostat_catalog::NodeRecord;
 use aerostat_pgcatalog::Signal;
 use aerostat_types::{ErrorKind, SqlError};
 
-use super::Session;
-use crate::engine::Controls;
-
-impl Session {
-    /// Says how the session is stopped by others, for whoever serves its client and tells it what
-    /// others say.
-    pub fn set_controls(&mut self, controls: Controls) {
-        self.client.hears = true;
-        self.executor
-            .engine
-            .register_controls(self.client.number, controls);
-    }
-}
-
 /// Whether a role may stop sessions of another, as in PostgreSQL.
 ///
 /// # Errors

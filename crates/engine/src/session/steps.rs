@@ -51,7 +51,7 @@ use datafusion::{
 use futures::StreamExt;
 
 use super::{
-    Session, planning,
+    Executor, SessionView, planning,
     prepared::Bound,
     run::{
         ATTEMPTS_MAX, CancelOnDrop, Parameters, bind_work, dml_outcome, finish, require_returned,
@@ -97,16 +97,17 @@ pub(super) enum Done {
     ),
 }
 
-impl Session {
+impl SessionView<'_> {
     /// Whether a statement runs in steps.
     ///
     /// # Errors
-    /// Those of a statement of a session whose database is gone.
-    pub(super) fn has_steps(&self, parsed: &ast::Statement) -> Result<bool, SqlError> {
+    /// The database is gone.
+    pub(super) fn has_steps(self, parsed: &ast::Statement) -> Result<bool, SqlError> {
         match parsed {
             ast::Statement::Query(query) if modifies_in_with(query) => Ok(true),
             ast::Statement::Query(query) if repeats_calls(query) => {
-                let context = self.context(&self.open_gate()?, self.read_snapshot()?)?;
+                let snapshot = self.transaction.read_snapshot(self.executor.txns())?;
+                let context = self.context(&self.open_gate()?, snapshot)?;
                 Ok(!run_once(&context, query).is_empty())
             }
             _ => Ok(false),
@@ -115,7 +116,7 @@ impl Session {
 
     /// Runs a statement in steps; when rows have changed under it, again on a newer snapshot.
     pub(super) async fn run_steps(
-        &self,
+        self,
         parsed: &Arc<ast::Statement>,
         source: &Source,
         bound: Option<&Bound<'_>>,
@@ -151,21 +152,23 @@ impl Session {
                 }
             };
             match done {
-                Some((steps, done)) => return self.outcome_of_steps(&steps, done),
-                None if self.transaction.may_run_again(&self.client) => attempts += 1,
+                Some((steps, done)) => return self.executor.outcome_of_steps(&steps, done),
+                None if self.transaction.may_run_again(self.client) => attempts += 1,
                 None => break,
             }
         }
         Err(from_storage(aerostat_storage::StorageError::Conflict))
     }
+}
 
+impl Executor {
     /// What the client is told: what the statement itself did.
     fn outcome_of_steps(&self, steps: &[Step], done: Vec<Done>) -> Result<Outcome, SqlError> {
         let mut outcome = None;
         for (step, done) in steps.iter().zip(done) {
             outcome = match (&step.work, done) {
                 (Work::Dml(bound), Done::Changed(written)) => {
-                    self.executor.vacuum_after(bound, written.rows);
+                    self.vacuum_after(bound, written.rows);
                     Some(dml_outcome(bound, written))
                 }
                 (_, Done::Gave(columns, rows, charge)) => Some(Outcome::Rows {
@@ -197,7 +200,7 @@ fn internal(message: &str) -> SqlError {
     SqlError::new(ErrorKind::Internal, message)
 }
 
-/// As [`Session::has_steps`], of a statement that is planned in this context.
+/// As [`SessionView::has_steps`], of a statement that is planned in this context.
 pub(super) fn has_steps(context: &StatementContext, parsed: &ast::Statement) -> bool {
     matches!(parsed, ast::Statement::Query(query)
         if modifies_in_with(query) || (repeats_calls(query) && !run_once(context, query).is_empty()))
@@ -240,7 +243,7 @@ struct Known {
 /// Binds the steps of a statement, which is a query, itself last.
 ///
 /// # Errors
-/// Those of its queries and changes; `FeatureNotSupported` for one that reads a change without
+/// Errors of its queries and changes; `FeatureNotSupported` for one that reads a change without
 /// RETURNING.
 pub(super) fn bind_steps(
     context: &StatementContext,
@@ -400,7 +403,7 @@ pub(super) fn plan_steps(
 /// Locks what the changes of a statement concern.
 ///
 /// # Errors
-/// Somebody is in the way. The statement is planned again.
+/// Another transaction is in the way. The statement is planned again.
 pub(super) fn lock_steps(context: &StatementContext, steps: &[Step]) -> Result<(), SqlError> {
     steps.iter().try_for_each(|step| match &step.work {
         Work::Dml(bound) => lock_concerned(context, bound),
@@ -409,7 +412,7 @@ pub(super) fn lock_steps(context: &StatementContext, steps: &[Step]) -> Result<(
 }
 
 /// Runs the steps of a statement under a transaction, which the caller commits or rolls back.
-/// Says of each what it did; of those that nobody needed, nothing. `tell` gets the plan of
+/// Gives what each did, and no rows for those whose rows nobody needed. `tell` gets the plan of
 /// each before it runs.
 pub(super) async fn run_all(
     context: &StatementContext,

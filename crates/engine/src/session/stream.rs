@@ -55,7 +55,7 @@ impl<T> Drop for QueryTask<T> {
     }
 }
 
-/// Stops a query, and what its functions wait for, when who waits for its rows is dropped.
+/// Stops a query, and what its functions wait for, when the reader of its rows is dropped.
 pub(super) struct AbortOnDrop {
     task: AbortHandle,
     waits: CancelToken,

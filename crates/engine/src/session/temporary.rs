@@ -2,8 +2,8 @@
 //! read-only transaction may do to them.
 //!
 //! They are parts of the catalogue as the session sees it ([`aerostat_catalog::Temporaries`]). They come
-//! and go with commits, and are gone with the session or DISCARD. Whoever still reads them
-//! has them until then.
+//! and go with commits, and are gone with the session or DISCARD. A statement that still reads them
+//! has them until its end.
 
 use std::sync::Arc;
 
@@ -17,36 +17,41 @@ use aerostat_sql::{
 use aerostat_txn::CancelToken;
 use aerostat_types::SqlError;
 use datafusion::sql::sqlparser::ast;
+use tokio::runtime::Handle;
 
-use super::{Session, command::blocking};
+use super::{ClientState, Executor, SessionView, TransactionState, command::blocking};
 
-impl Session {
-    /// Takes what a transaction that is committed has made of them.
-    pub(super) fn keep_temporaries(&mut self, schema: Option<Arc<SchemaEntry>>) {
-        if let Some(before) = self.client.temporaries.replace(schema) {
+impl ClientState {
+    /// Keeps the temporary relations of a transaction that has committed.
+    pub(super) fn keep_temporaries(&mut self, schema: Option<Arc<SchemaEntry>>, threads: &Handle) {
+        if let Some(before) = self.temporaries.replace(schema) {
             // Giving many rows back takes its time.
-            self.executor
-                .engine
-                .queries()
-                .spawn_blocking(move || drop(before));
+            threads.spawn_blocking(move || drop(before));
         }
     }
 
-    /// DISCARD TEMP. In a block it is undone with it.
-    pub(super) async fn discard_temporaries(&mut self) -> Result<(), SqlError> {
-        if self.transaction.machine.is_idle() {
-            self.keep_temporaries(None);
+    /// DISCARD TEMP. In a block it is undone with the block.
+    pub(super) async fn discard_temporaries(
+        &mut self,
+        transaction: &mut TransactionState,
+        executor: &Executor,
+    ) -> Result<(), SqlError> {
+        if transaction.machine.is_idle() {
+            let threads = executor.engine.queries();
+            self.keep_temporaries(None, threads);
             return Ok(());
         }
-        let actor = self.actor()?;
-        let definitions = self.definitions()?;
+        let actor = executor.actor(self)?;
+        let definitions = transaction.definitions(executor.database(), &self.temporaries)?;
         let draft = self.draft(&definitions, CancelToken::new());
         blocking(move || ddl::drop_temporaries(&draft, &actor)).await
     }
+}
 
+impl SessionView<'_> {
     /// Whether a statement changes the rows of a temporary relation, which it may do in a
     /// read-only transaction.
-    pub(super) fn changes_temporary(&self, kind: &StatementKind) -> bool {
+    pub(super) fn changes_temporary(self, kind: &StatementKind) -> bool {
         let target = match kind {
             StatementKind::Sql(parsed) => return self.writes_temporary(parsed),
             StatementKind::Utility(utility) => match &**utility {
@@ -62,7 +67,7 @@ impl Session {
     }
 
     /// As [`Self::changes_temporary`], of INSERT, UPDATE, DELETE or MERGE, and those in WITH.
-    pub(super) fn writes_temporary(&self, parsed: &ast::Statement) -> bool {
+    pub(super) fn writes_temporary(self, parsed: &ast::Statement) -> bool {
         let mut changes = changes(parsed).peekable();
         let is_temporary = |change: &ast::Statement| {
             target_of(change).is_some_and(|name| self.is_temporary(&name))
@@ -70,9 +75,9 @@ impl Session {
         changes.peek().is_some() && changes.all(is_temporary)
     }
 
-    /// Whether a name leads to a temporary relation. What is wrong with it is said elsewhere.
-    fn is_temporary(&self, name: &QualifiedName) -> bool {
-        let (Ok(catalog), Ok(actor)) = (self.catalog(), self.actor()) else {
+    /// Whether a name leads to a temporary relation. Errors in the name are found elsewhere.
+    fn is_temporary(self, name: &QualifiedName) -> bool {
+        let (Ok(catalog), Ok(actor)) = (self.catalog(), self.executor.actor(self.client)) else {
             return false;
         };
         let found = actor.find(&catalog, name).ok().flatten();

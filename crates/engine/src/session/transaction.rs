@@ -1,89 +1,49 @@
-//! What a transaction block has in storage and beside it, as the session's [`Machine`] says.
+//! Carries out what the session's [`Machine`] says: on its block in storage ([`block`](super::block)), and on what
+//! the client has beside it.
 //!
 //! Each statement of a block is a part of its own in storage: one that fails is undone alone, and the
 //! block then only waits for its end or for a savepoint to return to. A block that has failed and has no
-//! savepoint is undone at once; one that has a savepoint goes back to the newest. So nobody waits for
-//! what will not be there.
+//! savepoint is undone at once; one that has a savepoint goes back to the newest. So no other
+//! transaction waits for rows that will not be there.
 //!
-//! What a block defines is its own until it commits ([`Definitions`]), and goes back to
+//! Definitions of a block are its own until it commits ([`Definitions`]), and go back to
 //! savepoints with its rows. A statement that defines something is always in a block, an
 //! implicit one if there is no other.
 //!
 //! Checks of deferrable constraints wait for COMMIT ([`constraints`](super::constraints)).
 //!
-//! Settings follow the transaction as in PostgreSQL: what a block SET is gone after
-//! its ROLLBACK or its failure, what it SET LOCAL also after its COMMIT.
+//! Settings follow the transaction as in PostgreSQL: values that a block has SET are gone after
+//! its ROLLBACK or its failure, values of SET LOCAL also after its COMMIT.
 
 use std::sync::Arc;
 
 use aerostat_api::{Group, Notice, NoticeSeverity, TransactionStatus};
-use aerostat_catalog::{Definitions, Mark, ddl, failure::from_storage};
-use aerostat_query::deferred::{self, Deferred};
+use aerostat_catalog::{Database, Definitions, Temporaries, ddl, failure::from_storage};
 use aerostat_sql::utility::{Isolation, TransactionCommand, TransactionModes};
 use aerostat_txn::{
-    self as txn, Block, CancelToken, RelationLocks, RowPlace, Snapshot, Transaction,
+    self as txn, Block, CancelToken, RelationLocks, RowPlace, Snapshot, Transaction, TxnManager,
 };
 use aerostat_types::{ErrorKind, SqlError};
+use chrono::Utc;
 use parking_lot::Mutex;
-use tokio::task::{JoinError, JoinHandle, spawn_blocking};
+use tokio::{runtime::Handle, task::spawn_blocking};
 
 use super::{
-    ClientState, Executor, Session, TransactionState,
-    machine::{Effect, Event, Facts, Kind, Modes, supported},
+    ClientState, Executor, SessionView, TransactionState,
+    block::{Defined, OpenBlock, Parts, Savepoint, Stored, ended_early, undone},
+    machine::{Effect, Event, Facts, Kind, Machine, Modes, supported},
     settings::Settings,
 };
-use crate::{memory::Held, notify::OutboxMark};
 
-/// The session's transaction block.
-pub(super) struct OpenBlock {
-    stored: Stored,
-    /// The checks that it has put off.
-    pub(super) deferred: Arc<Deferred>,
-    /// As the machine has them.
-    savepoints: Vec<Savepoint>,
-    /// The session's settings when it began.
-    settings: Settings,
-}
-
-enum Stored {
-    Here(Parts),
-    /// Going back to a savepoint.
-    Returning(JoinHandle<Parts>),
-    /// The thread that had it died.
-    Lost,
-}
-
-/// What a block has in storage. Dropping it undoes it, which may take its time; what was defined goes
-/// before the locks that keep others from it.
-struct Parts {
-    defined: Defined,
-    block: Block,
-}
-
-/// What a block has defined; nothing as long as it has defined nothing.
-struct Defined(Option<Arc<Definitions>>);
-
-impl Drop for Defined {
-    fn drop(&mut self) {
-        if let Some(definitions) = &self.0 {
-            definitions.rollback();
+impl Default for TransactionState {
+    /// No transaction is open.
+    fn default() -> Self {
+        Self {
+            machine: Machine::default(),
+            block: None,
+            began_at: Utc::now(),
         }
     }
-}
-
-struct Savepoint {
-    point: txn::Savepoint,
-    /// What was defined by then; `None` for nothing.
-    definitions: Option<Mark>,
-    /// What was put off by then.
-    deferred: deferred::Mark,
-    settings: Settings,
-    /// Those made so far.
-    cursors: u64,
-    /// What was said to others by then.
-    said: OutboxMark,
-    /// What it is charged as.
-    _held: Held,
 }
 
 /// What the machine asks of the session.
@@ -125,6 +85,23 @@ impl ClientState {
         self.notices.tell(notice);
     }
 
+    /// SET SESSION CHARACTERISTICS AS TRANSACTION.
+    fn set_defaults(&self, modes: TransactionModes) -> Result<(), SqlError> {
+        let mut settings = self.settings.lock();
+        if let Some(isolation) = modes.isolation {
+            supported(isolation)?;
+            settings.set(
+                "default_transaction_isolation",
+                &[isolation.name().to_owned()],
+            )?;
+        }
+        if let Some(read_only) = modes.read_only {
+            let value = if read_only { "on" } else { "off" }.to_owned();
+            settings.set("default_transaction_read_only", &[value])?;
+        }
+        Ok(())
+    }
+
     /// `transaction_isolation` and `transaction_read_only` tell the block's modes.
     pub(super) fn show_modes(&self, modes: Modes) {
         let mut settings = self.settings.lock();
@@ -133,8 +110,20 @@ impl ClientState {
 }
 
 impl TransactionState {
-    /// Something happens to the transaction: warns of it as the machine says, and gives what is to be
-    /// done.
+    /// Where the session stands.
+    pub(super) fn status(&self) -> TransactionStatus {
+        self.machine.status()
+    }
+
+    /// A transaction begins: now() and its like tell this time until it ends. The rows that the previous
+    /// one left in tables with ON COMMIT DELETE ROWS go.
+    pub(super) fn mark_time(&mut self, client: &mut ClientState) {
+        client.temporaries.delete_rows();
+        self.began_at = Utc::now();
+    }
+
+    /// Something happens to the transaction: warns of it as the machine says, and gives the effect to
+    /// carry out.
     pub(super) fn tell(
         &mut self,
         event: Event<'_>,
@@ -183,70 +172,75 @@ impl Executor {
     }
 }
 
-impl Session {
-    /// Where the session stands.
-    pub fn status(&self) -> TransactionStatus {
-        self.transaction.machine.status()
-    }
-
-    /// Says that the statement at hand has failed after it had been taken on: reading its
-    /// rows, or sending them. Whoever reads the rows calls this.
-    pub fn fail(&mut self) {
-        let failed = self
-            .transaction
-            .tell(Event::Failed, &self.client)
-            .and_then(|effect| {
-                self.carry_out(effect)?;
-                Ok(matches!(effect, Effect::Abandon | Effect::PutBack(_)))
-            });
+impl TransactionState {
+    /// The statement at hand has failed.
+    pub(super) fn fail(&mut self, client: &mut ClientState, executor: &Executor) {
+        let failed = self.tell(Event::Failed, client).and_then(|effect| {
+            self.carry_out(client, executor, effect)?;
+            Ok(matches!(effect, Effect::Abandon | Effect::PutBack(_)))
+        });
         match failed {
             Ok(false) => {}
-            Ok(true) => self.client.note_idle(self.status()),
+            Ok(true) => client.note_idle(self.status()),
             Err(error) => tracing::error!(%error, "a failed statement was not undone"),
         }
     }
 
-    /// Says that the statements to come belong together: they happen together or not at all.
-    /// One that cannot be in a transaction block is a transaction of its own, and commits those
-    /// before it. The caller calls [`Self::end_group`] after the last, or [`Self::fail`].
-    pub fn begin_group(&mut self, group: Group) {
+    /// The statements to come belong together.
+    pub(super) fn begin_group(&mut self, client: &ClientState, group: Group) {
         // No state refuses it, and none asks for more.
-        let _ = self
-            .transaction
-            .tell(Event::GroupBegins(group), &self.client);
+        let _ = self.tell(Event::GroupBegins(group), client);
     }
 
     /// Commits the statements of a group, if they are a transaction of their own.
     ///
     /// # Errors
-    /// Those of COMMIT: nothing of them has happened then, or it is in doubt.
-    pub async fn end_group(&mut self) -> Result<(), SqlError> {
-        let effect = self.transaction.tell(Event::GroupEnds, &self.client)?;
-        self.end_implicit(effect).await
+    /// Errors of COMMIT: nothing of them has happened then, or it is in doubt.
+    pub(super) async fn end_group(
+        &mut self,
+        client: &mut ClientState,
+        executor: &Executor,
+    ) -> Result<(), SqlError> {
+        let effect = self.tell(Event::GroupEnds, client)?;
+        self.end_implicit(client, executor, effect).await
     }
 
     /// A statement begins: what it needs of a block is there then.
     ///
     /// # Errors
     /// It may not run where the session stands, or what it follows cannot be committed.
-    pub(super) async fn start_in_block(&mut self, kind: Kind) -> Result<(), SqlError> {
-        let effect = self.transaction.tell(Event::Starts(kind), &self.client)?;
+    pub(super) async fn start_in_block(
+        &mut self,
+        client: &mut ClientState,
+        executor: &Executor,
+        kind: Kind,
+    ) -> Result<(), SqlError> {
+        let effect = self.tell(Event::Starts(kind), client)?;
         match effect {
-            Effect::Commit => self.end_implicit(effect).await,
-            _ => self.carry_out(effect),
+            Effect::Commit => self.end_implicit(client, executor, effect).await,
+            _ => self.carry_out(client, executor, effect),
         }
     }
 
     /// The statement is done: a block that was for it alone commits.
-    pub(super) async fn end_in_block(&mut self) -> Result<(), SqlError> {
-        let effect = self.transaction.tell(Event::Done, &self.client)?;
-        self.end_implicit(effect).await
+    pub(super) async fn end_in_block(
+        &mut self,
+        client: &mut ClientState,
+        executor: &Executor,
+    ) -> Result<(), SqlError> {
+        let effect = self.tell(Event::Done, client)?;
+        self.end_implicit(client, executor, effect).await
     }
 
-    async fn end_implicit(&mut self, effect: Effect) -> Result<(), SqlError> {
+    async fn end_implicit(
+        &mut self,
+        client: &mut ClientState,
+        executor: &Executor,
+        effect: Effect,
+    ) -> Result<(), SqlError> {
         if effect == Effect::Commit {
-            self.end_block(effect).await?;
-            self.client.note_idle(self.status());
+            self.end_block(client, executor, effect).await?;
+            client.note_idle(self.status());
         }
         Ok(())
     }
@@ -254,70 +248,80 @@ impl Session {
     /// Runs a command about the transaction, and gives its tag.
     pub(super) async fn run_transaction(
         &mut self,
+        client: &mut ClientState,
+        executor: &Executor,
         command: &TransactionCommand,
     ) -> Result<&'static str, SqlError> {
         match command {
-            TransactionCommand::Begin { modes, .. } => self.begin(*modes)?,
-            TransactionCommand::Commit { chain } => return self.commit(*chain).await,
+            TransactionCommand::Begin { modes, .. } => self.begin(client, executor, *modes)?,
+            TransactionCommand::Commit { chain } => {
+                return self.commit(client, executor, *chain).await;
+            }
             TransactionCommand::Rollback { chain } => {
                 let chain = *chain;
-                let effect = self
-                    .transaction
-                    .tell(Event::RollBack { chain }, &self.client)?;
-                self.end_block(effect).await?;
+                let effect = self.tell(Event::RollBack { chain }, client)?;
+                self.end_block(client, executor, effect).await?;
             }
-            TransactionCommand::Savepoint(name) => self.mark(name)?,
+            TransactionCommand::Savepoint(name) => self.mark(client, executor, name)?,
             TransactionCommand::Release(name) => {
-                let effect = self.transaction.tell(Event::Release(name), &self.client)?;
-                self.carry_out(effect)?;
+                let effect = self.tell(Event::Release(name), client)?;
+                self.carry_out(client, executor, effect)?;
             }
             TransactionCommand::RollbackTo(name) => {
-                if let Effect::UndoTo(at) = self
-                    .transaction
-                    .tell(Event::RollBackTo(name), &self.client)?
-                {
-                    self.undo_to(at).await?;
+                if let Effect::UndoTo(at) = self.tell(Event::RollBackTo(name), client)? {
+                    self.undo_to(client, executor.engine.queries(), at).await?;
                 }
             }
             TransactionCommand::SetConstraints { names, is_deferred } => {
-                self.set_constraints(names.as_deref(), *is_deferred).await?;
+                SessionView::of(client, self, executor)
+                    .set_constraints(names.as_deref(), *is_deferred)
+                    .await?;
             }
             TransactionCommand::SetModes(modes) => {
-                let effect = self
-                    .transaction
-                    .tell(Event::SetModes(*modes), &self.client)?;
-                self.carry_out(effect)?;
+                let effect = self.tell(Event::SetModes(*modes), client)?;
+                self.carry_out(client, executor, effect)?;
             }
-            TransactionCommand::SetDefaults(modes) => self.set_defaults(*modes)?,
+            TransactionCommand::SetDefaults(modes) => client.set_defaults(*modes)?,
         }
         Ok(command.tag())
     }
 
-    pub(super) fn begin(&mut self, modes: TransactionModes) -> Result<(), SqlError> {
-        let effect = self.transaction.tell(Event::Begin(modes), &self.client)?;
-        self.carry_out(effect)
+    pub(super) fn begin(
+        &mut self,
+        client: &mut ClientState,
+        executor: &Executor,
+        modes: TransactionModes,
+    ) -> Result<(), SqlError> {
+        let effect = self.tell(Event::Begin(modes), client)?;
+        self.carry_out(client, executor, effect)
     }
 
     /// COMMIT, and its tag.
-    pub(super) async fn commit(&mut self, chain: bool) -> Result<&'static str, SqlError> {
-        let tag = self.transaction.machine.tag_of_commit();
-        let effect = self
-            .transaction
-            .tell(Event::Commit { chain }, &self.client)?;
-        self.end_block(effect).await?;
+    pub(super) async fn commit(
+        &mut self,
+        client: &mut ClientState,
+        executor: &Executor,
+        chain: bool,
+    ) -> Result<&'static str, SqlError> {
+        let tag = self.machine.tag_of_commit();
+        let effect = self.tell(Event::Commit { chain }, client)?;
+        self.end_block(client, executor, effect).await?;
         Ok(tag)
     }
 
-    fn mark(&mut self, name: &str) -> Result<(), SqlError> {
-        let settings = self.client.settings.lock().clone();
+    fn mark(
+        &mut self,
+        client: &ClientState,
+        executor: &Executor,
+        name: &str,
+    ) -> Result<(), SqlError> {
+        let settings = client.settings.lock().clone();
         let held = size_of::<Savepoint>() + 2 * name.len() + settings.bytes();
-        let held = self.hold(held)?;
-        let effect = self
-            .transaction
-            .tell(Event::Savepoint(name), &self.client)?;
-        let said = self.client.sayings.outbox.lock().mark();
-        let cursors = self.client.cursors.mark();
-        if let (Effect::Mark, Some(open)) = (effect, &mut self.transaction.block) {
+        let held = executor.hold(held)?;
+        let effect = self.tell(Event::Savepoint(name), client)?;
+        let said = client.sayings.outbox.lock().mark();
+        let cursors = client.cursors.mark();
+        if let (Effect::Mark, Some(open)) = (effect, &mut self.block) {
             let parts = open.parts()?;
             let savepoint = Savepoint {
                 point: parts.block.savepoint(),
@@ -334,56 +338,48 @@ impl Session {
     }
 
     /// SET of a setting that is a mode of the transaction, which says nothing of the next one.
-    pub(super) fn set_mode(&mut self, modes: TransactionModes) -> Result<(), SqlError> {
-        if self.transaction.machine.is_idle() {
+    pub(super) fn set_mode(
+        &mut self,
+        client: &mut ClientState,
+        executor: &Executor,
+        modes: TransactionModes,
+    ) -> Result<(), SqlError> {
+        if self.machine.is_idle() {
             return Ok(());
         }
-        let effect = self
-            .transaction
-            .tell(Event::SetModes(modes), &self.client)?;
-        self.carry_out(effect)
+        let effect = self.tell(Event::SetModes(modes), client)?;
+        self.carry_out(client, executor, effect)
     }
 
-    fn set_defaults(&mut self, modes: TransactionModes) -> Result<(), SqlError> {
-        let mut settings = self.client.settings.lock();
-        if let Some(isolation) = modes.isolation {
-            supported(isolation)?;
-            settings.set(
-                "default_transaction_isolation",
-                &[isolation.name().to_owned()],
-            )?;
-        }
-        if let Some(read_only) = modes.read_only {
-            let value = if read_only { "on" } else { "off" }.to_owned();
-            settings.set("default_transaction_read_only", &[value])?;
-        }
-        Ok(())
-    }
-
-    /// Does what waits for nothing.
-    fn carry_out(&mut self, effect: Effect) -> Result<(), SqlError> {
+    /// Carries out an effect that waits for nothing.
+    fn carry_out(
+        &mut self,
+        client: &mut ClientState,
+        executor: &Executor,
+        effect: Effect,
+    ) -> Result<(), SqlError> {
         match effect {
             Effect::Nothing => {}
-            Effect::Hush => self.client.say_nothing(),
-            Effect::Open(modes) => self.open_block(modes),
+            Effect::Hush => client.say_nothing(),
+            Effect::Open(modes) => self.open_block(client, executor.txns(), modes),
             Effect::Tell(modes) => {
-                if let Some(open) = &self.transaction.block {
+                if let Some(open) = &self.block {
                     // The machine lets nobody change it once that refuses it.
                     open.parts()?.block.set_isolation(level(modes.isolation));
                 }
-                self.client.show_modes(modes);
+                client.show_modes(modes);
             }
             Effect::Release(at, modes) => {
-                if let Some(open) = &mut self.transaction.block {
+                if let Some(open) = &mut self.block {
                     open.savepoints.truncate(at);
                 }
-                self.client.show_modes(modes);
+                client.show_modes(modes);
             }
-            Effect::Abandon => self.abandon(),
+            Effect::Abandon => self.abandon(client, executor.engine.queries()),
             Effect::PutBack(at) => {
-                self.put_back(at);
-                if let Some(open) = &mut self.transaction.block {
-                    open.return_to(at, self.executor.engine.queries());
+                self.put_back(client, at);
+                if let Some(open) = &mut self.block {
+                    open.return_to(at, executor.engine.queries());
                 }
             }
             Effect::Mark | Effect::Commit | Effect::Undo | Effect::UndoTo(_) => {
@@ -396,129 +392,101 @@ impl Session {
         Ok(())
     }
 
-    fn open_block(&mut self, modes: Modes) {
-        let settings = self.client.settings.lock().clone();
-        let txns = self.executor.connection.database().store.txns();
+    fn open_block(&mut self, client: &ClientState, txns: &Arc<TxnManager>, modes: Modes) {
+        let settings = client.settings.lock().clone();
         let block = txns.begin_block(level(modes.isolation));
-        self.client.advisory.enter(block.relation_locks().owner());
+        client.advisory.enter(block.relation_locks().owner());
         let defined = Defined(None);
-        self.transaction.block = Some(OpenBlock {
+        self.block = Some(OpenBlock {
             stored: Stored::Here(Parts { defined, block }),
             deferred: Arc::default(),
             savepoints: Vec::new(),
             settings,
         });
-        self.client.show_modes(modes);
+        client.show_modes(modes);
     }
 
     /// Commits or undoes the block, and begins the next if there is to be one.
-    async fn end_block(&mut self, effect: Effect) -> Result<(), SqlError> {
+    async fn end_block(
+        &mut self,
+        client: &mut ClientState,
+        executor: &Executor,
+        effect: Effect,
+    ) -> Result<(), SqlError> {
         let ended = match effect {
-            Effect::Commit => self.commit_block().await,
-            Effect::Undo => self.undo().await,
+            Effect::Commit => self.commit_block(client, executor).await,
+            Effect::Undo => self.undo(client).await,
             // It has been undone already.
-            next => return self.begin_next(next),
+            next => return self.begin_next(client, executor, next),
         };
         if let Err(error) = ended {
-            self.transaction.tell(Event::EndFailed, &self.client)?;
+            self.tell(Event::EndFailed, client)?;
             return Err(error);
         }
-        let next = self.transaction.tell(Event::Ended, &self.client)?;
-        self.begin_next(next)
+        let next = self.tell(Event::Ended, client)?;
+        self.begin_next(client, executor, next)
     }
 
     /// AND CHAIN: the next transaction has a time of its own.
-    fn begin_next(&mut self, next: Effect) -> Result<(), SqlError> {
+    fn begin_next(
+        &mut self,
+        client: &mut ClientState,
+        executor: &Executor,
+        next: Effect,
+    ) -> Result<(), SqlError> {
         if next == Effect::Nothing {
             return Ok(());
         }
-        self.mark_time();
-        self.carry_out(next)
+        self.mark_time(client);
+        self.carry_out(client, executor, next)
     }
 
-    async fn commit_block(&mut self) -> Result<(), SqlError> {
-        // What few commits have to do is apart, or every one's future has room for it.
-        let is_checked =
-            (self.transaction.block.as_ref()).is_none_or(|open| open.deferred.is_empty());
-        if !is_checked && let Err(error) = Box::pin(self.check_at_commit()).await {
-            Box::pin(self.undo()).await?;
+    async fn commit_block(
+        &mut self,
+        client: &mut ClientState,
+        executor: &Executor,
+    ) -> Result<(), SqlError> {
+        // Work that few commits have is boxed, or the future of every commit has room for it.
+        let is_checked = (self.block.as_ref()).is_none_or(|open| open.deferred.is_empty());
+        if !is_checked
+            && let Err(error) =
+                Box::pin(SessionView::of(client, self, executor).check_at_commit()).await
+        {
+            Box::pin(self.undo(client)).await?;
             return Err(error);
         }
-        if self.client.cursors.must_read() {
-            let cancellation = self.client.cancel.begin(None);
-            if let Err(error) = Box::pin(self.client.cursors.hold(&cancellation)).await {
-                Box::pin(self.undo()).await?;
+        if client.cursors.must_read() {
+            let cancellation = client.cancel.begin(None);
+            if let Err(error) = Box::pin(client.cursors.hold(&cancellation)).await {
+                Box::pin(self.undo(client)).await?;
                 return Err(error);
             }
         }
         let Some(OpenBlock {
             stored, settings, ..
-        }) = self.transaction.block.take()
+        }) = self.block.take()
         else {
             return Err(undone());
         };
         let committed = match stored {
-            Stored::Here(parts) => self.commit_parts(parts).await,
+            Stored::Here(parts) => executor.commit_parts(client, parts).await,
             Stored::Returning(_) | Stored::Lost => Err(undone()),
         };
         if let Err(error) = committed {
-            self.client.settings.lock().go_back_to(settings);
-            self.client.cursors.rolled_back();
-            self.client.say_nothing();
+            client.settings.lock().go_back_to(settings);
+            client.cursors.rolled_back();
+            client.say_nothing();
             return Err(error);
         }
-        self.client.cursors.committed();
-        self.client.settings.lock().end_local();
-        self.client.publish();
-        Ok(())
-    }
-
-    async fn commit_parts(&mut self, parts: Parts) -> Result<(), SqlError> {
-        let Parts { mut defined, block } = parts;
-        if let Some(definitions) = defined.0.take_if(|defined| defined.has_changes()) {
-            return Box::pin(self.commit_definitions(block, definitions)).await;
-        }
-        let committed = match block.enqueue() {
-            Ok(committing) => {
-                let threads = self.executor.engine.queries();
-                self.executor
-                    .tenant
-                    .commits()
-                    .commit(committing, threads)
-                    .await
-            }
-            Err(error) => Err(error),
-        };
-        committed
-            .map(drop)
-            .map_err(|error| from_storage(error.into()))
-    }
-
-    /// Commits a block with what it has defined.
-    async fn commit_definitions(
-        &mut self,
-        block: Block,
-        definitions: Arc<Definitions>,
-    ) -> Result<(), SqlError> {
-        let actor = self.actor()?;
-        let draft = self.draft(&definitions, CancelToken::new());
-        let work = spawn_blocking(move || {
-            if let Err(error) = ddl::before_commit(&draft, &actor) {
-                let defined = Defined(Some(definitions));
-                drop(Parts { defined, block });
-                return Err(error);
-            }
-            definitions.commit(block)?;
-            Ok(definitions.temporary())
-        });
-        let temporary = work.await.map_err(ended_early)??;
-        self.keep_temporaries(temporary);
+        client.cursors.committed();
+        client.settings.lock().end_local();
+        client.publish();
         Ok(())
     }
 
     /// Undoes the block, and waits until it is undone.
-    async fn undo(&mut self) -> Result<(), SqlError> {
-        let Some(stored) = self.leave_block() else {
+    async fn undo(&mut self, client: &mut ClientState) -> Result<(), SqlError> {
+        let Some(stored) = self.leave_block(client) else {
             return Ok(());
         };
         let parts = stored.settled().await?;
@@ -531,66 +499,127 @@ impl Session {
             .map_err(ended_early)
     }
 
-    /// Undoes the block, somewhere where that may take its time.
-    pub(super) fn abandon(&mut self) {
-        if let Some(stored) = self.leave_block() {
-            self.executor
-                .engine
-                .queries()
-                .spawn_blocking(move || drop(stored));
+    /// Undoes the block on a thread where that may take its time.
+    pub(super) fn abandon(&mut self, client: &mut ClientState, threads: &Handle) {
+        if let Some(stored) = self.leave_block(client) {
+            threads.spawn_blocking(move || drop(stored));
         }
     }
 
-    /// Goes back to where the session was before its block. What that has in storage is yet to be undone.
-    fn leave_block(&mut self) -> Option<Stored> {
-        let open = self.transaction.block.take()?;
-        self.client.settings.lock().go_back_to(open.settings);
-        self.client.cursors.rolled_back();
-        self.client.say_nothing();
+    /// Goes back to where the session was before its block. The caller undoes what the block has in storage.
+    fn leave_block(&mut self, client: &mut ClientState) -> Option<Stored> {
+        let open = self.block.take()?;
+        client.settings.lock().go_back_to(open.settings);
+        client.cursors.rolled_back();
+        client.say_nothing();
         Some(open.stored)
     }
 
     /// ROLLBACK TO.
-    async fn undo_to(&mut self, at: usize) -> Result<(), SqlError> {
-        self.put_back(at);
-        let Some(open) = &mut self.transaction.block else {
+    async fn undo_to(
+        &mut self,
+        client: &mut ClientState,
+        threads: &Handle,
+        at: usize,
+    ) -> Result<(), SqlError> {
+        self.put_back(client, at);
+        let Some(open) = &mut self.block else {
             return Err(undone());
         };
         open.savepoints.truncate(at + 1);
-        // A block that has failed is on its way already, to this one or a later one. What a thread of the
-        // failed statement has locked meanwhile is given back as well.
+        // A block that has failed is on its way already, to this one or a later one. Locks that a thread of
+        // the failed statement has taken meanwhile are given back as well.
         open.settle().await?;
-        open.return_to(at, self.executor.engine.queries());
+        open.return_to(at, threads);
         open.settle().await
     }
 
-    /// What is beside the storage goes back to a savepoint.
-    fn put_back(&mut self, at: usize) {
-        let Some(savepoint) = self
-            .transaction
-            .block
-            .as_ref()
-            .and_then(|open| open.savepoints.get(at))
-        else {
+    /// The client's state goes back to a savepoint.
+    fn put_back(&self, client: &mut ClientState, at: usize) {
+        let Some(savepoint) = self.block.as_ref().and_then(|open| open.savepoints.get(at)) else {
             return;
         };
-        self.client
+        client
             .settings
             .lock()
             .go_back_to(savepoint.settings.clone());
-        self.client.cursors.undo_since(savepoint.cursors);
-        self.client.sayings.outbox.lock().go_back_to(savepoint.said);
+        client.cursors.undo_since(savepoint.cursors);
+        client.sayings.outbox.lock().go_back_to(savepoint.said);
     }
 
+    /// What the block defines. The caller has opened one.
+    pub(super) fn definitions(
+        &mut self,
+        database: &Arc<Database>,
+        temporaries: &Temporaries,
+    ) -> Result<Arc<Definitions>, SqlError> {
+        let open = self.block.as_mut().ok_or_else(|| {
+            SqlError::new(
+                ErrorKind::Internal,
+                "a definition came to be without a block",
+            )
+        })?;
+        let Stored::Here(parts) = &mut open.stored else {
+            return Err(undone());
+        };
+        let over = || Definitions::over(database, &parts.block, temporaries);
+        Ok(Arc::clone(parts.defined.0.get_or_insert_with(over)))
+    }
+}
+
+impl Executor {
+    async fn commit_parts(&self, client: &mut ClientState, parts: Parts) -> Result<(), SqlError> {
+        let Parts { mut defined, block } = parts;
+        if let Some(definitions) = defined.0.take_if(|defined| defined.has_changes()) {
+            return Box::pin(self.commit_definitions(client, block, definitions)).await;
+        }
+        let committed = match block.enqueue() {
+            Ok(committing) => {
+                let threads = self.engine.queries();
+                self.tenant.commits().commit(committing, threads).await
+            }
+            Err(error) => Err(error),
+        };
+        committed
+            .map(drop)
+            .map_err(|error| from_storage(error.into()))
+    }
+
+    /// Commits a block with what it has defined.
+    async fn commit_definitions(
+        &self,
+        client: &mut ClientState,
+        block: Block,
+        definitions: Arc<Definitions>,
+    ) -> Result<(), SqlError> {
+        let actor = self.actor(client)?;
+        let draft = client.draft(&definitions, CancelToken::new());
+        let work = spawn_blocking(move || {
+            if let Err(error) = ddl::before_commit(&draft, &actor) {
+                let defined = Defined(Some(definitions));
+                drop(Parts { defined, block });
+                return Err(error);
+            }
+            definitions.commit(block)?;
+            Ok(definitions.temporary())
+        });
+        let temporary = work.await.map_err(ended_early)??;
+        let threads = self.engine.queries();
+        client.keep_temporaries(temporary, threads);
+        Ok(())
+    }
+}
+
+impl SessionView<'_> {
     /// A transaction for a statement that may write: the block's next part, or one of its own
     /// that has these locks.
     pub(super) fn begin_statement(
-        &self,
+        self,
         locks: Option<&Arc<RelationLocks>>,
     ) -> Result<Transaction, SqlError> {
         let transaction = match &self.transaction.block {
             None => {
-                let txns = self.executor.connection.database().store.txns();
+                let txns = self.executor.txns();
                 let locks = locks.cloned().unwrap_or_else(|| txns.relation_locks());
                 self.client.advisory.enter(locks.owner());
                 txns.begin_with(locks)
@@ -602,125 +631,32 @@ impl Session {
     }
 
     /// The locks of the block, or none yet for a statement of its own.
-    pub(super) fn relation_locks(&self) -> Result<Arc<RelationLocks>, SqlError> {
+    pub(super) fn relation_locks(self) -> Result<Arc<RelationLocks>, SqlError> {
         match &self.transaction.block {
             None => {
-                let locks = self
-                    .executor
-                    .connection
-                    .database()
-                    .store
-                    .txns()
-                    .relation_locks();
+                let locks = self.executor.txns().relation_locks();
                 self.client.advisory.enter(locks.owner());
                 Ok(locks)
             }
             Some(open) => Ok(Arc::clone(open.parts()?.block.relation_locks())),
         }
     }
+}
 
-    /// What the block defines. The caller has opened one.
-    pub(super) fn definitions(&mut self) -> Result<Arc<Definitions>, SqlError> {
-        let open = self.transaction.block.as_mut().ok_or_else(|| {
-            SqlError::new(
-                ErrorKind::Internal,
-                "a definition came to be without a block",
-            )
-        })?;
-        let Stored::Here(parts) = &mut open.stored else {
-            return Err(undone());
-        };
-        let database = self.executor.connection.database();
-        let over = || Definitions::over(database, &parts.block, &self.client.temporaries);
-        Ok(Arc::clone(parts.defined.0.get_or_insert_with(over)))
-    }
-
+impl TransactionState {
     /// What a statement that only reads sees.
-    pub(super) fn read_snapshot(&self) -> Result<Snapshot, SqlError> {
-        match &self.transaction.block {
-            None => Ok(self.executor.connection.database().store.txns().snapshot()),
+    pub(super) fn read_snapshot(&self, txns: &Arc<TxnManager>) -> Result<Snapshot, SqlError> {
+        match &self.block {
+            None => Ok(txns.snapshot()),
             Some(open) => Ok(open.parts()?.block.snapshot()),
         }
     }
 
     /// What a statement sees that must not miss a row that is there, whatever the isolation.
-    pub(super) fn latest_snapshot(&self) -> Result<Snapshot, SqlError> {
-        match &self.transaction.block {
-            None => Ok(self.executor.connection.database().store.txns().snapshot()),
+    pub(super) fn latest_snapshot(&self, txns: &Arc<TxnManager>) -> Result<Snapshot, SqlError> {
+        match &self.block {
+            None => Ok(txns.snapshot()),
             Some(open) => Ok(open.parts()?.block.latest_snapshot()),
         }
     }
-}
-
-impl OpenBlock {
-    /// What it has in storage, where statements may run in it.
-    fn parts(&self) -> Result<&Parts, SqlError> {
-        match &self.stored {
-            Stored::Here(parts) => Ok(parts),
-            Stored::Returning(_) | Stored::Lost => Err(undone()),
-        }
-    }
-
-    /// Waits until it stands still.
-    async fn settle(&mut self) -> Result<(), SqlError> {
-        let stored = std::mem::replace(&mut self.stored, Stored::Lost);
-        self.stored = Stored::Here(stored.settled().await?);
-        Ok(())
-    }
-
-    /// Undoes what was done since a savepoint, on a thread that may take its time: undoing many rows
-    /// does, and dropping tables takes the disk's.
-    fn return_to(&mut self, at: usize, threads: &tokio::runtime::Handle) {
-        let Some(savepoint) = self.savepoints.get(at) else {
-            return;
-        };
-        self.deferred.rollback_to(&savepoint.deferred);
-        let (point, mark) = (savepoint.point, savepoint.definitions.clone());
-        let stored = std::mem::replace(&mut self.stored, Stored::Lost);
-        self.stored = match stored {
-            Stored::Here(mut parts) => {
-                let returning = threads.spawn_blocking(move || {
-                    parts.return_to(point, mark.as_ref());
-                    parts
-                });
-                Stored::Returning(returning)
-            }
-            other => other,
-        };
-    }
-}
-
-impl Stored {
-    async fn settled(self) -> Result<Parts, SqlError> {
-        match self {
-            Stored::Here(parts) => Ok(parts),
-            Stored::Returning(parts) => parts.await.map_err(ended_early),
-            Stored::Lost => Err(undone()),
-        }
-    }
-}
-
-impl Parts {
-    fn return_to(&mut self, point: txn::Savepoint, mark: Option<&Mark>) {
-        match (&self.defined.0, mark) {
-            (Some(definitions), Some(mark)) => definitions.rollback_to(mark),
-            _ => self.defined = Defined(None),
-        }
-        self.block.rollback_to(point);
-    }
-}
-
-/// Somebody asked for what is not there any more.
-fn undone() -> SqlError {
-    SqlError::new(
-        ErrorKind::Internal,
-        "a statement was let into a block that has been undone",
-    )
-}
-
-fn ended_early(error: JoinError) -> SqlError {
-    SqlError::new(
-        ErrorKind::Internal,
-        format!("the end of the transaction ended early: {error}"),
-    )
 }

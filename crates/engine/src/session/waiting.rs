@@ -22,7 +22,7 @@ use tokio::{
     task::block_in_place,
 };
 
-use super::{Session, settings::Settings};
+use super::{ClientState, Executor, settings::Settings};
 use crate::{
     engine::{Engine, WAITS_MAX},
     seldom::Seldom,
@@ -40,7 +40,7 @@ pub(super) struct Notices {
 }
 
 impl Notices {
-    /// Those of a session with these settings.
+    /// The messages of a session with these settings.
     pub(super) fn new(settings: &Arc<Mutex<Settings>>) -> Self {
         Self {
             untold: Arc::default(),
@@ -74,7 +74,7 @@ pub(super) struct Waiting {
     engine: Arc<Engine>,
     txns: Arc<TxnManager>,
     advisory: Arc<AdvisoryLocks>,
-    /// Those of the statement's transaction; `None` for a plan that is not run.
+    /// The relation locks of the statement's transaction; `None` for a plan that is not run.
     transaction: Option<Arc<RelationLocks>>,
     /// Cancelled when the statement is stopped.
     cancel: CancelToken,
@@ -82,21 +82,22 @@ pub(super) struct Waiting {
     notices: Notices,
 }
 
-impl Session {
+impl Waiting {
     /// The way to wait of a statement that has these locks.
-    pub(super) fn waiting(
-        &self,
+    pub(super) fn new(
+        client: &ClientState,
+        executor: &Executor,
         transaction: Option<&Arc<RelationLocks>>,
         cancel: CancelToken,
-    ) -> Waiting {
-        Waiting {
-            engine: Arc::clone(&self.executor.engine),
-            txns: Arc::clone(self.executor.connection.database().store.txns()),
-            advisory: Arc::clone(&self.client.advisory),
+    ) -> Self {
+        Self {
+            engine: Arc::clone(&executor.engine),
+            txns: Arc::clone(executor.txns()),
+            advisory: Arc::clone(&client.advisory),
             transaction: transaction.cloned(),
             cancel,
-            settings: Arc::clone(&self.client.settings),
-            notices: self.client.notices.clone(),
+            settings: Arc::clone(&client.settings),
+            notices: client.notices.clone(),
         }
     }
 }

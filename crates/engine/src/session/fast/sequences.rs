@@ -16,8 +16,8 @@ pub(super) struct Sequences {
     pub(super) taken: Arc<Mutex<Taken>>,
 }
 
-/// The numbers that a statement takes, whose attempts take the same. Those of one that turns out to be
-/// the planner's are given back, so that the planner's way takes them and no others.
+/// The numbers that a statement takes, whose attempts take the same. If the statement turns out to be
+/// the planner's, they are given back, so that the planner's way takes them and no others.
 pub(super) struct Drawing {
     pub(super) sequences: Arc<Sequences>,
     pub(super) drawn: Mutex<Drawn>,
