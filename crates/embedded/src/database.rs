@@ -148,7 +148,10 @@ impl Database {
         let handle = queries.handle().clone();
         let opened = Engine::open(EngineOptions {
             data: data.clone(),
-            governor: Governor::new(options.memory),
+            governor: match options.memory_is_given {
+                true => Governor::given(options.memory),
+                false => Governor::new(options.memory),
+            },
             queries: handle.clone(),
             threads,
             observer: options.observer,

@@ -2,14 +2,12 @@
 
 use std::{path::PathBuf, sync::Arc, thread};
 
+pub use aerostat_engine::MEMORY_BYTES_MIN;
 use aerostat_engine::{NoObserver, Observer, Opening, SpillLimits};
 use aerostat_memory::machine_memory_bytes;
 use aerostat_types::ByteSize;
 
 use crate::Pinning;
-
-/// The least memory to work with: a few databases' empty arenas and one query.
-pub const MEMORY_BYTES_MIN: u64 = 64 << 20;
 
 /// The share of what machine and cgroup allow that is used unless said otherwise.
 pub const MEMORY_PERCENT: u64 = 60;
@@ -26,6 +24,8 @@ pub struct Options {
     pub data: Option<PathBuf>,
     /// Memory for data and queries, at least [`MEMORY_BYTES_MIN`].
     pub memory: ByteSize,
+    /// Whether that counts even if the data folder has another value, from ALTER SYSTEM.
+    pub memory_is_given: bool,
     /// How many threads run queries.
     pub threads: usize,
     /// Whether these keep to a core each.
@@ -57,6 +57,7 @@ impl Options {
         Self {
             data: None,
             memory: ByteSize(memory.max(MEMORY_BYTES_MIN)),
+            memory_is_given: false,
             threads: thread::available_parallelism().map_or(1, usize::from),
             pinning: Pinning::Off,
             freezer_percent: FREEZER_PERCENT,

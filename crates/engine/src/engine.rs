@@ -169,7 +169,7 @@ impl Engine {
         let node = Node::open(&options.data, governor, options.places, options.opening)?;
         let base = base_state(options.threads);
         let spill = SpillSpace::new(&options.data, &options.spill);
-        Ok(Arc::new(Engine {
+        let engine = Arc::new(Engine {
             node,
             governor: options.governor,
             scheduler: Scheduler::new(options.queries.metrics().num_workers()),
@@ -188,7 +188,15 @@ impl Engine {
             spare: Arc::default(),
             readers: Arc::new(Semaphore::new(READERS_MAX)),
             started_at_us: chrono::Utc::now().timestamp_micros(),
-        }))
+        });
+        let reclaim = Arc::downgrade(&engine);
+        engine.governor.root().reclaim_from(reclaim);
+        Ok(engine)
+    }
+
+    /// The tenants that sessions have, or had, unless somebody adds or removes one right now.
+    pub(crate) fn try_tenants(&self) -> Option<Vec<Arc<Tenant>>> {
+        Some(self.tenants.try_lock()?.values().cloned().collect())
     }
 
     /// What must be known of a role before it is let in.

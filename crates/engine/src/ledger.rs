@@ -15,7 +15,7 @@
 //! a purge of the heap it is near nothing.
 
 use aerostat_memory::{Budget, MemoryClass, ResidentParts, heap_bytes};
-use aerostat_pgcatalog::MemoryUse;
+use aerostat_pgcatalog::{MemoryLimit, MemoryUse};
 use aerostat_storage::{ArenaMemory, TenantStore};
 
 use crate::engine::Engine;
@@ -31,6 +31,33 @@ impl Engine {
         }
         of_node(self.governor().root().as_ref(), &mut uses);
         uses
+    }
+}
+
+impl Engine {
+    /// What the node and its open databases may use of memory.
+    pub fn memory_limits(&self) -> Vec<MemoryLimit> {
+        let governor = self.governor();
+        let node = MemoryLimit {
+            database: None,
+            target: Some(governor.target()),
+            limit: Some(governor.limit()),
+            used: governor.used(),
+            unreserved: Some(governor.unreserved()),
+        };
+        let databases = self.node().open_databases();
+        let of_database = databases.iter().map(|database| {
+            let budget = database.store.budget();
+            let max = budget.max().map(|max| max.0);
+            MemoryLimit {
+                database: Some(database.name.read().clone()),
+                target: max,
+                limit: max,
+                used: budget.used(),
+                unreserved: None,
+            }
+        });
+        [node].into_iter().chain(of_database).collect()
     }
 }
 

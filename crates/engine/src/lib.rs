@@ -22,12 +22,13 @@ mod engine;
 mod ledger;
 mod memory;
 mod notify;
+mod reclaim;
 mod seldom;
 mod session;
 mod tenant;
 mod upkeep;
 
-pub use aerostat_catalog::admin::Opening;
+pub use aerostat_catalog::admin::{MEMORY_BYTES_MIN, Opening};
 pub use aerostat_query::{CancelHandle, DiskQuantity, SpillLimits};
 pub use engine::{
     Controls, DatabaseStatistics, Engine, EngineOptions, NoObserver, Observer, StatementRecord,

@@ -60,12 +60,15 @@ impl Tenant {
         let spill = spill.of_tenant(&database.id.to_string());
         let environment =
             tenant_environment(Arc::clone(budget), Arc::clone(&heap), Arc::clone(&spill))?;
+        let plans = Arc::new(PlanCache::new(Arc::clone(budget)));
+        let reclaim = Arc::downgrade(&plans);
+        budget.reclaim_from(reclaim);
         Ok(Arc::new(Tenant {
             environment,
             spill,
             heap,
             commits: Arc::default(),
-            plans: Arc::new(PlanCache::new(Arc::clone(budget))),
+            plans,
             channels: Arc::default(),
             share: scheduler.share(database.id),
             database: Arc::clone(database),

@@ -31,7 +31,7 @@
 //! its last measured size ([`Governor::set_unreserved`]).
 
 use std::sync::{
-    Arc, OnceLock, Weak,
+    Arc, Mutex, PoisonError, Weak,
     atomic::{AtomicU64, Ordering},
 };
 
@@ -60,15 +60,40 @@ pub struct Governor {
     root: Arc<Budget>,
     /// What the limit is to become.
     target: AtomicU64,
+    /// The limit that it began with.
+    configured: ByteSize,
+    is_given: bool,
 }
 
 impl Governor {
-    /// A governor over `limit` bytes.
+    /// A governor over `limit` bytes, for which a node's catalogue may have another value.
     pub fn new(limit: ByteSize) -> Arc<Governor> {
+        Self::with(limit, false)
+    }
+
+    /// A governor over `limit` bytes, whatever the node's catalogue says: whoever starts the node
+    /// has said so.
+    pub fn given(limit: ByteSize) -> Arc<Governor> {
+        Self::with(limit, true)
+    }
+
+    fn with(limit: ByteSize, is_given: bool) -> Arc<Governor> {
         Arc::new(Governor {
             root: Arc::new(Budget::with("node".to_owned(), limit.0, None)),
             target: limit.0.into(),
+            configured: limit,
+            is_given,
         })
+    }
+
+    /// The limit that it began with.
+    pub fn configured(&self) -> ByteSize {
+        self.configured
+    }
+
+    /// Whether that counts before what a node's catalogue says.
+    pub fn is_given(&self) -> bool {
+        self.is_given
     }
 
     /// A budget below the node's, with a maximum of its own or none. It lives as long as it
@@ -147,7 +172,7 @@ pub struct Budget {
     /// What there is beside what is used; of the node's budget alone.
     unreserved: AtomicU64,
     /// Who gives memory back before this refuses.
-    reclaim: OnceLock<Weak<dyn Reclaim>>,
+    reclaim: Mutex<Option<Weak<dyn Reclaim>>>,
     parent: Option<Arc<Budget>>,
 }
 
@@ -160,7 +185,7 @@ impl Budget {
             peak: 0.into(),
             by_class: ByClass::default(),
             unreserved: 0.into(),
-            reclaim: OnceLock::new(),
+            reclaim: Mutex::default(),
             parent,
         }
     }
@@ -226,14 +251,19 @@ impl Budget {
             .map_or(own, |parent| own.min(parent.available()))
     }
 
-    /// Says who gives memory back before this budget refuses. Only the first counts; it is
-    /// asked as long as somebody else has it.
+    /// Says who gives memory back before this budget refuses, from now on. It is asked as long as
+    /// somebody else has it.
     pub fn reclaim_from(&self, reclaim: Weak<dyn Reclaim>) {
-        let _ = self.reclaim.set(reclaim);
+        *self.reclaim.lock().unwrap_or_else(PoisonError::into_inner) = Some(reclaim);
     }
 
     fn reclaim(&self, bytes: u64) -> u64 {
-        let reclaim = self.reclaim.get().and_then(Weak::upgrade);
+        let reclaim = self
+            .reclaim
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        let reclaim = reclaim.as_ref().and_then(Weak::upgrade);
         reclaim.map_or(0, |reclaim| reclaim.reclaim(bytes))
     }
 

@@ -42,7 +42,7 @@ pub use view::{
     CatalogView,
     classes::ClassIndex,
     facts::{
-        CursorDescription, Facts, FunctionDescription, FunctionKind, MemoryUse,
+        CursorDescription, Facts, FunctionDescription, FunctionKind, MemoryLimit, MemoryUse,
         PreparedDescription, SessionDescription, Setting, Signal,
     },
     waits::{LockDescription, Waits},

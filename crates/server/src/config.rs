@@ -126,6 +126,8 @@ pub(crate) struct Config {
     pub(crate) socket_dir: Option<PathBuf>,
     pub(crate) http: SocketAddr,
     pub(crate) memory: ByteSize,
+    /// Whether it counts before what ALTER SYSTEM has set.
+    pub(crate) memory_is_given: bool,
     pub(crate) threads: usize,
     pub(crate) pinning: Pinning,
     /// Whether I/O threads go before others.
@@ -213,6 +215,7 @@ impl Config {
     pub(crate) fn options(&self) -> Options {
         Options {
             memory: self.memory,
+            memory_is_given: self.memory_is_given,
             threads: self.threads,
             pinning: self.pinning,
             freezer_percent: self.freezer_percent,
@@ -258,6 +261,10 @@ impl Reader<'_> {
             socket_dir: self.path("socket-dir"),
             http: self.address("http"),
             memory: self.memory(machine),
+            memory_is_given: matches!(
+                self.value("memory").origin,
+                Origin::Flag | Origin::Environment
+            ),
             threads: self.count("threads").unwrap_or(machine.threads),
             pinning: self.choice("pin-threads", &[("off", Pinning::Off), ("on", Pinning::On)]),
             io_precedence: self.choice("io-precedence", &[("off", false), ("on", true)]),

@@ -108,6 +108,7 @@ mod tests {
             memory_unreserved_bytes: 0,
             memory: Vec::new(),
             memory_max_bytes: 2,
+            memory_target_bytes: 2,
             tenants: Vec::new(),
             states: Vec::new(),
         };

@@ -120,6 +120,8 @@ pub(crate) struct NodeSample {
     pub(crate) memory_used_bytes: u64,
     pub(crate) memory_unreserved_bytes: u64,
     pub(crate) memory_max_bytes: u64,
+    /// What that is to become.
+    pub(crate) memory_target_bytes: u64,
     /// What the process's memory is used for.
     pub(crate) memory: Vec<MemorySample>,
     pub(crate) tenants: Vec<TenantSample>,
@@ -167,6 +169,7 @@ pub(crate) struct Metrics {
     memory_by_class: Family<MemoryLabels, IntegerGauge>,
     heap: IntegerGauge,
     memory_max: IntegerGauge,
+    memory_target: IntegerGauge,
     resident: IntegerGauge,
     open_files: IntegerGauge,
     cpu: FloatGauge,
@@ -201,6 +204,7 @@ impl Metrics {
             memory_by_class: Family::default(),
             heap: IntegerGauge::default(),
             memory_max: IntegerGauge::default(),
+            memory_target: IntegerGauge::default(),
             resident: IntegerGauge::default(),
             open_files: IntegerGauge::default(),
             cpu: FloatGauge::default(),
@@ -315,6 +319,13 @@ impl Metrics {
         );
         let help = "Memory data and queries may hold";
         registry.register_with_unit("memory_max", help, Unit::Bytes, self.memory_max.clone());
+        let help = "What memory_max is to become, as memory comes back";
+        registry.register_with_unit(
+            "memory_target",
+            help,
+            Unit::Bytes,
+            self.memory_target.clone(),
+        );
         let help = "Resident memory of the process";
         registry.register_with_unit(
             "process_resident_memory",
@@ -440,6 +451,7 @@ impl Metrics {
         self.memory_unreserved
             .set(gauge(node.memory_unreserved_bytes));
         self.memory_max.set(gauge(node.memory_max_bytes));
+        self.memory_target.set(gauge(node.memory_target_bytes));
         self.heap.set(gauge(aerostat_embedded::heap_bytes()));
         self.resident
             .set(gauge(aerostat_embedded::resident_bytes()));
@@ -518,6 +530,7 @@ mod tests {
             memory_used_bytes: 7,
             memory_unreserved_bytes: 3,
             memory_max_bytes: 100,
+            memory_target_bytes: 90,
             memory: [
                 (Some("a"), "log", 9),
                 (Some("a"), "queries", 0),

@@ -262,6 +262,7 @@ fn sample(engine: &Engine) -> NodeSample {
         memory_used_bytes: engine.governor().used(),
         memory_unreserved_bytes: engine.governor().unreserved(),
         memory_max_bytes: engine.governor().limit(),
+        memory_target_bytes: engine.governor().target(),
         memory: memory.collect(),
         tenants: tenants.collect(),
         states: states(engine),

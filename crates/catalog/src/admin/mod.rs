@@ -20,6 +20,7 @@
 //! | [`Node::close_database`] | a database that is to be memory no more |
 //! | [`Node::actor`] | each statement: the role's rights as they are now |
 //! | [`Node::execute_database`], [`Node::execute_role`] | CREATE, ALTER, DROP |
+//! | [`Node::execute_system`] | ALTER SYSTEM |
 //! | [`Node::grant`], [`Node::comment`] | what concerns databases and roles |
 //! | [`Node::role`] | the gateway's question before it lets a client in |
 //!
@@ -41,6 +42,7 @@ mod privilege;
 mod repair;
 mod role;
 mod stoppable;
+mod system;
 #[cfg(test)]
 mod tests;
 
@@ -53,3 +55,4 @@ pub use leaving::{Closing, Holders, NoHolders};
 pub use node::{BOOTSTRAP, Node, NodeError};
 pub use opening::{Claim, Ticket};
 pub use repair::{Examined, Verdict, repair};
+pub use system::MEMORY_BYTES_MIN;

@@ -156,6 +156,11 @@ impl Node {
             None => first_start(data, &*meta)?,
         };
         settle_folders(data, &record)?;
+        if let Some(memory) = record.memory
+            && !governor.is_given()
+        {
+            governor.set_target(memory);
+        }
         let mut databases = Databases::default();
         for (name, entry) in &record.databases {
             let stage = match opening {
@@ -628,6 +633,7 @@ fn first_record() -> NodeRecord {
         .into(),
         next_oid: FIRST_USER_OID + 1,
         dropped: BTreeSet::new(),
+        memory: None,
     }
 }
 

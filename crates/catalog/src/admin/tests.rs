@@ -34,6 +34,7 @@ fn run(node: &Node, role: &str, sql: &str) -> Result<CommandResult, SqlError> {
             node.execute_database(&actor, &current, &command, &NoHolders, &cancel)
         }
         Utility::Role(command) => node.execute_role(&actor, &command),
+        Utility::System(command) => node.execute_system(&actor, &command),
         Utility::Grant(statement) => node.grant(&actor, &statement),
         Utility::Comment(statement) => node.comment(&actor, &statement),
         other => panic!("not the node's: {other:?}"),
@@ -542,4 +543,76 @@ fn dropping_a_database_gives_its_memory_back() {
     assert!(weak.upgrade().is_none());
     drop(kept);
     assert_eq!(governor.used(), 0);
+}
+
+#[test]
+fn the_nodes_memory_moves_and_is_kept() {
+    let data = tempfile::tempdir().unwrap();
+    let configured = ByteSize(1 << 30);
+    let open_with = |governor: &Arc<Governor>| {
+        let governor = Arc::clone(governor);
+        Node::open(data.path(), governor, Arc::new(Folders), Opening::Eager).unwrap()
+    };
+    let governor = Governor::new(configured);
+    let node = open_with(&governor);
+    ok(&node, "create user alice");
+    for (role, sql, kind) in [
+        (
+            "alice",
+            "alter system set memory = '2GB'",
+            ErrorKind::InsufficientPrivilege,
+        ),
+        (
+            BOOTSTRAP,
+            "alter system set memory = '1MB'",
+            ErrorKind::InvalidParameterValue,
+        ),
+        (
+            BOOTSTRAP,
+            "alter system set memory = 0",
+            ErrorKind::InvalidParameterValue,
+        ),
+    ] {
+        assert_eq!(error(&node, role, sql).0, kind, "{sql}");
+    }
+    assert_eq!(governor.limit(), configured.0);
+    assert!(
+        ok(&node, "alter system set memory = '2GB'")
+            .notices
+            .is_empty()
+    );
+    assert_eq!(governor.limit(), 2 << 30);
+    // What is held stays, and is approached; it is the same after a restart.
+    let database = node.database(BOOTSTRAP).unwrap();
+    let held = database
+        .store
+        .budget()
+        .reserve(aerostat_memory::MemoryClass::Hot, 1 << 30)
+        .unwrap();
+    ok(&node, "alter system set memory = '512MB'");
+    assert_eq!(
+        (governor.target(), governor.limit()),
+        (512 << 20, (1 << 30) + (8 << 20))
+    );
+    drop((held, database));
+    assert!(governor.approach());
+    assert_eq!(governor.limit(), 512 << 20);
+    drop(node);
+    let governor = Governor::new(configured);
+    let node = open_with(&governor);
+    assert_eq!(governor.limit(), 512 << 20);
+    ok(&node, "alter system reset memory");
+    assert_eq!(governor.limit(), configured.0);
+    ok(&node, "alter system set memory = '512MB'");
+    drop(node);
+    // A value that the node is started with counts first, and whoever changes it is told.
+    let governor = Governor::given(configured);
+    let node = open_with(&governor);
+    assert_eq!(governor.limit(), configured.0);
+    let notices = ok(&node, "alter system set memory = '256MB'").notices;
+    assert!(
+        notices[0].message.contains("flag or variable"),
+        "{notices:?}"
+    );
+    assert_eq!(governor.limit(), 256 << 20);
 }

@@ -32,6 +32,10 @@ pub struct NodeRecord {
     /// removed.
     #[serde(default)]
     pub dropped: BTreeSet<TenantId>,
+    /// What data and queries of all databases may take together, from ALTER SYSTEM; `None`: what
+    /// the node is started with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<ByteSize>,
 }
 
 /// A role.

@@ -102,7 +102,7 @@ fn word_of_change(kind: &StatementKind) -> Option<&'static str> {
     match kind {
         StatementKind::Utility(utility) => match &**utility {
             Utility::Copy(copy) => (copy.direction == CopyDirection::In).then_some("COPY FROM"),
-            Utility::Database(_) => Some(utility.tag()),
+            Utility::Database(_) | Utility::System(_) => Some(utility.tag()),
             other if defines_in_node(other) => Some(utility.tag()),
             _ => word_of_definition(kind),
         },

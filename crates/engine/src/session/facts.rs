@@ -8,8 +8,8 @@ use std::{
 use aerostat_advice::Machine;
 use aerostat_catalog::{SequenceEntry, admin::DatabaseState, sequence::Taken};
 use aerostat_pgcatalog::{
-    CursorDescription, Facts, MemoryUse, PreparedDescription, SessionDescription, Setting, Signal,
-    Waits,
+    CursorDescription, Facts, MemoryLimit, MemoryUse, PreparedDescription, SessionDescription,
+    Setting, Signal, Waits,
 };
 use aerostat_query::plan::Gate;
 use aerostat_types::{RelationId, SqlError};
@@ -178,6 +178,10 @@ impl Facts for SessionFacts {
 
     fn memory(&self) -> Vec<MemoryUse> {
         self.engine.memory_ledger()
+    }
+
+    fn memory_limits(&self) -> Vec<MemoryLimit> {
+        self.engine.memory_limits()
     }
 
     fn started_at_us(&self) -> i64 {

@@ -377,6 +377,7 @@ fn observed_kind(kind: &StatementKind) -> &'static str {
             Utility::Copy(_) => "copy",
             Utility::Schema(_)
             | Utility::Database(_)
+            | Utility::System(_)
             | Utility::Role(_)
             | Utility::Grant(_)
             | Utility::Comment(_) => "ddl",

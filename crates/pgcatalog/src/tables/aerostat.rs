@@ -9,13 +9,14 @@ use aerostat_sql::{
 use super::Builder;
 use crate::{CatalogView, cell::Rows, view::classes::Class};
 
-pub(super) const BUILDERS: [(&str, &str, Builder); 7] = [
+pub(super) const BUILDERS: [(&str, &str, Builder); 8] = [
     (AEROSTAT, "tables", tables),
     (AEROSTAT, "segments", segments),
     (AEROSTAT, "segment_columns", segment_columns),
     (AEROSTAT, "layout_advice", layout_advice),
     (AEROSTAT, "tenants", tenants),
     (AEROSTAT, "memory", memory),
+    (AEROSTAT, "memory_limits", memory_limits),
     (AEROSTAT, "settings", settings),
 ];
 
@@ -149,6 +150,22 @@ fn memory(view: &CatalogView, rows: &mut Rows) {
                 ("class", of.class.into()),
                 ("bytes", of.bytes.into()),
                 ("bytes_reserved", of.bytes_reserved.into()),
+            ]);
+        }
+    }
+}
+
+/// What node and databases may use of memory, by the same rule.
+fn memory_limits(view: &CatalogView, rows: &mut Rows) {
+    let sees_all = sees_all_tenants(view);
+    for of in view.facts.memory_limits() {
+        if sees_all || of.database.as_ref() == Some(&view.database) {
+            rows.push([
+                ("database", of.database.into()),
+                ("bytes_target", of.target.into()),
+                ("bytes_limit", of.limit.into()),
+                ("bytes_used", of.used.into()),
+                ("bytes_unreserved", of.unreserved.into()),
             ]);
         }
     }

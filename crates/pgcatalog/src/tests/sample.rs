@@ -26,7 +26,7 @@ use parking_lot::Mutex;
 
 use super::super::{
     CatalogView, ClassIndex, CursorDescription, Facts, FunctionDescription, FunctionKind,
-    MemoryUse, PreparedDescription, SessionDescription, Setting, Signal,
+    MemoryLimit, MemoryUse, PreparedDescription, SessionDescription, Setting, Signal,
 };
 use crate::view::waits::Waits;
 
@@ -502,6 +502,21 @@ impl Facts for SampleFacts {
             of(Some("shop"), "hot values", 65_536),
             of(Some("other"), "log", 12),
             of(None, "program", 20 << 20),
+        ]
+    }
+
+    fn memory_limits(&self) -> Vec<MemoryLimit> {
+        let of = |database: Option<&str>, limit| MemoryLimit {
+            database: database.map(str::to_owned),
+            target: limit,
+            limit,
+            used: 65_536,
+            unreserved: database.is_none().then_some(1),
+        };
+        vec![
+            of(None, Some(1 << 30)),
+            of(Some("shop"), None),
+            of(Some("other"), None),
         ]
     }
 

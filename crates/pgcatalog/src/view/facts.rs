@@ -62,6 +62,8 @@ pub trait Facts: Send + Sync {
     fn database_bytes(&self, database: &str) -> Option<u64>;
     /// What the process's memory is used for, by database and class.
     fn memory(&self) -> Vec<MemoryUse>;
+    /// What the node and its open databases may use of memory.
+    fn memory_limits(&self) -> Vec<MemoryLimit>;
     /// When the node started, in microseconds since 1970 UTC.
     fn started_at_us(&self) -> i64;
     /// The node's address and port as the client reached it.
@@ -81,6 +83,21 @@ pub struct MemoryUse {
     pub bytes: u64,
     /// Bytes that are charged to the budgets of database and node.
     pub bytes_reserved: u64,
+}
+
+/// A row of `aerostat.memory_limits`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemoryLimit {
+    /// Whose it is; `None` of the node's own.
+    pub database: Option<String>,
+    /// Bytes that it is to use at most; `None` where only the node's limit counts.
+    pub target: Option<u64>,
+    /// Bytes that it may use now: more than the target while what is held comes back.
+    pub limit: Option<u64>,
+    /// Bytes that are reserved.
+    pub used: u64,
+    /// Bytes that the process holds and nobody has reserved; of the node alone.
+    pub unreserved: Option<u64>,
 }
 
 /// What one session does to another.

@@ -37,7 +37,7 @@ use std::{
 
 use aerostat_api::ParameterType;
 use aerostat_catalog::NodeRecord;
-use aerostat_memory::{Budget, MemoryClass, Reservation};
+use aerostat_memory::{Budget, MemoryClass, Reclaim, Reservation};
 use aerostat_sql::statement::{Source, Statement, StatementKind};
 use datafusion::sql::sqlparser::ast;
 use parking_lot::Mutex;
@@ -246,9 +246,36 @@ impl PlanCache {
         drop(gone);
     }
 
+    /// Bytes that its plans take.
+    pub fn bytes(&self) -> u64 {
+        self.budget.used_for(MemoryClass::CachedPlans)
+    }
+
     fn bytes_max(&self) -> u64 {
         let ceiling = self.budget.max();
         ceiling.map_or(BYTES_MAX, |max| BYTES_MAX.min(max.0 / SHARE_MAX))
+    }
+}
+
+/// A plan costs a few milliseconds to have again: those that were used longest ago go first.
+impl Reclaim for PlanCache {
+    fn reclaim(&self, bytes: u64) -> u64 {
+        // Whoever has the lock, this thread perhaps, is about to find or to keep a plan.
+        let Some(mut shelf) = self.shelf.try_lock() else {
+            return 0;
+        };
+        let before = shelf.bytes;
+        let mut gone = Vec::new();
+        while before - shelf.bytes < bytes {
+            match shelf.remove_oldest() {
+                Some(text) => gone.push(text),
+                None => break,
+            }
+        }
+        let given = before - shelf.bytes;
+        drop(shelf);
+        drop(gone);
+        given
     }
 }
 

@@ -5,6 +5,7 @@ use sqlparser::tokenizer::Token;
 
 use super::{
     role::{RoleName, connection_limit},
+    system,
     tokens::Tokens,
 };
 
@@ -234,23 +235,10 @@ fn durability(tokens: &mut Tokens<'_>) -> Result<Durability, SqlError> {
 }
 
 fn memory(tokens: &mut Tokens<'_>) -> Result<ByteSize, SqlError> {
-    let text = match tokens.accept_string() {
-        Some(text) => text,
-        None => tokens.accept_number().ok_or_else(|| tokens.unexpected())?,
-    };
-    let invalid = |message: String| tokens.error_before(ErrorKind::InvalidParameterValue, message);
-    let size: ByteSize = text
-        .parse()
-        .map_err(|_| {
-            invalid(format!(
-                "invalid value for parameter \"memory_max\": \"{text}\""
-            ))
-        })
-        .map_err(|error| {
-            error.with_hint("Valid units are \"B\", \"kB\", \"MB\", \"GB\", and \"TB\".")
-        })?;
+    let size = system::memory(tokens, "memory_max")?;
     if size < MEMORY_MIN {
-        return Err(invalid(format!("memory_max must be at least {MEMORY_MIN}")));
+        let message = format!("memory_max must be at least {MEMORY_MIN}");
+        return Err(tokens.error_before(ErrorKind::InvalidParameterValue, message));
     }
     Ok(size)
 }

@@ -14,7 +14,7 @@
 //! |---|---|
 //! | [`Utility::Transaction`], [`Utility::Setting`], [`Utility::Prepared`], [`Utility::Cursor`], [`Utility::Copy`], [`Utility::Maintenance`], [`Utility::Lock`], [`Utility::Notify`] | the session |
 //! | [`Utility::Schema`] | `ddl::execute` |
-//! | [`Utility::Database`], [`Utility::Role`] | `admin::Node` |
+//! | [`Utility::Database`], [`Utility::Role`], [`Utility::System`] | `admin::Node` |
 //! | [`Utility::Grant`], [`Utility::Comment`] | by their target: `ddl` or `admin` |
 //!
 //! `CREATE TABLE` and `CREATE VIEW` stay with `sqlparser`, since they contain expressions and
@@ -38,6 +38,7 @@ mod schema;
 mod sequence;
 mod setting;
 mod setting_value;
+mod system;
 #[cfg(test)]
 mod tests;
 mod tokens;
@@ -64,6 +65,7 @@ pub use schema::{DropKind, RelationChange, SchemaCommand, SchemaObject, TablePar
 pub use sequence::{OwnerColumn, SequenceOptions};
 pub use setting::{DiscardTarget, SettingCommand, SettingScope};
 pub use setting_value::SettingValue;
+pub use system::SystemCommand;
 pub use tokens::Fragment;
 pub use transaction::{Isolation, TransactionCommand, TransactionModes};
 
@@ -87,6 +89,8 @@ pub enum Utility {
     Schema(SchemaCommand),
     /// CREATE, ALTER and DROP DATABASE.
     Database(DatabaseCommand),
+    /// ALTER SYSTEM.
+    System(SystemCommand),
     /// CREATE, ALTER and DROP ROLE, USER or GROUP.
     Role(RoleCommand),
     /// GRANT and REVOKE.
@@ -114,6 +118,7 @@ impl Utility {
             Utility::Copy(_) => "COPY",
             Utility::Schema(command) => command.tag(),
             Utility::Database(command) => command.tag(),
+            Utility::System(_) => "ALTER SYSTEM",
             Utility::Role(command) => command.tag(),
             Utility::Grant(statement) => statement.tag(),
             Utility::Comment(_) => "COMMENT",
@@ -145,7 +150,7 @@ impl Utility {
     /// `{tag} cannot run inside a transaction block` (`ActiveTransaction`).
     pub fn runs_outside_blocks(&self) -> bool {
         match self {
-            Utility::Database(_) | Utility::Backup(_) => true,
+            Utility::Database(_) | Utility::System(_) | Utility::Backup(_) => true,
             Utility::Maintenance(command) => matches!(command, MaintenanceCommand::Vacuum { .. }),
             Utility::Setting(SettingCommand::Discard(target)) => *target == DiscardTarget::All,
             _ => false,
@@ -274,6 +279,7 @@ fn definition(tokens: &mut Tokens<'_>, verb: &str) -> Result<Option<Utility>, Sq
         ("CREATE", "DATABASE") => Utility::Database(database::parse_create(tokens)?),
         ("ALTER", "DATABASE") => Utility::Database(database::parse_alter(tokens)?),
         ("DROP", "DATABASE") => Utility::Database(database::parse_drop(tokens)?),
+        ("ALTER", "SYSTEM") => Utility::System(system::parse_alter(tokens)?),
         (_, "ROLE" | "USER" | "GROUP") => match role::parse(tokens, verb, &object)? {
             Some(command) => Utility::Role(command),
             None => return Err(unsupported::definition(tokens, "USER")),

@@ -73,10 +73,6 @@ pub(super) fn definition(tokens: &Tokens<'_>, object: &str) -> SqlError {
             Some("Grant privileges on each object."),
         ),
         ("OWNED", _) => ("DROP OWNED is", Some("Drop or give away each object.")),
-        ("SYSTEM", _) => (
-            "ALTER SYSTEM is",
-            Some("Set it in the configuration file or the environment."),
-        ),
         ("UNLOGGED", _) => ("unlogged tables are", None),
         _ => return tokens.unexpected_before(object),
     };
