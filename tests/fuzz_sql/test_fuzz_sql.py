@@ -39,6 +39,14 @@ class Comparison(unittest.TestCase):
         self.assertEqual(kind(Answer([("1.51",)], [1700]), Answer([("1.5",)], [1700])), "rows")
         self.assertEqual(kind(Answer([(None,)], [701]), Answer([("0",)], [701])), "rows")
 
+    def test_last_digits_of_floats_may_order_rows(self):
+        of = lambda *rows: Answer(list(rows), [701, 23])
+        wanted = of(("1.0000000000001", "8"), ("1.0000000000002", "2"), ("3", "1"))
+        self.assertIsNone(kind(wanted, of(("1.0000000000002", "2"), ("1.0000000000002", "8"), ("3", "1")), ordered=2))
+        self.assertEqual(kind(wanted, of(("1.0000000000001", "8"), ("3", "1"), ("1.0000000000002", "2")), ordered=2), "order")
+        tied = of(("1", "1"), ("1", "2"), ("3", "1"))
+        self.assertEqual(kind(tied, of(("1", "2"), ("1", "1"), ("3", "1")), ordered=2), "order")
+
     def test_types_and_errors(self):
         self.assertEqual(kind(Answer([("1",)]), Answer([("1",)], [20])), "types")
         self.assertIsNone(kind(Answer(code="22012"), Answer(code="22003")))
