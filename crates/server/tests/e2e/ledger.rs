@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Instant};
 
 use tokio_postgres::Client;
 
-use crate::harness::{Aerostat, PATIENCE, value};
+use crate::harness::{Aerostat, PATIENCE, sqlstate, value};
 
 /// By database (empty for the node's) and class, in bytes.
 type Ledger = BTreeMap<(String, String), u64>;
@@ -154,4 +154,141 @@ async fn a_role_sees_the_memory_of_its_own_database() {
     let databases = "SELECT string_agg(DISTINCT coalesce(database, '-'), ' ') FROM aerostat.memory";
     assert_eq!(value(&clerk, databases).await, "shop");
     assert_eq!(value(&admin, databases).await, "- postgres shop");
+}
+
+/// The node's target and limit.
+async fn limits(client: &Client) -> (u64, u64) {
+    let sql = "SELECT bytes_target, bytes_limit FROM aerostat.memory_limits WHERE database IS NULL";
+    let row = client.query_one(sql, &[]).await.unwrap();
+    let bytes = |at| u64::try_from(row.get::<_, i64>(at)).unwrap();
+    (bytes(0), bytes(1))
+}
+
+async fn reaches(client: &Client, limit: u64) {
+    let started = Instant::now();
+    while limits(client).await.1 != limit {
+        assert!(started.elapsed() < PATIENCE, "{:?}", limits(client).await);
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_memory_of_a_node_moves_while_it_runs() {
+    let node = Aerostat::start_with(&["--freezer", "0%"]);
+    let admin = node.connect("postgres").await;
+    let client = node.create("shop").await;
+    for (sql, state) in [
+        ("ALTER SYSTEM SET memory = '1MB'", "22023"),
+        ("ALTER SYSTEM SET memory = 'much'", "22023"),
+        ("ALTER SYSTEM SET work_mem = '1MB'", "0A000"),
+        ("BEGIN; ALTER SYSTEM SET memory = '1GB'", "25001"),
+    ] {
+        assert_eq!(sqlstate(&admin, sql).await, state, "{sql}");
+        admin.batch_execute("ROLLBACK").await.unwrap();
+    }
+    admin
+        .batch_execute("ALTER SYSTEM SET memory = '400MB'")
+        .await
+        .unwrap();
+    assert_eq!(limits(&admin).await, (400 * MIB, 400 * MIB));
+    client
+        .batch_execute(
+            "CREATE TABLE t (k bigint PRIMARY KEY, t text);
+             INSERT INTO t SELECT n, repeat('x', 80) || n FROM generate_series(1, 1000000) AS t(n)",
+        )
+        .await
+        .unwrap();
+    // Rows hold more than the target. Nobody loses anything, and small changes still have room.
+    admin
+        .batch_execute("ALTER SYSTEM SET memory = '100MB'")
+        .await
+        .unwrap();
+    let (target, limit) = limits(&admin).await;
+    assert!(
+        target == 100 * MIB && limit > 120 * MIB && limit < 400 * MIB,
+        "{limit}"
+    );
+    let large = "INSERT INTO t SELECT n, repeat('y', 80) || n FROM generate_series(2000000, 3000000) AS t(n)";
+    assert_eq!(sqlstate(&client, large).await, "53200");
+    client
+        .batch_execute("INSERT INTO t VALUES (0, 'one more'); UPDATE t SET t = 'x' WHERE k = 7")
+        .await
+        .unwrap();
+    assert_eq!(value(&client, "SELECT count(*) FROM t").await, "1000001");
+    assert_eq!(
+        node.metric("aerostat_memory_target_bytes"),
+        (100 * MIB) as f64
+    );
+    // What is given back brings the limit down.
+    client.batch_execute("DROP TABLE t").await.unwrap();
+    reaches(&admin, 100 * MIB).await;
+    // A higher one counts at once; what was set counts after a restart, and is taken back.
+    let data = {
+        drop((admin, client));
+        node.stop()
+    };
+    let node = Aerostat::start_on(data, &[]);
+    assert_eq!(node.metric("aerostat_memory_max_bytes"), (100 * MIB) as f64);
+    let admin = node.connect("postgres").await;
+    admin
+        .batch_execute("ALTER SYSTEM SET memory TO '1GB'")
+        .await
+        .unwrap();
+    assert_eq!(limits(&admin).await, (1024 * MIB, 1024 * MIB));
+    drop(admin);
+    let node = Aerostat::start_on(node.stop(), &["--memory", "200MB"]);
+    let admin = node.connect("postgres").await;
+    assert_eq!(
+        limits(&admin).await.1,
+        200 * MIB,
+        "a flag counts before what was set"
+    );
+    admin
+        .batch_execute("ALTER SYSTEM RESET memory")
+        .await
+        .unwrap();
+    drop(admin);
+    let node = Aerostat::start_on(node.stop(), &[]);
+    assert!(node.metric("aerostat_memory_max_bytes") > 1e9);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cached_plans_go_before_rows_are_refused() {
+    let node = Aerostat::start_with(&["--freezer", "0%"]);
+    let admin = node.connect("postgres").await;
+    let client = node.create("shop").await;
+    admin
+        .batch_execute("ALTER DATABASE shop SET (memory_max = '64MB')")
+        .await
+        .unwrap();
+    client
+        .batch_execute("CREATE TABLE t (k bigint PRIMARY KEY, t text)")
+        .await
+        .unwrap();
+    for number in 0..60 {
+        let sql = format!("SELECT count(*) AS c{number} FROM t WHERE t > '{number}' AND k < 10");
+        for _ in 0..3 {
+            client.batch_execute(&sql).await.unwrap();
+        }
+    }
+    let before = of(&ledger(&admin).await, "cached plans");
+    assert!(before > 100_000, "{before}");
+    let mut next = 0;
+    let refused = loop {
+        let sql = format!(
+            "INSERT INTO t SELECT n, repeat('x', 50) FROM generate_series({next}, {}) AS t(n)",
+            next + 999
+        );
+        match client.batch_execute(&sql).await {
+            Ok(()) => next += 1_000,
+            Err(error) => break error.code().map(|code| code.code().to_owned()),
+        }
+    };
+    assert_eq!(refused.as_deref(), Some("53200"));
+    let after = of(&ledger(&admin).await, "cached plans");
+    assert!(after < before / 4, "{before}, {after}");
+    assert_eq!(
+        value(&client, "SELECT count(*) FROM t").await,
+        next.to_string()
+    );
 }
