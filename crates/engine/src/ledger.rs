@@ -12,7 +12,7 @@
 //!
 //! Arenas are counted by the pages that were written, the heap by the allocator. The slack is what
 //! the kernel counts beyond both, so a mistake in any class shows there: the tests ask that after
-//! a purge of the heap it is near nothing.
+//! a purge of the heap it is little.
 
 use aerostat_memory::{Budget, MemoryClass, ResidentParts, heap_bytes};
 use aerostat_pgcatalog::{MemoryLimit, MemoryUse};

@@ -11,12 +11,16 @@
 
 use std::cmp::Reverse;
 
-use aerostat_memory::Reclaim;
+use aerostat_memory::{MemoryClass, Reclaim};
 
 use crate::engine::Engine;
 
 impl Reclaim for Engine {
     fn reclaim(&self, bytes: u64) -> u64 {
+        // Operators that may spill are refused often.
+        if self.governor().root().used_for(MemoryClass::CachedPlans) == 0 {
+            return 0;
+        }
         let Some(mut tenants) = self.try_tenants() else {
             return 0;
         };

@@ -284,7 +284,7 @@ unsafe impl Region for Mapping {
 mod tests {
     use std::sync::Arc;
 
-    use aerostat_segment::{AttributeSpec, Segment, SegmentSchema};
+    use aerostat_segment::{AttributeSpec, Keys, NewRows, Segment, SegmentSchema, ValueRef};
     use aerostat_types::{SegmentNo, SqlType, TableId};
 
     use super::*;
@@ -371,6 +371,67 @@ mod tests {
         match arena.advise_huge(4096..4 << 20) {
             Ok(()) => {}
             Err(error) => eprintln!("skipped: {error}, no transparent huge pages here"),
+        }
+    }
+
+    /// How many of a mapping's bytes the kernel has in memory.
+    fn resident_bytes(mapping: &Mapping) -> io::Result<usize> {
+        use std::io::{Read, Seek, SeekFrom};
+        const PRESENT: u64 = 1 << 63;
+        let mut entries = vec![0; mapping.bytes / page_bytes() * 8];
+        let mut pagemap = fs::File::open("/proc/self/pagemap")?;
+        let first = mapping.base.addr().get() / page_bytes();
+        pagemap.seek(SeekFrom::Start(first as u64 * 8))?;
+        pagemap.read_exact(&mut entries)?;
+        let (entries, _) = entries.as_chunks::<8>();
+        let present = |entry: &&[u8; 8]| u64::from_ne_bytes(**entry) & PRESENT != 0;
+        Ok(entries.iter().filter(present).count() * page_bytes())
+    }
+
+    /// What a segment says that it uses is what the kernel says of its arena.
+    #[test]
+    fn a_footprint_is_what_the_kernel_counts() {
+        const ARENA_BYTES: usize = 4 << 20;
+        let attribute = |ty| AttributeSpec {
+            ty,
+            nullable: false,
+        };
+        let attributes = vec![attribute(SqlType::Integer), attribute(SqlType::Text)];
+        let schema = Arc::new(SegmentSchema::new(attributes, vec![vec![0, 1]], vec![0]).unwrap());
+        let mapping = ArenaSource::allocate(ARENA_BYTES).unwrap();
+        // The same memory, looked at while the segment owns it.
+        let looked_at = std::mem::ManuallyDrop::new(Mapping {
+            base: mapping.base,
+            bytes: mapping.bytes,
+        });
+        if let Err(error) = resident_bytes(&looked_at) {
+            eprintln!("skipped: footprints beside the kernel's count (pagemap: {error})");
+            return;
+        }
+        let region = Box::new(mapping);
+        let segment = Segment::create(region, Arc::clone(&schema), TableId(1), SegmentNo(0), 40);
+        let segment = segment.unwrap();
+        let mut key = 0;
+        for rows in [1, 10, 1_000, 10_000, 20_000] {
+            while key < rows {
+                let text = format!("a text that is too long for its slot: {key}");
+                let row = [ValueRef::I32(key), ValueRef::Bytes(text.as_bytes())];
+                let keys = Keys::encode(&schema, NewRows::Row(&row)).unwrap();
+                let row = NewRows::Row(&row);
+                let appended = segment.writer().append(row, 0..1, &keys, 7).unwrap();
+                assert_eq!(appended.count, 1);
+                key += 1;
+            }
+            let (said, counted) = (
+                segment.footprint_bytes() as usize,
+                resident_bytes(&looked_at).unwrap(),
+            );
+            // Index cells scatter: with few rows some pages of them are counted before they are used.
+            let most = counted + counted / 20 + 16 * page_bytes();
+            assert!(
+                (counted..=most).contains(&said),
+                "{rows} rows: {said} bytes said, {counted} counted"
+            );
         }
     }
 

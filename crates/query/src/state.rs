@@ -21,7 +21,10 @@ use crate::{
     heap::Heap,
     memory_pool::TenantPool,
     physical::RunTimeFilters,
-    plan::{BoundByAllKeys, CooperateAboveJoins, HideConstants, MakeInPieces, SortAgain},
+    plan::{
+        BoundByAllKeys, CooperateAboveJoins, GiveTops, HideConstants, HoldTops, MakeInPieces,
+        SortAgain,
+    },
     spill::TenantSpill,
     star::StarPlanner,
 };
@@ -95,9 +98,11 @@ pub fn base_state(threads: usize) -> SessionState {
     let count = rules_of_datafusion.len();
     for rule in rules_of_datafusion {
         match rule.name() {
-            HideConstants::BEFORE => {
+            name if name == HideConstants::BEFORE && name == HoldTops::BEFORE => {
                 rules.push(Arc::new(HideConstants));
+                rules.push(Arc::new(HoldTops));
                 rules.push(rule);
+                rules.push(Arc::new(GiveTops));
             }
             SortAgain::BEFORE => {
                 rules.push(Arc::new(SortAgain));
@@ -120,8 +125,8 @@ pub fn base_state(threads: usize) -> SessionState {
     }
     assert_eq!(
         rules.len(),
-        count + 3 - 2,
-        "DataFusion has each of the rules that ours precede (2), replace by two (1) or leave out (2)"
+        count + 3 + 2 - 2,
+        "DataFusion has each of the rules that ours precede (2), stand around (1), replace by two (1) or leave out (2)"
     );
     rules.push(Arc::new(CooperateAboveJoins));
     rules.push(Arc::new(MakeInPieces));

@@ -34,8 +34,9 @@ fn resident(node: &Aerostat) -> u64 {
     kilobytes.parse::<u64>().unwrap() << 10
 }
 
-/// Asks until the classes together are what the kernel counts, within 5%, and what nobody accounts
-/// for is no more than that. Memory that was freed goes back within some seconds.
+/// Asks until the classes together are what the kernel counts, within 5%, and what is free of the heap
+/// is little: freed memory goes back within some seconds, but for what threads and the allocator's
+/// sizes keep of a small process.
 async fn agreed(node: &Aerostat, client: &Client) -> Ledger {
     let started = Instant::now();
     loop {
@@ -45,7 +46,7 @@ async fn agreed(node: &Aerostat, client: &Client) -> Ledger {
         let slack = ledger[&(String::new(), "slack".to_owned())];
         let (least, most) = (before.min(after), before.max(after));
         let agrees = sum >= least - least / 20 && sum <= most + most / 20;
-        if agrees && slack <= most / 20 {
+        if agrees && slack <= SLACK_MAX {
             return ledger;
         }
         assert!(
@@ -57,6 +58,16 @@ async fn agreed(node: &Aerostat, client: &Client) -> Ledger {
 }
 
 const MIB: u64 = 1 << 20;
+
+/// What a node of two query threads keeps of its heap beyond what is in use.
+const SLACK_MAX: u64 = 64 << 20;
+
+/// Arenas of all databases.
+fn arenas(ledger: &Ledger) -> u64 {
+    let is_arena = |class: &str| class.starts_with("hot") || class.starts_with("frozen");
+    let bytes = ledger.iter().filter(|((_, class), _)| is_arena(class));
+    bytes.map(|(_, bytes)| bytes).sum()
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_class_counts_what_is_put_into_it() {
@@ -144,11 +155,11 @@ async fn a_role_sees_the_memory_of_its_own_database() {
     let node = Aerostat::start();
     let admin = node.connect("postgres").await;
     let shop = node.create("shop").await;
-    shop.batch_execute("CREATE ROLE clerk LOGIN PASSWORD 'clerk'")
+    shop.batch_execute("CREATE ROLE clerk LOGIN; GRANT CONNECT ON DATABASE shop TO clerk")
         .await
         .unwrap();
     let mut config = node.config("shop");
-    config.user("clerk").password("clerk");
+    config.user("clerk");
     let (clerk, connection) = config.connect(tokio_postgres::NoTls).await.unwrap();
     tokio::spawn(connection);
     let databases = "SELECT string_agg(DISTINCT coalesce(database, '-'), ' ') FROM aerostat.memory";
@@ -205,7 +216,7 @@ async fn the_memory_of_a_node_moves_while_it_runs() {
         .unwrap();
     let (target, limit) = limits(&admin).await;
     assert!(
-        target == 100 * MIB && limit > 120 * MIB && limit < 400 * MIB,
+        target == 100 * MIB && limit > 105 * MIB && limit < 400 * MIB,
         "{limit}"
     );
     let large = "INSERT INTO t SELECT n, repeat('y', 80) || n FROM generate_series(2000000, 3000000) AS t(n)";
