@@ -12,7 +12,7 @@ use arrow_array::{ArrayRef, Int64Array};
 
 use crate::{
     AttributeSpec, FrozenFacts, FrozenImage, HeapRegion, IndexSearch, IndexSpec, Keys, NewRows,
-    Seen, Segment, SegmentSchema, Selection, ValueRef,
+    Pinned, Seen, Segment, SegmentSchema, Selection, ValueRef,
     format::{
         chain, index,
         skip::{self, Inserter, SkipList},
@@ -42,11 +42,12 @@ fn schema(types: &[(SqlType, bool)]) -> SegmentSchema {
     SegmentSchema::new(attributes.collect(), groups, vec![0]).unwrap()
 }
 
-fn segment(schema: SegmentSchema, heap_bytes: usize) -> Arc<Segment> {
+fn segment(schema: SegmentSchema, heap_bytes: usize) -> Pinned {
     let bytes = schema.arena_bytes_for(CAPACITY, heap_bytes).unwrap();
     let region = Box::new(HeapRegion::new(bytes));
     let (table, no) = (TableId(1), SegmentNo(1));
-    Arc::new(Segment::create_for(region, Arc::new(schema), table, no, CAPACITY).unwrap())
+    let segment = Segment::create_for(region, Arc::new(schema), table, no, CAPACITY);
+    Pinned::new(segment.unwrap(), ())
 }
 
 fn append(segment: &Segment, row: &[ValueRef<'_>], begin: u64) {
@@ -65,7 +66,7 @@ fn append_nth(segment: &Segment, nth: usize) {
 }
 
 /// A segment for [`ROWS`] that has the first.
-fn begun(indexes: Vec<IndexSpec>) -> Arc<Segment> {
+fn begun(indexes: Vec<IndexSpec>) -> Pinned {
     let types = [
         (SqlType::BigInt, false),
         (SqlType::Integer, true),
@@ -77,7 +78,7 @@ fn begun(indexes: Vec<IndexSpec>) -> Arc<Segment> {
 }
 
 /// Looks at the published rows, which must be all there.
-fn look(segment: &Segment) {
+fn look(segment: &Pinned) {
     let rows = segment.rows();
     let (keys, values) = (segment.zone(0, 0), segment.zone(0, 1));
     assert!(keys.any && values.nulls && (values.any || rows < 2));
@@ -100,7 +101,7 @@ fn look(segment: &Segment) {
 fn rows_are_published_whole() {
     model(|| {
         let segment = begun(Vec::new());
-        let own = Arc::clone(&segment);
+        let own = segment.clone();
         let writer = thread::spawn(move || {
             append_nth(&own, 1);
             append_nth(&own, 2);
@@ -118,7 +119,7 @@ fn rows_are_published_whole() {
 fn published_rows_are_found_by_key() {
     model(|| {
         let segment = begun(Vec::new());
-        let own = Arc::clone(&segment);
+        let own = segment.clone();
         let writer = thread::spawn(move || {
             append_nth(&own, 1);
             append_nth(&own, 2);
@@ -145,7 +146,7 @@ fn published_rows_are_found_by_secondary_indexes() {
                 attributes: vec![0],
                 unique: false,
             }]);
-            let own = Arc::clone(&segment);
+            let own = segment.clone();
             let writer = thread::spawn(move || append_nth(&own, 2));
             let rows = segment.rows();
             let search = match kind {
@@ -246,7 +247,7 @@ fn a_skip_list_has_every_published_row() {
 }
 
 /// A segment of rows with a key alone, which have begun at 5.
-fn keyed(rows: i64, frozen: bool) -> Arc<Segment> {
+fn keyed(rows: i64, frozen: bool) -> Pinned {
     let schema = schema(&[(SqlType::BigInt, false)]);
     if !frozen {
         let segment = segment(schema, 0);
@@ -262,7 +263,7 @@ fn keyed(rows: i64, frozen: bool) -> Arc<Segment> {
     let mut column = |_| Arc::new(Int64Array::from_iter_values(0..rows)) as ArrayRef;
     let image = FrozenImage::encode(&schema, facts, &mut column).unwrap();
     let region = Box::new(HeapRegion::new(image.arena_bytes()));
-    Arc::new(Segment::create_frozen(region, Arc::new(schema), image))
+    Pinned::new(Segment::create_frozen(region, Arc::new(schema), image), ())
 }
 
 /// A reader finds the old stamp of a row or the new one, while its block comes to have stamps of its
@@ -273,7 +274,7 @@ fn a_stamp_is_the_old_or_the_new_one() {
     for frozen in [false, true] {
         model(move || {
             let segment = keyed(2, frozen);
-            let own = Arc::clone(&segment);
+            let own = segment.clone();
             let writer = thread::spawn(move || {
                 own.writer().set_end(0, 7);
                 own.writer().set_ends(0..2, END_NONE);
@@ -305,7 +306,7 @@ fn a_scan_sees_a_commit_whole_or_not_at_all() {
             let segment = keyed(3, frozen);
             // The newest commit that snapshots see, and whether the transaction is forgotten.
             let order = Arc::new((AtomicU64::new(5), AtomicBool::new(false)));
-            let (own, commits) = (Arc::clone(&segment), Arc::clone(&order));
+            let (own, commits) = (segment.clone(), Arc::clone(&order));
             let writer = thread::spawn(move || {
                 own.writer().set_end(0, TXN);
                 own.writer().set_end(2, TXN);
@@ -345,7 +346,7 @@ fn varying_blocks_are_counted_once() {
     model(|| {
         let segment = keyed(2, true);
         let before = segment.footprint_bytes();
-        let own = Arc::clone(&segment);
+        let own = segment.clone();
         let writer = thread::spawn(move || own.writer().set_end(0, 7));
         segment.writer().set_end(1, 8);
         writer.join().unwrap();

@@ -6,7 +6,9 @@ use aerostat_sync::{Ordering, model, thread};
 use aerostat_types::{SegmentNo, SqlType, TableId};
 
 use super::*;
-use crate::{AttributeSpec, HeapRegion, Keys, NewRows, Segment, ValueRef, body::segment::Form};
+use crate::{
+    AttributeSpec, HeapRegion, Keys, NewRows, Pinned, Segment, ValueRef, body::segment::Form,
+};
 
 /// Appends a row of one number.
 fn append(segment: &Segment, value: i64) {
@@ -32,8 +34,8 @@ fn a_seal_is_of_what_is_there() {
         let (table, no) = (TableId(1), SegmentNo(1));
         let segment = Segment::create_for(region, Arc::new(schema), table, no, 2).unwrap();
         append(&segment, 1);
-        let segment = Arc::new(segment);
-        let own = Arc::clone(&segment);
+        let segment = Pinned::new(segment, ());
+        let own = segment.clone();
         let writer = thread::spawn(move || {
             append(&own, 2);
             own.writer().set_end(0, 7);
