@@ -19,7 +19,7 @@ fn append(segment: &Segment, value: i64) {
 }
 
 /// A seal waits for every writer: a segment that says it is sealed has the checksum of what it holds,
-/// appended and stamped. To be caught: a writer that does not break the seal, or does so before it
+/// appended and stamped. Seen to fail: a writer that does not break the seal, or does so before it
 /// has the latch; a checksum that is computed after the latch was given back.
 #[test]
 fn a_seal_is_of_what_is_there() {
