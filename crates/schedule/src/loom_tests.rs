@@ -46,15 +46,16 @@ impl Inside {
 fn tasks_take_turns() {
     model(|| {
         let (scheduler, inside) = (scheduler(1), Arc::new(Inside::default()));
-        let task = |scheduler: &Arc<Scheduler>| {
+        let share = scheduler.share(TENANT);
+        let task = || {
             let inside = Arc::clone(&inside);
-            Scheduled::new(scheduler.work(TENANT), async move {
+            Scheduled::new(share.work(), async move {
                 inside.work(1);
                 give_way().await;
                 inside.work(1);
             })
         };
-        let (first, second) = (task(&scheduler), task(&scheduler));
+        let (first, second) = (task(), task());
         let other = thread::spawn(move || block_on(second));
         block_on(first);
         other.join().expect("no panic");
@@ -87,7 +88,7 @@ fn a_woken_task_is_polled() {
             })
         };
         block_on(Scheduled::new(
-            scheduler.work(TENANT),
+            scheduler.share(TENANT).work(),
             future::poll_fn(|context| {
                 *event.waker.lock() = Some(context.waker().clone());
                 match event.has_happened.load(Ordering::Acquire) {
@@ -107,9 +108,10 @@ fn a_woken_task_is_polled() {
 fn a_task_that_is_dropped_is_in_nobodys_way() {
     let check = |comes_first: bool| {
         let scheduler = scheduler(1);
-        let works = || Scheduled::new(scheduler.work(TENANT), future::ready(()));
+        let share = scheduler.share(TENANT);
+        let works = || Scheduled::new(share.work(), future::ready(()));
         let before = comes_first.then(works);
-        let dropped = Scheduled::new(scheduler.work(TENANT), future::pending::<()>());
+        let dropped = Scheduled::new(share.work(), future::pending::<()>());
         let works = before.unwrap_or_else(works);
         let drops = thread::spawn(move || drop(dropped));
         block_on(works);
@@ -126,14 +128,15 @@ fn a_task_that_is_dropped_is_in_nobodys_way() {
 fn who_sleeps_in_a_poll_lets_others_work() {
     model(|| {
         let scheduler = scheduler(1);
+        let share = scheduler.share(TENANT);
         let (wakes, sleeps) = {
             let event = Arc::new((Mutex::new(false), aerostat_sync::Condvar::new()));
             let own = Arc::clone(&event);
-            let wakes = Scheduled::new(scheduler.work(TENANT), async move {
+            let wakes = Scheduled::new(share.work(), async move {
                 *event.0.lock() = true;
                 event.1.notify_all();
             });
-            let sleeps = Scheduled::new(scheduler.work(TENANT), async move {
+            let sleeps = Scheduled::new(share.work(), async move {
                 asleep(|| {
                     let mut has_happened = own.0.lock();
                     while !*has_happened {

@@ -12,10 +12,7 @@ pub use loom;
 pub use loom::{
     cell::UnsafeCell,
     future::block_on,
-    sync::{
-        RwLockReadGuard,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
-    },
+    sync::{RwLockReadGuard, atomic::Ordering},
     thread,
     thread::yield_now,
 };
@@ -47,6 +44,71 @@ macro_rules! thread_local {
         $crate::loom::thread_local! { static $name: $type = $init; }
     };
 }
+
+/// As the standard library's atomic, by loom's.
+///
+/// Loom keeps one last access of an atomic, not one of each thread (tokio-rs/loom, issues 166 and
+/// 392). A thread that loads a value before it stores one thus hides what another thread has
+/// loaded before, and loom never tries the store before that load. So each load first stores
+/// into a cell beside the value: loads have an order, too, and every order is tried.
+macro_rules! atomic {
+    ($name:ident, $type:ty) => {
+        #[doc = concat!("As `std::sync::atomic::", stringify!($name), "`.")]
+        pub struct $name {
+            value: loom::sync::atomic::$name,
+            loads: loom::sync::atomic::AtomicBool,
+        }
+
+        impl $name {
+            /// As of the standard library.
+            #[track_caller]
+            pub fn new(value: $type) -> Self {
+                Self {
+                    value: loom::sync::atomic::$name::new(value),
+                    loads: loom::sync::atomic::AtomicBool::new(false),
+                }
+            }
+
+            /// As of the standard library.
+            #[track_caller]
+            pub fn load(&self, order: Ordering) -> $type {
+                self.loads.store(true, Ordering::Relaxed);
+                self.value.load(order)
+            }
+        }
+
+        impl Deref for $name {
+            type Target = loom::sync::atomic::$name;
+
+            fn deref(&self) -> &Self::Target {
+                &self.value
+            }
+        }
+
+        impl DerefMut for $name {
+            fn deref_mut(&mut self) -> &mut Self::Target {
+                &mut self.value
+            }
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self::new(Default::default())
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.value.fmt(f)
+            }
+        }
+    };
+}
+
+atomic!(AtomicBool, bool);
+atomic!(AtomicU32, u32);
+atomic!(AtomicU64, u64);
+atomic!(AtomicUsize, usize);
 
 /// As `parking_lot::Mutex`.
 #[derive(Default)]
@@ -212,5 +274,31 @@ impl<T> From<T> for OnceLock<T> {
 impl<T: fmt::Debug> fmt::Debug for Mutex<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Mutex").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod loom_tests {
+    use std::{collections::BTreeSet, sync};
+
+    use super::*;
+
+    /// Both orders of a load and a store are tried, whatever the storing thread has loaded before.
+    /// Seen to fail: a load without its store beside it, of 0 alone.
+    #[test]
+    fn who_loads_before_it_stores_hides_no_load() {
+        let seen = sync::Arc::new(sync::Mutex::new(BTreeSet::new()));
+        let all = sync::Arc::clone(&seen);
+        model(move || {
+            let count = sync::Arc::new(AtomicU32::new(0));
+            let own = sync::Arc::clone(&count);
+            let writer = thread::spawn(move || {
+                let before = own.load(Ordering::Relaxed);
+                own.store(before + 1, Ordering::Release);
+            });
+            all.lock().unwrap().insert(count.load(Ordering::Acquire));
+            writer.join().unwrap();
+        });
+        assert!(seen.lock().unwrap().iter().eq(&[0, 1]));
     }
 }

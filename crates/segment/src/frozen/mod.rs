@@ -27,6 +27,8 @@ mod encoded;
 mod filter;
 mod find;
 mod lanes;
+#[cfg(all(test, loom))]
+mod loom_tests;
 pub(crate) mod pack;
 mod plan;
 mod probe;

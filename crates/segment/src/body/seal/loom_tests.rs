@@ -6,7 +6,9 @@ use aerostat_sync::{Ordering, model, thread};
 use aerostat_types::{SegmentNo, SqlType, TableId};
 
 use super::*;
-use crate::{AttributeSpec, HeapRegion, Keys, NewRows, Segment, ValueRef, body::segment::Form};
+use crate::{
+    AttributeSpec, HeapRegion, Keys, NewRows, Pinned, Segment, ValueRef, body::segment::Form,
+};
 
 /// Appends a row of one number.
 fn append(segment: &Segment, value: i64) {
@@ -17,7 +19,7 @@ fn append(segment: &Segment, value: i64) {
 }
 
 /// A seal waits for every writer: a segment that says it is sealed has the checksum of what it holds,
-/// appended and stamped. To be caught: a writer that does not break the seal, or does so before it
+/// appended and stamped. Seen to fail: a writer that does not break the seal, or does so before it
 /// has the latch; a checksum that is computed after the latch was given back.
 #[test]
 fn a_seal_is_of_what_is_there() {
@@ -32,8 +34,8 @@ fn a_seal_is_of_what_is_there() {
         let (table, no) = (TableId(1), SegmentNo(1));
         let segment = Segment::create_for(region, Arc::new(schema), table, no, 2).unwrap();
         append(&segment, 1);
-        let segment = Arc::new(segment);
-        let own = Arc::clone(&segment);
+        let segment = Pinned::new(segment, ());
+        let own = segment.clone();
         let writer = thread::spawn(move || {
             append(&own, 2);
             own.writer().set_end(0, 7);

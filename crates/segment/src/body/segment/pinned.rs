@@ -89,7 +89,7 @@ impl fmt::Debug for Pinned {
 // published, and arrays touch neither the rest nor the charge.
 impl RefUnwindSafe for Body {}
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use std::{
         ops::Range,
