@@ -14,7 +14,7 @@
 //! the kernel counts beyond both, so a mistake in any class shows there: the tests ask that after
 //! a purge of the heap it is little.
 
-use aerostat_memory::{Budget, MemoryClass, ResidentParts, heap_bytes};
+use aerostat_memory::{MemoryClass, ResidentParts, heap_bytes};
 use aerostat_pgcatalog::{MemoryLimit, MemoryUse};
 use aerostat_storage::{ArenaMemory, TenantStore};
 
@@ -29,7 +29,7 @@ impl Engine {
             let name = database.name.read().clone();
             of_tenant(&name, &database.store, &mut uses);
         }
-        of_node(self.governor().root().as_ref(), &mut uses);
+        of_node(&mut uses);
         uses
     }
 }
@@ -95,22 +95,28 @@ fn of_tenant(database: &str, store: &TenantStore, uses: &mut Vec<MemoryUse>) {
     }
 }
 
-fn of_node(root: &Budget, uses: &mut Vec<MemoryUse>) {
-    let reserved = |is_mapped: bool| -> u64 {
-        let classes = MemoryClass::ALL.into_iter();
-        let classes = classes.filter(|class| class.is_mapped() == is_mapped);
-        classes.map(|class| root.used_for(class)).sum()
-    };
-    // In memory, which is less than what is reserved.
-    let arenas: u64 = uses
-        .iter()
-        .filter(|of| of.class.starts_with("hot") || of.class.starts_with("frozen"))
-        .map(|of| of.bytes)
-        .sum();
+fn of_node(uses: &mut Vec<MemoryUse>) {
     let (heap, resident) = (heap_bytes(), ResidentParts::now());
+    let is_arena = |of: &MemoryUse| of.class.starts_with("hot") || of.class.starts_with("frozen");
+    let bytes_of = |uses: &[MemoryUse], wanted: &dyn Fn(&MemoryUse) -> bool| -> u64 {
+        let wanted = uses.iter().filter(|of| wanted(of));
+        wanted.map(|of| of.bytes).sum()
+    };
+    let reserved = bytes_of(uses, &|of| !is_arena(of));
+    let queries = bytes_of(uses, &is_of_queries);
+    // Operators reserve before they allocate, a sort twice what it holds: what is not allocated is
+    // in no memory.
+    let ahead = reserved.saturating_sub(heap).min(queries);
+    if ahead > 0 {
+        for of in uses.iter_mut().filter(|of| is_of_queries(of)) {
+            let share = u128::from(of.bytes) * u128::from(ahead) / u128::from(queries);
+            of.bytes -= u64::try_from(share).unwrap_or(of.bytes).min(of.bytes);
+        }
+    }
+    let arenas = bytes_of(uses, &is_arena);
     let slack = resident.anonymous.saturating_sub(arenas + heap);
     let parts = [
-        ("unreserved", heap.saturating_sub(reserved(false))),
+        ("unreserved", heap.saturating_sub(reserved)),
         ("slack", slack),
         ("program", resident.mapped_files + resident.shared),
     ];
@@ -120,6 +126,10 @@ fn of_node(root: &Budget, uses: &mut Vec<MemoryUse>) {
         bytes,
         bytes_reserved: 0,
     }));
+}
+
+fn is_of_queries(of: &MemoryUse) -> bool {
+    of.class == name_of(MemoryClass::Queries)
 }
 
 /// The name of a class on the heap, as the view has it.

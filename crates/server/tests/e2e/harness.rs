@@ -76,6 +76,9 @@ pub(crate) fn free_address() -> SocketAddr {
     }
 }
 
+/// Flags that say nothing new, and nothing of memory.
+const UNSAID_MEMORY: &[&str] = &["--freezer", "50%"];
+
 impl Aerostat {
     /// Starts a node with defaults.
     pub(crate) fn start() -> Self {
@@ -99,6 +102,11 @@ impl Aerostat {
         environment: &[(String, String)],
     ) -> Self {
         Self::start_by(limited_command(), data, flags, environment)
+    }
+
+    /// Starts a node that is told nothing of memory, so that what its folder says counts.
+    pub(crate) fn start_without_memory(data: TempDir) -> Self {
+        Self::start_within(data, UNSAID_MEMORY, &[])
     }
 
     /// Starts a node whose data folder is a disk of its own with so many MiB, which goes with
@@ -147,7 +155,7 @@ impl Aerostat {
             .append(true)
             .open(data.path().join("node.log"))
             .unwrap();
-        let memory: &[&str] = match flags.contains(&"--memory") {
+        let memory: &[&str] = match flags.contains(&"--memory") || flags == UNSAID_MEMORY {
             true => &[],
             false => &["--memory", "2GB"],
         };
