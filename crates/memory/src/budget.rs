@@ -457,7 +457,7 @@ mod tests {
     }
 
     /// Has a reservation, and gives it back in pieces.
-    struct Hoard(std::sync::Mutex<Reservation>);
+    struct Hoard(Mutex<Reservation>);
 
     impl Reclaim for Hoard {
         fn reclaim(&self, bytes: u64) -> u64 {
@@ -472,7 +472,7 @@ mod tests {
 
     fn hoard(budget: &Arc<Budget>, bytes: u64) -> Arc<dyn Reclaim> {
         let held = budget.reserve(MemoryClass::CachedPlans, bytes).unwrap();
-        Arc::new(Hoard(std::sync::Mutex::new(held)))
+        Arc::new(Hoard(Mutex::new(held)))
     }
 
     #[test]

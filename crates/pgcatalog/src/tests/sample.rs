@@ -130,6 +130,7 @@ fn node() -> NodeRecord {
         ]),
         next_oid: 16_403,
         dropped: BTreeSet::new(),
+        memory: None,
     }
 }
 

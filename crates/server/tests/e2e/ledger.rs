@@ -62,13 +62,6 @@ const MIB: u64 = 1 << 20;
 /// What a node of two query threads keeps of its heap beyond what is in use.
 const SLACK_MAX: u64 = 64 << 20;
 
-/// Arenas of all databases.
-fn arenas(ledger: &Ledger) -> u64 {
-    let is_arena = |class: &str| class.starts_with("hot") || class.starts_with("frozen");
-    let bytes = ledger.iter().filter(|((_, class), _)| is_arena(class));
-    bytes.map(|(_, bytes)| bytes).sum()
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn every_class_counts_what_is_put_into_it() {
     let node = Aerostat::start_with(&["--memory", "600MB", "--freezer", "0%"]);
