@@ -7,7 +7,7 @@
 
 use std::time::Instant;
 
-use aerostat_embedded::{ByteSize, Connection, Database, Options, Pinning, Statement};
+use aerostat_embedded::{Aerostat, ByteSize, Connection, Options, Pinning, Statement};
 
 const ROUNDS: usize = 3_000;
 
@@ -24,7 +24,7 @@ fn main() {
             pinning,
             ..Options::temporary()
         };
-        let database = Database::open(options).unwrap();
+        let database = Aerostat::open(options).unwrap();
         let mut connection = database.connect().unwrap();
         connection.execute(TABLE).unwrap();
         connection.execute("vacuum freeze t").unwrap();

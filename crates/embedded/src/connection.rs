@@ -11,7 +11,7 @@ use arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use futures::StreamExt;
 use tokio::runtime::Handle;
 
-use crate::{Database, Statement, values, wait::block_on};
+use crate::{Aerostat, Statement, values, wait::block_on};
 
 /// A role in a database. It keeps the database open, may go from thread to thread, and works on
 /// one statement at a time; several connections work side by side. A block that is open when
@@ -19,7 +19,7 @@ use crate::{Database, Statement, values, wait::block_on};
 pub struct Connection {
     // Gone before the database is closed.
     session: Session,
-    database: Database,
+    database: Aerostat,
     /// Shared with the statements that it has prepared.
     identity: Arc<()>,
 }
@@ -44,7 +44,7 @@ impl Done {
 }
 
 impl Connection {
-    pub(crate) fn new(session: Session, database: Database) -> Self {
+    pub(crate) fn new(session: Session, database: Aerostat) -> Self {
         Self {
             session,
             database,

@@ -1,7 +1,7 @@
 //! The engine inside a program: what a node runs on, and a blocking interface to it.
 //!
 //! ```text
-//!   Options ─► Database ── the engine, the threads of its queries, upkeep, the folder's lock
+//!   Options ─► Aerostat ── the engine, the threads of its queries, upkeep, the folder's lock
 //!                 │                                        └── a node serves the same
 //!             Connection ── one session: a role in a database
 //!                 ├─ execute(text) ─► Done         statements, together or not at all
@@ -13,7 +13,7 @@
 //! `README.md` has an example, which is a test of this crate.
 //!
 //! The caller's thread reads and writes simple statements by key itself; all others run on the
-//! database's threads while it sleeps. Nothing here needs an async runtime, and nothing breaks
+//! folder's threads while it sleeps. Nothing here needs an async runtime, and nothing breaks
 //! in one, but a call keeps its thread until it is answered.
 //!
 //! Errors of SQL are [`SqlError`]s: [`ErrorKind::sqlstate`] says the code, as clients of a node
@@ -21,9 +21,9 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
+mod aerostat;
 mod calibration;
 mod connection;
-mod database;
 mod options;
 mod parameter;
 mod repair;
@@ -47,9 +47,9 @@ pub use aerostat_memory::{
 pub use aerostat_types::{ByteSize, ErrorKind, SqlError, SqlType};
 pub use arrow;
 
+pub use aerostat::{Aerostat, ConnectOptions, OpenError};
 pub use calibration::FILE as CALIBRATION_FILE;
 pub use connection::{Connection, CopyIn, Done, Rows};
-pub use database::{ConnectOptions, Database, OpenError};
 pub use options::{FREEZER_PERCENT, MEMORY_BYTES_MIN, MEMORY_PERCENT, Options};
 pub use parameter::Parameter;
 pub use repair::{RepairOptions, repair};

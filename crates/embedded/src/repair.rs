@@ -7,7 +7,7 @@ use aerostat_memory::Governor;
 use aerostat_objects::ObjectPlaces;
 use aerostat_types::ByteSize;
 
-use crate::{OpenError, database::not_opened};
+use crate::{OpenError, aerostat::not_opened};
 
 /// What is examined, and whether it is repaired.
 #[derive(Clone, Debug)]

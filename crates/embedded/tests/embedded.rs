@@ -14,7 +14,7 @@ use std::{
 };
 
 use aerostat_embedded::{
-    ByteSize, ConnectOptions, Connection, Database, ErrorKind, Observer, OpenError, Options,
+    Aerostat, ByteSize, ConnectOptions, Connection, ErrorKind, Observer, OpenError, Options,
     Parameter, Pinning, Rows, SqlError, SqlType, StatementRecord, TransactionStatus, Value,
     arrow::{
         array::{
@@ -37,8 +37,8 @@ fn small(options: Options) -> Options {
     }
 }
 
-fn temporary() -> Database {
-    Database::open(small(Options::temporary())).unwrap()
+fn temporary() -> Aerostat {
+    Aerostat::open(small(Options::temporary())).unwrap()
 }
 
 /// Rows as `a|b`, NULL as nothing.
@@ -75,7 +75,7 @@ fn kind(connection: &mut Connection, sql: &str) -> ErrorKind {
 #[test]
 fn what_was_committed_is_there_again() {
     let folder = tempfile::tempdir().unwrap();
-    let database = Database::open(options(folder.path())).unwrap();
+    let database = Aerostat::open(options(folder.path())).unwrap();
     let mut connection = database.connect().unwrap();
     let made = connection.execute("CREATE DATABASE shop").unwrap();
     assert_eq!((made.tag.as_str(), made.rows), ("CREATE DATABASE", 0));
@@ -98,7 +98,7 @@ fn what_was_committed_is_there_again() {
     drop(connection);
     database.close().unwrap();
 
-    let database = Database::open(options(folder.path())).unwrap();
+    let database = Aerostat::open(options(folder.path())).unwrap();
     let mut connection = database.connect_with(&shop).unwrap();
     assert_eq!(
         query(&mut connection, "SELECT * FROM t ORDER BY id"),
@@ -109,8 +109,8 @@ fn what_was_committed_is_there_again() {
 #[test]
 fn a_folder_in_use_is_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let database = Database::open(options(folder.path())).unwrap();
-    let refused = Database::open(options(folder.path())).err().unwrap();
+    let database = Aerostat::open(options(folder.path())).unwrap();
+    let refused = Aerostat::open(options(folder.path())).err().unwrap();
     assert!(
         matches!(&refused, OpenError::InUse { path } if path == folder.path()),
         "{refused:?}"
@@ -123,25 +123,25 @@ fn a_folder_in_use_is_refused() {
     let connection = database.connect().unwrap();
     let error = database.close().unwrap_err();
     assert_eq!(error.kind, ErrorKind::ObjectInUse);
-    assert!(Database::open(options(folder.path())).is_err());
+    assert!(Aerostat::open(options(folder.path())).is_err());
     // The last connection closes it.
     drop(connection);
-    Database::open(options(folder.path())).unwrap();
+    Aerostat::open(options(folder.path())).unwrap();
 }
 
 #[test]
 fn what_cannot_be_opened_is_named() {
     let folder = tempfile::tempdir().unwrap();
-    let error = Database::open(Options {
+    let error = Aerostat::open(Options {
         memory: ByteSize(1 << 20),
         ..options(folder.path())
     });
     assert!(matches!(error.err().unwrap(), OpenError::Memory { .. }));
     let file = folder.path().join("file");
     std::fs::write(&file, "").unwrap();
-    let error = Database::open(options(&file)).err().unwrap();
+    let error = Aerostat::open(options(&file)).err().unwrap();
     assert!(matches!(error, OpenError::Node { .. }), "{error:?}");
-    let error = Database::open(Options {
+    let error = Aerostat::open(Options {
         calibration: Some(folder.path().join("none.json")),
         ..options(folder.path())
     });
@@ -604,7 +604,7 @@ fn batches_are_copied_in() {
 #[test]
 fn everything_ends_in_any_order() {
     let folder = tempfile::tempdir().unwrap();
-    let database = Database::open(options(folder.path())).unwrap();
+    let database = Aerostat::open(options(folder.path())).unwrap();
     let mut connection = database.connect().unwrap();
     connection
         .execute("CREATE TABLE t (id int PRIMARY KEY)")
@@ -624,7 +624,7 @@ fn everything_ends_in_any_order() {
     drop(connection);
     cancel.cancel();
     drop(statement);
-    let database = Database::open(options(folder.path())).unwrap();
+    let database = Aerostat::open(options(folder.path())).unwrap();
     database
         .connect()
         .unwrap()
@@ -638,11 +638,11 @@ fn a_thread_that_runs_tasks_may_use_it() {
     let runtime = single_thread();
     runtime.block_on(async {
         let folder = tempfile::tempdir().unwrap();
-        let error = Database::open(options(Path::new("/dev/null/x")))
+        let error = Aerostat::open(options(Path::new("/dev/null/x")))
             .err()
             .unwrap();
         assert!(matches!(error, OpenError::Node { .. }), "{error:?}");
-        let database = Database::open(options(folder.path())).unwrap();
+        let database = Aerostat::open(options(folder.path())).unwrap();
         let mut connection = database.connect().unwrap();
         assert_eq!(
             query(
@@ -653,7 +653,7 @@ fn a_thread_that_runs_tasks_may_use_it() {
         );
         drop(connection);
         database.close().unwrap();
-        Database::open(options(folder.path())).unwrap();
+        Aerostat::open(options(folder.path())).unwrap();
     });
 }
 
@@ -666,7 +666,7 @@ fn a_task_may_ask_as_often_as_it_likes() {
         .unwrap();
     for runtime in [single_thread(), several] {
         let folder = tempfile::tempdir().unwrap();
-        let database = Database::open(options(folder.path())).unwrap();
+        let database = Aerostat::open(options(folder.path())).unwrap();
         let ask = async move {
             let mut connection = database.connect().unwrap();
             for turn in 0..300 {
@@ -696,7 +696,7 @@ fn an_observer_is_told() {
         }
     }
     let counted = Arc::new(Counted::default());
-    let database = Database::open(Options {
+    let database = Aerostat::open(Options {
         observer: Arc::clone(&counted) as Arc<dyn Observer>,
         pinning: Pinning::On,
         freezer_percent: 0,

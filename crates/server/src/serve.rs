@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aerostat_embedded::{
-    Database, Engine, ErrorKind, Observer, SERVER_VERSION, StatementRecord, leave_purging_to_others,
+    Aerostat, Engine, ErrorKind, Observer, SERVER_VERSION, StatementRecord, leave_purging_to_others,
 };
 use aerostat_gateway::{GatewayOptions, Listeners, LocalListener, NodeSecret};
 use anyhow::{Context, Result};
@@ -124,10 +124,10 @@ async fn node(config: Config, threads: &Threads) -> Result<()> {
     result
 }
 
-fn open(config: &Config, metrics: Arc<Metrics>) -> Result<Database> {
+fn open(config: &Config, metrics: Arc<Metrics>) -> Result<Aerostat> {
     let mut options = config.options();
     options.observer = metrics;
-    let database = Database::open(options)
+    let database = Aerostat::open(options)
         .with_context(|| format!("cannot open the data folder {}", config.data.display()))?;
     if let Some(file) = &config.password_file {
         // Without a session: the database it would be of may be one that cannot be opened.

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use aerostat_embedded::{
-    ConnectOptions, Connection, Database, Notice, NoticeSeverity, Options, split,
+    Aerostat, ConnectOptions, Connection, Notice, NoticeSeverity, Options, split,
 };
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
@@ -124,15 +124,15 @@ pub(crate) fn run(arguments: &SqlArguments, config: &Config) -> Result<ExitCode>
     }
 }
 
-fn open(options: Options) -> Result<Database> {
+fn open(options: Options) -> Result<Aerostat> {
     let data = options.data.clone();
-    Database::open(options).with_context(|| match data {
+    Aerostat::open(options).with_context(|| match data {
         Some(data) => format!("cannot open the data folder {}", data.display()),
         None => "cannot open a temporary database".to_owned(),
     })
 }
 
-fn connect(database: &Database, arguments: &SqlArguments) -> Result<Connection> {
+fn connect(database: &Aerostat, arguments: &SqlArguments) -> Result<Connection> {
     let options = ConnectOptions {
         database: arguments.database.clone(),
         role: arguments.role.clone(),

@@ -4,6 +4,7 @@
 mod arrays;
 mod body;
 mod calls;
+mod chains;
 mod constant_columns;
 mod context;
 mod cooperate;

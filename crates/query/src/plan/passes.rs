@@ -12,6 +12,7 @@
 //! | system | rewrites what asks the system catalogue: `regclass`, `'t'::regtype` ([`aerostat_pgcatalog::rewrite`]) | |
 //! | literals | gives literals PostgreSQL's types | system names are numbers |
 //! | outer | tells relations of outer queries from columns ([`super::outer_names`]) | no pass looks at names any more |
+//! | chains | makes long chains of AND and OR shallow ([`super::chains`]) | no pass looks at conditions any more |
 
 use aerostat_semantics::type_literals;
 use aerostat_types::SqlError;
@@ -25,8 +26,8 @@ use datafusion::{
 };
 
 use super::{
-    StatementContext, calls, dependent, forms, locking, names, outer_names, sampling, sources,
-    target, wildcards,
+    StatementContext, calls, chains, dependent, forms, locking, names, outer_names, sampling,
+    sources, target, wildcards,
 };
 use crate::error::external;
 
@@ -64,6 +65,7 @@ impl StatementContext {
         aerostat_pgcatalog::rewrite(statement, &self.system).map_err(external)?;
         type_literals(statement).map_err(external)?;
         outer_names::rewrite(statement);
+        chains::balance(statement);
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-//! A database from opening to closing.
+//! A data folder in this process, from opening to closing.
 
 use std::{
     fs::Permissions,
@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{Connection, MEMORY_BYTES_MIN, Options, calibration, threads::query_runtime};
 
-/// Why a database cannot be opened.
+/// Why a data folder cannot be opened.
 #[derive(Debug, Error)]
 pub enum OpenError {
     /// A node has the data folder, or this program has it open already.
@@ -107,7 +107,7 @@ impl Default for ConnectOptions {
 /// An open data folder, with the engine and the threads that work on it. Clones are handles of
 /// the same; it is closed when the last of them and of its connections are dropped.
 #[derive(Clone)]
-pub struct Database(Arc<Open>);
+pub struct Aerostat(Arc<Open>);
 
 /// What is closed at the end.
 pub(crate) struct Open {
@@ -123,7 +123,7 @@ pub(crate) struct Open {
     _temporary: Option<TempDir>,
 }
 
-impl Database {
+impl Aerostat {
     /// Opens a data folder, or makes one. What was committed to it is there again, whoever had
     /// it open before and however that ended.
     ///
