@@ -164,8 +164,10 @@ impl ExecutionPlan for HeldTopExec {
         &self.properties
     }
 
+    /// It does, but what keeps an order may have another order's sort pushed below it, and then
+    /// other rows would be the first.
     fn maintains_input_order(&self) -> Vec<bool> {
-        vec![true]
+        vec![false]
     }
 
     fn required_input_ordering(&self) -> Vec<Option<OrderingRequirements>> {
