@@ -129,10 +129,7 @@ async fn check(file: &str, text: &str, ordered: bool) {
         ));
     }
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
-        let path = format!(
-            "{}/src/pgcatalog/testdata/{file}",
-            env!("CARGO_MANIFEST_DIR")
-        );
+        let path = format!("{}/src/testdata/{file}", env!("CARGO_MANIFEST_DIR"));
         std::fs::write(path, renewed).unwrap();
         return;
     }
