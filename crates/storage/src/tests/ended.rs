@@ -185,3 +185,38 @@ fn a_damaged_list_is_told_and_a_backup_has_it() {
     let (_store, recovered) = open(folder.path());
     assert_eq!(rows_in(&recovered.tables[&TableId(1)]), expected);
 }
+
+/// A manifest as builds before lists of ended rows wrote it.
+#[test]
+fn a_manifest_of_version_2_is_read_and_replaced() {
+    let (folder, store, table) = frozen();
+    let expected = rows_in(&table);
+    drop((store, table));
+    let path = folder.path().join("checkpoint/manifest");
+    let mut manifest = fs::read(&path).unwrap();
+    assert_eq!(&manifest[..8], b"AEROCKP3");
+    for (magic, is_known) in [
+        (b"AEROCKP2", true),
+        (b"AEROCKP4", false),
+        (b"AEROCKP2", true),
+    ] {
+        manifest[..8].copy_from_slice(magic);
+        fs::write(&path, &manifest).unwrap();
+        let opened = try_open(folder.path(), &options());
+        assert_eq!(opened.is_ok(), is_known, "{magic:?}");
+    }
+    let (store, recovered) = open(folder.path());
+    let table = Arc::clone(&recovered.tables[&TableId(1)]);
+    assert_eq!(rows_in(&table), expected);
+    delete(&table, (0..ROWS).step_by(3));
+    let written = store.checkpoint().unwrap().unwrap();
+    assert!(
+        written.ended_written > 0 && written.images_written == 0,
+        "{written:?}"
+    );
+    assert_eq!(&fs::read(&path).unwrap()[..8], b"AEROCKP3");
+    let expected = rows_in(&table);
+    drop((store, recovered, table));
+    let (_store, recovered) = open(folder.path());
+    assert_eq!(rows_in(&recovered.tables[&TableId(1)]), expected);
+}
