@@ -14,27 +14,70 @@
 //! the kernel counts beyond both, so a mistake in any class shows there: the tests ask that after
 //! a purge of the heap it is little.
 
-use aerostat_memory::{MemoryClass, ResidentParts, heap_bytes};
+use aerostat_memory::{Budget, MemoryClass, ResidentParts, heap_bytes};
 use aerostat_pgcatalog::{MemoryLimit, MemoryUse};
 use aerostat_storage::{ArenaMemory, TenantStore};
 
 use crate::engine::Engine;
 
+/// Classes of the heap in the view, as [`MemoryClass::is_mapped`] divides them.
+const HEAP: [(MemoryClass, &str); 6] = [
+    (MemoryClass::Rewrites, "rewrites"),
+    (MemoryClass::Log, "log"),
+    (MemoryClass::Queries, QUERIES),
+    (MemoryClass::Lookups, "lookups"),
+    (MemoryClass::CachedPlans, "cached plans"),
+    (MemoryClass::Sessions, "sessions"),
+];
+
+const QUERIES: &str = "queries";
+
+/// Classes of arenas in the view: values, indexes, versions, and what is retired.
+const ARENAS: [(MemoryClass, [&str; 4]); 2] = [
+    (
+        MemoryClass::Hot,
+        ["hot values", "hot indexes", "hot versions", "hot retired"],
+    ),
+    (
+        MemoryClass::Frozen,
+        [
+            "frozen values",
+            "frozen indexes",
+            "frozen versions",
+            "frozen retired",
+        ],
+    ),
+];
+
 impl Engine {
     /// What the process's memory is used for: rows of every open database, then those of the node.
     /// It walks all segments: for reports, not for each statement.
     pub fn memory_ledger(&self) -> Vec<MemoryUse> {
-        let mut uses = Vec::new();
+        let (mut arenas, mut heap) = (Vec::new(), Vec::new());
         for database in self.node().open_databases() {
             let name = database.name.read().clone();
-            of_tenant(&name, &database.store, &mut uses);
+            arenas_of(&name, &database.store, &mut arenas);
+            heap.extend(heap_of(&name, database.store.budget()));
         }
-        of_node(&mut uses);
-        uses
+        let in_use = heap_bytes();
+        let reserved = sum(&heap);
+        leave_out_ahead(&mut heap, reserved.saturating_sub(in_use));
+        let resident = ResidentParts::now();
+        let slack = resident.anonymous.saturating_sub(sum(&arenas) + in_use);
+        let of_node = [
+            ("unreserved", in_use.saturating_sub(reserved)),
+            ("slack", slack),
+            ("program", resident.mapped_files + resident.shared),
+        ];
+        let of_node = of_node.map(|(class, bytes)| MemoryUse {
+            database: None,
+            class,
+            bytes,
+            bytes_reserved: 0,
+        });
+        arenas.into_iter().chain(heap).chain(of_node).collect()
     }
-}
 
-impl Engine {
     /// What the node and its open databases may use of memory.
     pub fn memory_limits(&self) -> Vec<MemoryLimit> {
         let governor = self.governor();
@@ -61,87 +104,50 @@ impl Engine {
     }
 }
 
-fn of_tenant(database: &str, store: &TenantStore, uses: &mut Vec<MemoryUse>) {
-    let mut push = |class, bytes, bytes_reserved| {
-        uses.push(MemoryUse {
+fn sum(uses: &[MemoryUse]) -> u64 {
+    uses.iter().map(|of| of.bytes).sum()
+}
+
+fn arenas_of(database: &str, store: &TenantStore, uses: &mut Vec<MemoryUse>) {
+    for (class, names) in ARENAS {
+        let ArenaMemory {
+            used,
+            spare,
+            retired,
+        } = store.arena_memory(class);
+        let bytes = [used.values, used.indexes, used.versions, retired];
+        // The next rows are values above all.
+        let spares = [spare, 0, 0, 0];
+        let parts = names.into_iter().zip(bytes).zip(spares);
+        uses.extend(parts.map(|((class, bytes), spare)| MemoryUse {
             database: Some(database.to_owned()),
             class,
             bytes,
-            bytes_reserved,
-        });
-    };
-    for class in MemoryClass::ALL {
-        if !class.is_mapped() {
-            let bytes = store.budget().used_for(class);
-            push(name_of(class), bytes, bytes);
-            continue;
-        }
-        let [values, indexes, versions, retired] = match class {
-            MemoryClass::Frozen => [
-                "frozen values",
-                "frozen indexes",
-                "frozen versions",
-                "frozen retired",
-            ],
-            _ => ["hot values", "hot indexes", "hot versions", "hot retired"],
-        };
-        let memory: ArenaMemory = store.arena_memory(class);
-        let used = memory.used;
-        // The next rows are values above all.
-        push(values, used.values, used.values + memory.spare);
-        push(indexes, used.indexes, used.indexes);
-        push(versions, used.versions, used.versions);
-        push(retired, memory.retired, memory.retired);
+            bytes_reserved: bytes + spare,
+        }));
     }
 }
 
-fn of_node(uses: &mut Vec<MemoryUse>) {
-    let (heap, resident) = (heap_bytes(), ResidentParts::now());
-    let is_arena = |of: &MemoryUse| of.class.starts_with("hot") || of.class.starts_with("frozen");
-    let bytes_of = |uses: &[MemoryUse], wanted: &dyn Fn(&MemoryUse) -> bool| -> u64 {
-        let wanted = uses.iter().filter(|of| wanted(of));
-        wanted.map(|of| of.bytes).sum()
-    };
-    let reserved = bytes_of(uses, &|of| !is_arena(of));
-    let queries = bytes_of(uses, &is_of_queries);
-    // Operators reserve before they allocate, a sort twice what it holds: what is not allocated is
-    // in no memory.
-    let ahead = reserved.saturating_sub(heap).min(queries);
-    if ahead > 0 {
-        for of in uses.iter_mut().filter(|of| is_of_queries(of)) {
-            let share = u128::from(of.bytes) * u128::from(ahead) / u128::from(queries);
-            of.bytes -= u64::try_from(share).unwrap_or(of.bytes).min(of.bytes);
+fn heap_of(database: &str, budget: &Budget) -> impl Iterator<Item = MemoryUse> {
+    HEAP.into_iter().map(move |(class, name)| {
+        let bytes = budget.used_for(class);
+        MemoryUse {
+            database: Some(database.to_owned()),
+            class: name,
+            bytes,
+            bytes_reserved: bytes,
         }
-    }
-    let arenas = bytes_of(uses, &is_arena);
-    let slack = resident.anonymous.saturating_sub(arenas + heap);
-    let parts = [
-        ("unreserved", heap.saturating_sub(reserved)),
-        ("slack", slack),
-        ("program", resident.mapped_files + resident.shared),
-    ];
-    uses.extend(parts.map(|(class, bytes)| MemoryUse {
-        database: None,
-        class,
-        bytes,
-        bytes_reserved: 0,
-    }));
+    })
 }
 
-fn is_of_queries(of: &MemoryUse) -> bool {
-    of.class == name_of(MemoryClass::Queries)
-}
-
-/// The name of a class on the heap, as the view has it.
-fn name_of(class: MemoryClass) -> &'static str {
-    match class {
-        MemoryClass::Hot => "hot",
-        MemoryClass::Frozen => "frozen",
-        MemoryClass::Rewrites => "rewrites",
-        MemoryClass::Log => "log",
-        MemoryClass::Queries => "queries",
-        MemoryClass::Lookups => "lookups",
-        MemoryClass::CachedPlans => "cached plans",
-        MemoryClass::Sessions => "sessions",
+/// Takes off what operators have reserved and not allocated, a sort twice what it holds: it is in no
+/// memory. Each database's queries bear their share.
+fn leave_out_ahead(heap: &mut [MemoryUse], ahead: u64) {
+    let of_queries = |of: &&mut MemoryUse| of.class == QUERIES;
+    let queries: u64 = heap.iter_mut().filter(of_queries).map(|of| of.bytes).sum();
+    for of in heap.iter_mut().filter(of_queries) {
+        let share =
+            u128::from(of.bytes) * u128::from(ahead.min(queries)) / u128::from(queries.max(1));
+        of.bytes -= u64::try_from(share).expect("a share is at most the whole");
     }
 }

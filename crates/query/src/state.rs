@@ -22,8 +22,8 @@ use crate::{
     memory_pool::TenantPool,
     physical::RunTimeFilters,
     plan::{
-        BoundByAllKeys, CooperateAboveJoins, GiveTops, HideConstants, HoldTops, MakeInPieces,
-        SortAgain,
+        BOUND_BY_ALL_KEYS, COOPERATE_ABOVE_JOINS, GIVE_TOPS, HIDE_CONSTANTS, HOLD_TOPS,
+        MakeInPieces, ORDER_CHECK, REQUIREMENTS, SORT_AGAIN,
     },
     spill::TenantSpill,
     star::StarPlanner,
@@ -98,14 +98,14 @@ pub fn base_state(threads: usize) -> SessionState {
     let count = rules_of_datafusion.len();
     for rule in rules_of_datafusion {
         match rule.name() {
-            name if name == HideConstants::BEFORE && name == HoldTops::BEFORE => {
-                rules.push(Arc::new(HideConstants));
-                rules.push(Arc::new(HoldTops));
+            REQUIREMENTS => {
+                rules.push(Arc::new(HIDE_CONSTANTS));
+                rules.push(Arc::new(HOLD_TOPS));
                 rules.push(rule);
-                rules.push(Arc::new(GiveTops));
+                rules.push(Arc::new(GIVE_TOPS));
             }
-            SortAgain::BEFORE => {
-                rules.push(Arc::new(SortAgain));
+            ORDER_CHECK => {
+                rules.push(Arc::new(SORT_AGAIN));
                 rules.push(rule);
             }
             // This rule finds columns by their names. A join may have a name twice, and then the
@@ -117,7 +117,7 @@ pub fn base_state(threads: usize) -> SessionState {
             "aggregate_statistics" => {}
             // This rule hands the bounds of sorts down, so the sorts must be final.
             RunTimeFilters::REPLACES => {
-                rules.push(Arc::new(BoundByAllKeys));
+                rules.push(Arc::new(BOUND_BY_ALL_KEYS));
                 rules.push(Arc::new(RunTimeFilters));
             }
             _ => rules.push(rule),
@@ -128,7 +128,7 @@ pub fn base_state(threads: usize) -> SessionState {
         count + 3 + 2 - 2,
         "DataFusion has each of the rules that ours precede (2), stand around (1), replace by two (1) or leave out (2)"
     );
-    rules.push(Arc::new(CooperateAboveJoins));
+    rules.push(Arc::new(COOPERATE_ABOVE_JOINS));
     rules.push(Arc::new(MakeInPieces));
     builder = builder.with_physical_optimizer_rules(rules);
     builder = builder.with_optimizer_rules(aerostat_semantics::optimizer_rules());

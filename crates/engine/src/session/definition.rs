@@ -4,8 +4,9 @@
 use std::sync::Arc;
 
 use aerostat_api::Outcome;
-use aerostat_catalog::ddl::{
-    self, CommandResult, DefaultLayout, ExpressionChecker, Judges, PlanColumns,
+use aerostat_catalog::{
+    Actor, Draft,
+    ddl::{self, CommandResult, DefaultLayout, ExpressionChecker, Judges, PlanColumns},
 };
 use aerostat_query::{
     Cancellation,
@@ -131,21 +132,12 @@ impl Running<'_> {
         source: &Source,
         cancellation: &Cancellation,
     ) -> Result<CommandResult, SqlError> {
-        let actor = self.executor.actor(self.client)?;
-        let snapshot = self.transaction.read_snapshot(self.executor.txns())?;
-        let context = self.view().context(gate, snapshot)?;
-        let (draft, mut stop) = self.stoppable_draft()?;
-        let (create, source) = (create.clone(), source.clone());
-        let work = blocking(move || {
-            let checker = Planner {
-                context: &context,
-                source: &source,
-            };
-            ddl::create_table(&draft, &actor, &create, layout, &checker)
-        });
-        let result = self.executor.on_query_runtime(work, cancellation).await??;
-        stop.disarm();
-        Ok(result)
+        let create = create.clone();
+        let define = move |draft: &Draft, actor: &Actor, planner: &Planner<'_>| {
+            ddl::create_table(draft, actor, &create, layout, planner)
+        };
+        self.define_planned(gate, source, cancellation, define)
+            .await
     }
 
     async fn create_table_as(
@@ -233,17 +225,35 @@ impl Running<'_> {
         source: &Source,
         cancellation: &Cancellation,
     ) -> Result<CommandResult, SqlError> {
+        let create = create.clone();
+        let define = move |draft: &Draft, actor: &Actor, planner: &Planner<'_>| {
+            ddl::create_view(draft, actor, &create, planner)
+        };
+        self.define_planned(gate, source, cancellation, define)
+            .await
+    }
+
+    /// Makes a definition that holds expressions or a query, which are planned.
+    async fn define_planned(
+        &mut self,
+        gate: &Arc<Gate>,
+        source: &Source,
+        cancellation: &Cancellation,
+        define: impl FnOnce(&Draft, &Actor, &Planner<'_>) -> Result<CommandResult, SqlError>
+        + Send
+        + 'static,
+    ) -> Result<CommandResult, SqlError> {
         let actor = self.executor.actor(self.client)?;
         let snapshot = self.transaction.read_snapshot(self.executor.txns())?;
         let context = self.view().context(gate, snapshot)?;
         let (draft, mut stop) = self.stoppable_draft()?;
-        let (create, source) = (create.clone(), source.clone());
+        let source = source.clone();
         let work = blocking(move || {
             let planner = Planner {
                 context: &context,
                 source: &source,
             };
-            ddl::create_view(&draft, &actor, &create, &planner)
+            define(&draft, &actor, &planner)
         });
         let result = self.executor.on_query_runtime(work, cancellation).await??;
         stop.disarm();

@@ -4,7 +4,7 @@
 //! compares it. DataFusion leaves such columns out of sorts. In four places it does so although the
 //! column is no longer constant:
 //!
-//! - Above an outer join, whose rows without a partner have NULL there. [`HideConstants`] puts a
+//! - Above an outer join, whose rows without a partner have NULL there. [`HIDE_CONSTANTS`] puts a
 //!   [`VaryingExec`], which has no constant columns, over the side that is filled up with NULLs.
 //! - Above volatile functions of constants, which it takes for constant, too: `nextval('s')`. A
 //!   [`VaryingExec`] is put over the projection that computes them.
@@ -12,10 +12,10 @@
 //!   [`VaryingExec`] is put over these.
 //! - In a top-n query over a union whose branches each have a constant: each branch is sorted by
 //!   the rest of the order, but all share one bound beyond which rows are dropped.
-//!   [`BoundByAllKeys`] sorts each branch by the whole order.
+//!   [`BOUND_BY_ALL_KEYS`] sorts each branch by the whole order.
 //!
 //! If a later rule loses the knowledge that a column is constant, an operator that needs its input
-//! ordered by that column would be refused: [`SortAgain`] puts a sort there.
+//! ordered by that column would be refused: [`SORT_AGAIN`] puts a sort there.
 
 use std::{fmt, sync::Arc};
 
@@ -23,15 +23,13 @@ use datafusion::{
     arrow::datatypes::SchemaRef,
     common::{
         JoinType, Result,
-        config::ConfigOptions,
-        tree_node::{Transformed, TreeNode, TreeNodeRecursion},
+        tree_node::{Transformed, TreeNodeRecursion},
     },
     execution::{SendableRecordBatchStream, TaskContext},
     physical_expr::{
         EquivalenceProperties, LexRequirement, OrderingRequirements, PhysicalExpr,
         PhysicalSortExpr, PhysicalSortRequirement, expressions::lit, utils::collect_columns,
     },
-    physical_optimizer::PhysicalOptimizerRule,
     physical_plan::{
         ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan,
         ExecutionPlanProperties, PlanProperties, ReplaceChildrenOptions,
@@ -42,61 +40,47 @@ use datafusion::{
     },
 };
 
-use super::pieces::is_volatile;
+use super::{
+    pieces::is_volatile,
+    rule::{EachOperator, Rewritten},
+};
 
-/// See the module. Runs before the rule that adds sorts.
-#[derive(Debug)]
-pub(crate) struct HideConstants;
+/// The rule of DataFusion that adds and removes sorts and partitions.
+pub(crate) const REQUIREMENTS: &str = "EnsureRequirements";
 
-impl HideConstants {
-    /// The name of the rule that it runs before.
-    pub(crate) const BEFORE: &str = "EnsureRequirements";
-}
+/// See the module. Runs before [`REQUIREMENTS`].
+pub(crate) const HIDE_CONSTANTS: EachOperator = EachOperator {
+    name: "hide_constants",
+    rewrite: hidden,
+};
 
-impl PhysicalOptimizerRule for HideConstants {
-    fn name(&self) -> &str {
-        "hide_constants"
+fn hidden(node: Arc<dyn ExecutionPlan>) -> Rewritten {
+    let is_known = || !node.properties().eq_properties.eq_group().is_empty();
+    if (gathers_by_sets(&node) || computes_volatile(&node)) && is_known() {
+        return Ok(Transformed::yes(Arc::new(VaryingExec::new(node))));
     }
-
-    fn schema_check(&self) -> bool {
-        true
-    }
-
-    fn optimize(
-        &self,
-        plan: Arc<dyn ExecutionPlan>,
-        _: &ConfigOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let hidden = plan.transform_up(|node| {
-            let is_known = || !node.properties().eq_properties.eq_group().is_empty();
-            if (gathers_by_sets(&node) || computes_volatile(&node)) && is_known() {
-                return Ok(Transformed::yes(Arc::new(VaryingExec::new(node))));
-            }
-            let Some(filled_up) = filled_up(&node) else {
-                return Ok(Transformed::no(node));
-            };
-            let sides: Vec<_> = node.children().into_iter().map(Arc::clone).collect();
-            let has_constants = |side: &Arc<dyn ExecutionPlan>| {
-                let properties = &side.properties().eq_properties;
-                !properties.constants().is_empty()
-            };
-            let varying = |(side, filled_up): (Arc<dyn ExecutionPlan>, bool)| match filled_up
-                && has_constants(&side)
-            {
-                true => (
-                    Arc::new(VaryingExec::new(side)) as Arc<dyn ExecutionPlan>,
-                    true,
-                ),
-                false => (side, false),
-            };
-            let (sides, changed): (Vec<_>, Vec<bool>) =
-                sides.into_iter().zip(filled_up).map(varying).unzip();
-            match changed.contains(&true) {
-                true => replaced(node, sides).map(Transformed::yes),
-                false => Ok(Transformed::no(node)),
-            }
-        })?;
-        Ok(hidden.data)
+    let Some(filled_up) = filled_up(&node) else {
+        return Ok(Transformed::no(node));
+    };
+    let sides: Vec<_> = node.children().into_iter().map(Arc::clone).collect();
+    let has_constants = |side: &Arc<dyn ExecutionPlan>| {
+        let properties = &side.properties().eq_properties;
+        !properties.constants().is_empty()
+    };
+    let varying = |(side, filled_up): (Arc<dyn ExecutionPlan>, bool)| match filled_up
+        && has_constants(&side)
+    {
+        true => (
+            Arc::new(VaryingExec::new(side)) as Arc<dyn ExecutionPlan>,
+            true,
+        ),
+        false => (side, false),
+    };
+    let (sides, changed): (Vec<_>, Vec<bool>) =
+        sides.into_iter().zip(filled_up).map(varying).unzip();
+    match changed.contains(&true) {
+        true => replaced(node, sides).map(Transformed::yes),
+        false => Ok(Transformed::no(node)),
     }
 }
 
@@ -250,88 +234,54 @@ impl ExecutionPlan for VaryingExec {
 }
 
 /// See the module. Runs after all rules that add sorts.
-#[derive(Debug)]
-pub(crate) struct BoundByAllKeys;
+pub(crate) const BOUND_BY_ALL_KEYS: EachOperator = EachOperator {
+    name: "bound_by_all_keys",
+    rewrite: bound,
+};
 
-impl PhysicalOptimizerRule for BoundByAllKeys {
-    fn name(&self) -> &str {
-        "bound_by_all_keys"
-    }
-
-    fn schema_check(&self) -> bool {
-        true
-    }
-
-    fn optimize(
-        &self,
-        plan: Arc<dyn ExecutionPlan>,
-        _: &ConfigOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let bound = plan.transform_up(|node| {
-            let Some(merge) = node.downcast_ref::<SortPreservingMergeExec>() else {
-                return Ok(Transformed::no(node));
-            };
-            let input = merge.input();
-            let sort = input.downcast_ref::<SortExec>().filter(|sort| {
-                sort.fetch().is_some()
-                    && sort.preserve_partitioning()
-                    && sort.expr() != merge.expr()
-            });
-            let Some(sort) = sort else {
-                return Ok(Transformed::no(node));
-            };
-            let whole = SortExec::new(merge.expr().clone(), Arc::clone(sort.input()))
-                .with_fetch(sort.fetch())
-                .with_preserve_partitioning(true);
-            replaced(node, vec![Arc::new(whole)]).map(Transformed::yes)
-        })?;
-        Ok(bound.data)
-    }
+fn bound(node: Arc<dyn ExecutionPlan>) -> Rewritten {
+    let Some(merge) = node.downcast_ref::<SortPreservingMergeExec>() else {
+        return Ok(Transformed::no(node));
+    };
+    let input = merge.input();
+    let sort = input.downcast_ref::<SortExec>().filter(|sort| {
+        sort.fetch().is_some() && sort.preserve_partitioning() && sort.expr() != merge.expr()
+    });
+    let Some(sort) = sort else {
+        return Ok(Transformed::no(node));
+    };
+    let whole = SortExec::new(merge.expr().clone(), Arc::clone(sort.input()))
+        .with_fetch(sort.fetch())
+        .with_preserve_partitioning(true);
+    replaced(node, vec![Arc::new(whole)]).map(Transformed::yes)
 }
 
-/// See the module. Runs before the rule that checks the orders in a plan.
-#[derive(Debug)]
-pub(crate) struct SortAgain;
+/// See the module. Runs before [`ORDER_CHECK`].
+pub(crate) const SORT_AGAIN: EachOperator = EachOperator {
+    name: "sort_again",
+    rewrite: sorted,
+};
 
-impl SortAgain {
-    /// The name of the rule that it runs before.
-    pub(crate) const BEFORE: &str = "SanityCheckPlan";
-}
+/// The rule of DataFusion that checks the orders in a plan.
+pub(crate) const ORDER_CHECK: &str = "SanityCheckPlan";
 
-impl PhysicalOptimizerRule for SortAgain {
-    fn name(&self) -> &str {
-        "sort_again"
+fn sorted(node: Arc<dyn ExecutionPlan>) -> Rewritten {
+    let mut children: Vec<_> = node.children().into_iter().map(Arc::clone).collect();
+    let mut changed = false;
+    for (child, required) in children.iter_mut().zip(node.required_input_ordering()) {
+        let Some(required) = required.map(OrderingRequirements::into_single) else {
+            continue;
+        };
+        let known = child.equivalence_properties();
+        if !known.ordering_satisfy_requirement(required.clone())? {
+            let partitions = child.output_partitioning().partition_count();
+            let sort = SortExec::new(required.into(), Arc::clone(child));
+            *child = Arc::new(sort.with_preserve_partitioning(partitions > 1));
+            changed = true;
+        }
     }
-
-    fn schema_check(&self) -> bool {
-        true
-    }
-
-    fn optimize(
-        &self,
-        plan: Arc<dyn ExecutionPlan>,
-        _: &ConfigOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let sorted = plan.transform_up(|node| {
-            let mut children: Vec<_> = node.children().into_iter().map(Arc::clone).collect();
-            let mut changed = false;
-            for (child, required) in children.iter_mut().zip(node.required_input_ordering()) {
-                let Some(required) = required.map(OrderingRequirements::into_single) else {
-                    continue;
-                };
-                let known = child.equivalence_properties();
-                if !known.ordering_satisfy_requirement(required.clone())? {
-                    let partitions = child.output_partitioning().partition_count();
-                    let sort = SortExec::new(required.into(), Arc::clone(child));
-                    *child = Arc::new(sort.with_preserve_partitioning(partitions > 1));
-                    changed = true;
-                }
-            }
-            match changed {
-                true => replaced(node, children).map(Transformed::yes),
-                false => Ok(Transformed::no(node)),
-            }
-        })?;
-        Ok(sorted.data)
+    match changed {
+        true => replaced(node, children).map(Transformed::yes),
+        false => Ok(Transformed::no(node)),
     }
 }

@@ -14,12 +14,7 @@ mod paced;
 use std::sync::Arc;
 
 use datafusion::{
-    common::{
-        Result,
-        config::ConfigOptions,
-        tree_node::{Transformed, TreeNode},
-    },
-    physical_optimizer::PhysicalOptimizerRule,
+    common::{Result, tree_node::Transformed},
     physical_plan::{
         ExecutionPlan,
         coop::CooperativeExec,
@@ -29,42 +24,30 @@ use datafusion::{
     },
 };
 
-use super::once::OnceExec;
+use super::{
+    once::OnceExec,
+    rule::{EachOperator, Rewritten},
+};
 use paced::PacedExec;
 
 /// Puts a yield point above every operator that multiplies rows, and paces the input of joins
 /// that reject pairs of rows.
-#[derive(Debug)]
-pub(crate) struct CooperateAboveJoins;
+pub(crate) const COOPERATE_ABOVE_JOINS: EachOperator = EachOperator {
+    name: "cooperate_above_joins",
+    rewrite: cooperating,
+};
 
-impl PhysicalOptimizerRule for CooperateAboveJoins {
-    fn optimize(
-        &self,
-        plan: Arc<dyn ExecutionPlan>,
-        _config: &ConfigOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        plan.transform_up(|node| {
-            if !multiplies_rows(node.as_ref()) {
-                return Ok(Transformed::no(node));
-            }
-            let node = match rejects_rows(node.as_ref()) {
-                true => with_paced_input(node)?,
-                false => node,
-            };
-            Ok(Transformed::yes(
-                Arc::new(CooperativeExec::new(node)) as Arc<dyn ExecutionPlan>
-            ))
-        })
-        .map(|transformed| transformed.data)
+fn cooperating(node: Arc<dyn ExecutionPlan>) -> Rewritten {
+    if !multiplies_rows(node.as_ref()) {
+        return Ok(Transformed::no(node));
     }
-
-    fn name(&self) -> &str {
-        "cooperate_above_joins"
-    }
-
-    fn schema_check(&self) -> bool {
-        true
-    }
+    let node = match rejects_rows(node.as_ref()) {
+        true => with_paced_input(node)?,
+        false => node,
+    };
+    Ok(Transformed::yes(
+        Arc::new(CooperativeExec::new(node)) as Arc<dyn ExecutionPlan>
+    ))
 }
 
 pub(super) fn multiplies_rows(node: &dyn ExecutionPlan) -> bool {

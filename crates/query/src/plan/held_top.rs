@@ -11,8 +11,8 @@
 //!        … in the order of k
 //! ```
 //!
-//! [`HoldTops`] splits such a sort, before that rule, into a sort of all rows and a [`HeldTopExec`],
-//! which no rule knows. [`GiveTops`] makes that a limit afterwards; the rule for limits then gives
+//! [`HOLD_TOPS`] splits such a sort, before that rule, into a sort of all rows and a [`HeldTopExec`],
+//! which no rule knows. [`GIVE_TOPS`] makes that a limit afterwards; the rule for limits then gives
 //! it to the sort again, if that is still there.
 
 use std::{fmt, sync::Arc};
@@ -20,14 +20,11 @@ use std::{fmt, sync::Arc};
 use datafusion::{
     arrow::datatypes::SchemaRef,
     common::{
-        Result,
-        config::ConfigOptions,
-        internal_err,
-        tree_node::{Transformed, TreeNode, TreeNodeRecursion},
+        Result, internal_err,
+        tree_node::{Transformed, TreeNodeRecursion},
     },
     execution::{SendableRecordBatchStream, TaskContext},
     physical_expr::{Distribution, LexOrdering, OrderingRequirements, PhysicalExpr},
-    physical_optimizer::PhysicalOptimizerRule,
     physical_plan::{
         DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties,
         limit::GlobalLimitExec,
@@ -37,46 +34,38 @@ use datafusion::{
     },
 };
 
+use super::rule::{EachOperator, Rewritten};
+
 /// See the module. Runs before the rule that adds and removes sorts.
-#[derive(Debug)]
-pub(crate) struct HoldTops;
+pub(crate) const HOLD_TOPS: EachOperator = EachOperator {
+    name: "hold_tops",
+    rewrite: held,
+};
 
-impl HoldTops {
-    /// The name of the rule that it runs before, and [`GiveTops`] after.
-    pub(crate) const BEFORE: &str = "EnsureRequirements";
-}
+/// See the module. Runs after the rule that adds and removes sorts.
+pub(crate) const GIVE_TOPS: EachOperator = EachOperator {
+    name: "give_tops",
+    rewrite: given,
+};
 
-impl PhysicalOptimizerRule for HoldTops {
-    fn name(&self) -> &str {
-        "hold_tops"
+fn held(node: Arc<dyn ExecutionPlan>) -> Rewritten {
+    let Some(sort) = node.downcast_ref::<SortExec>() else {
+        return Ok(Transformed::no(node));
+    };
+    let Some(rows) = sort.fetch() else {
+        return Ok(Transformed::no(node));
+    };
+    if sort.preserve_partitioning() || !is_over_order(sort.input(), false) {
+        return Ok(Transformed::no(node));
     }
-
-    fn schema_check(&self) -> bool {
-        true
-    }
-
-    fn optimize(
-        &self,
-        plan: Arc<dyn ExecutionPlan>,
-        _: &ConfigOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let held = plan.transform_up(|node| {
-            let Some(sort) = node.downcast_ref::<SortExec>() else {
-                return Ok(Transformed::no(node));
-            };
-            let Some(rows) = sort.fetch() else {
-                return Ok(Transformed::no(node));
-            };
-            if sort.preserve_partitioning() || !is_over_order(sort.input(), false) {
-                return Ok(Transformed::no(node));
-            }
-            let order = sort.expr().clone();
-            let whole = SortExec::new(order.clone(), Arc::clone(sort.input()));
-            let held = HeldTopExec::new(Arc::new(whole), order, rows);
-            Ok(Transformed::yes(Arc::new(held) as Arc<dyn ExecutionPlan>))
-        })?;
-        Ok(held.data)
-    }
+    let order = sort.expr().clone();
+    let whole = SortExec::new(order.clone(), Arc::clone(sort.input()));
+    let held = HeldTopExec {
+        input: Arc::new(whole),
+        order,
+        rows,
+    };
+    Ok(Transformed::yes(Arc::new(held) as Arc<dyn ExecutionPlan>))
 }
 
 /// Whether an operator that is no projection lies between this plan and what may give it an order:
@@ -96,33 +85,12 @@ fn is_over_order(plan: &Arc<dyn ExecutionPlan>, has_passed: bool) -> bool {
             .any(|(child, keeps)| keeps && is_over_order(child, has_passed))
 }
 
-/// See the module. Runs after the rule that adds and removes sorts.
-#[derive(Debug)]
-pub(crate) struct GiveTops;
-
-impl PhysicalOptimizerRule for GiveTops {
-    fn name(&self) -> &str {
-        "give_tops"
-    }
-
-    fn schema_check(&self) -> bool {
-        true
-    }
-
-    fn optimize(
-        &self,
-        plan: Arc<dyn ExecutionPlan>,
-        _: &ConfigOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let given = plan.transform_up(|node| {
-            let Some(held) = node.downcast_ref::<HeldTopExec>() else {
-                return Ok(Transformed::no(node));
-            };
-            let limit = GlobalLimitExec::new(Arc::clone(&held.input), 0, Some(held.rows));
-            Ok(Transformed::yes(Arc::new(limit) as Arc<dyn ExecutionPlan>))
-        })?;
-        Ok(given.data)
-    }
+fn given(node: Arc<dyn ExecutionPlan>) -> Rewritten {
+    let Some(held) = node.downcast_ref::<HeldTopExec>() else {
+        return Ok(Transformed::no(node));
+    };
+    let limit = GlobalLimitExec::new(Arc::clone(&held.input), 0, Some(held.rows));
+    Ok(Transformed::yes(Arc::new(limit) as Arc<dyn ExecutionPlan>))
 }
 
 /// The first rows of an input in an order. It is there while rules run, and is not executed.
@@ -131,18 +99,6 @@ struct HeldTopExec {
     input: Arc<dyn ExecutionPlan>,
     order: LexOrdering,
     rows: usize,
-    properties: Arc<PlanProperties>,
-}
-
-impl HeldTopExec {
-    fn new(input: Arc<dyn ExecutionPlan>, order: LexOrdering, rows: usize) -> Self {
-        Self {
-            properties: Arc::clone(input.properties()),
-            input,
-            order,
-            rows,
-        }
-    }
 }
 
 impl DisplayAs for HeldTopExec {
@@ -161,7 +117,7 @@ impl ExecutionPlan for HeldTopExec {
     }
 
     fn properties(&self) -> &Arc<PlanProperties> {
-        &self.properties
+        self.input.properties()
     }
 
     /// It does, but what keeps an order may have another order's sort pushed below it, and then
@@ -191,7 +147,11 @@ impl ExecutionPlan for HeldTopExec {
         children: Vec<Arc<dyn ExecutionPlan>>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         Ok(match children.into_iter().next() {
-            Some(input) => Arc::new(Self::new(input, self.order.clone(), self.rows)),
+            Some(input) => Arc::new(Self {
+                input,
+                order: self.order.clone(),
+                rows: self.rows,
+            }),
             None => self,
         })
     }

@@ -27,6 +27,7 @@ mod passes;
 mod pieces;
 mod positions;
 mod recursion;
+mod rule;
 mod sampling;
 mod series;
 mod sources;
@@ -38,10 +39,12 @@ mod wildcards;
 mod windows;
 
 pub(crate) use body::query_of;
-pub(crate) use constant_columns::{BoundByAllKeys, HideConstants, SortAgain};
+pub(crate) use constant_columns::{
+    BOUND_BY_ALL_KEYS, HIDE_CONSTANTS, ORDER_CHECK, REQUIREMENTS, SORT_AGAIN,
+};
 pub(crate) use context::{ROW_ID_COLUMN, TARGET_SCHEMA};
-pub(crate) use cooperate::CooperateAboveJoins;
-pub(crate) use held_top::{GiveTops, HoldTops};
+pub(crate) use cooperate::COOPERATE_ABOVE_JOINS;
+pub(crate) use held_top::{GIVE_TOPS, HOLD_TOPS};
 pub(crate) use names::{output_name, rename_outputs};
 pub(crate) use origins::{Origin, returned_origins};
 pub(crate) use passes::rewrite_expression;

@@ -76,8 +76,14 @@ pub(crate) fn free_address() -> SocketAddr {
     }
 }
 
-/// Flags that say nothing new, and nothing of memory.
-const UNSAID_MEMORY: &[&str] = &["--freezer", "50%"];
+/// Flags, with one for memory where none of them is.
+fn with_memory<'a>(flags: &[&'a str]) -> Vec<&'a str> {
+    let memory: &[&str] = match flags.contains(&"--memory") {
+        true => &[],
+        false => &["--memory", "2GB"],
+    };
+    [memory, flags].concat()
+}
 
 impl Aerostat {
     /// Starts a node with defaults.
@@ -101,12 +107,12 @@ impl Aerostat {
         flags: &[&str],
         environment: &[(String, String)],
     ) -> Self {
-        Self::start_by(limited_command(), data, flags, environment)
+        Self::start_by(limited_command(), data, &with_memory(flags), environment)
     }
 
     /// Starts a node that is told nothing of memory, so that what its folder says counts.
     pub(crate) fn start_without_memory(data: TempDir) -> Self {
-        Self::start_within(data, UNSAID_MEMORY, &[])
+        Self::start_by(limited_command(), data, &[], &[])
     }
 
     /// Starts a node whose data folder is a disk of its own with so many MiB, which goes with
@@ -134,7 +140,7 @@ impl Aerostat {
                 command.env_remove(name);
             }
         }
-        Some(Self::start_by(command, data, flags, &[]))
+        Some(Self::start_by(command, data, &with_memory(flags), &[]))
     }
 
     /// The data folder as the node sees it.
@@ -155,14 +161,9 @@ impl Aerostat {
             .append(true)
             .open(data.path().join("node.log"))
             .unwrap();
-        let memory: &[&str] = match flags.contains(&"--memory") || flags == UNSAID_MEMORY {
-            true => &[],
-            false => &["--memory", "2GB"],
-        };
         let child = command
             .arg("serve")
             .args(["--listen", &sql.to_string(), "--http", &http.to_string()])
-            .args(memory)
             .arg("--data")
             .arg(data.path())
             .args(flags)

@@ -36,7 +36,7 @@ use crate::{
         fault,
         last_checkpoint::{Known, LastCheckpoint},
         log::Cut,
-        manifest::{ImageForm, Manifest, TableImage, is_of_image},
+        manifest::{ImageFile, ImageForm, Manifest, TableImage, is_of_image},
     },
     store::{directory::Entry, tenant::Durable},
 };
@@ -203,31 +203,20 @@ impl TenantStore {
                     table: table.id(),
                     at: point.at,
                 };
-                let frozen = |known: &&Known| known.file.form == ImageForm::Frozen;
-                let there = last.images.get(&id).filter(frozen).cloned();
-                let file = match there {
-                    Some(mut known) => {
-                        known.file.in_front = in_front;
-                        let write =
-                            |name| ended::write(disk, folder, name, &known.file, (view, entry));
-                        let file = names.create(last, "end", write)?;
-                        let list = file.ended.as_ref().expect("a list was written");
+                let file = write_changed(disk, folder, last, names, (view, entry, in_front))?;
+                let (name, bytes) = match &file.ended {
+                    Some(list) => {
                         done.images_kept += 1;
                         done.ended_written += 1;
-                        done.bytes_written += list.bytes;
-                        written.push(folder.join(&list.name));
-                        file
+                        (&list.name, list.bytes)
                     }
                     None => {
-                        let create = |name| ImageWriter::create(disk, folder, name);
-                        let writer = names.create(last, "img", create)?;
-                        let file = writer.write(view, entry, in_front)?;
                         done.images_written += 1;
-                        done.bytes_written += file.bytes;
-                        written.push(folder.join(&file.name));
-                        file
+                        (&file.name, file.bytes)
                     }
                 };
+                done.bytes_written += bytes;
+                written.push(folder.join(name));
                 // A segment that is new since gets a count that never matches.
                 let latched_times = point.latched_times.get(&id).copied().unwrap_or(u64::MAX);
                 images.insert(
@@ -272,6 +261,26 @@ impl TenantStore {
                 .unwrap_or_default(),
         }
     }
+}
+
+/// Writes what has changed of a segment: a list of ended rows beside the image of a frozen one, else
+/// an image. What it gives has a list if, and only if, that was written.
+fn write_changed(
+    disk: &dyn Disk,
+    folder: &Path,
+    last: &mut LastCheckpoint,
+    names: Names,
+    (view, entry, in_front): (&TableView, &Arc<Entry>, bool),
+) -> io::Result<ImageFile> {
+    let known = last.images.get(&(names.table, entry.place.no));
+    let frozen = known.filter(|known| known.file.form == ImageForm::Frozen);
+    let Some(image) = frozen.map(|known| known.file.clone()) else {
+        let writer = names.create(last, "img", |name| ImageWriter::create(disk, folder, name))?;
+        return writer.write(view, entry, in_front);
+    };
+    let image = ImageFile { in_front, ..image };
+    let write = |name| ended::write(disk, folder, name, &image, (view, entry));
+    names.create(last, "end", write)
 }
 
 /// What the names of a checkpoint's files are made of.
