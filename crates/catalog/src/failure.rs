@@ -3,7 +3,7 @@
 use std::{error::Error, io, iter::successors, sync::Arc};
 
 use aerostat_memory::MemoryError;
-use aerostat_storage::StorageError;
+use aerostat_storage::{SegmentError, StorageError};
 use aerostat_txn::CommitError;
 use aerostat_types::{ErrorKind, SqlError};
 
@@ -80,6 +80,14 @@ pub fn from_storage(error: StorageError) -> SqlError {
             SqlError::new(kind, message)
                 .with_detail(causes(&error))
                 .with_hint(hint)
+        }
+        error @ StorageError::ReadBack(_) => SqlError::new(ErrorKind::IoError, message)
+            .with_detail(causes(&error))
+            .with_hint("See to the disk of the data folder; the values are read again when they are asked for."),
+        error @ StorageError::Segment(SegmentError::Corrupt(_)) => {
+            SqlError::new(ErrorKind::DataCorrupted, "values that were read back are damaged")
+                .with_detail(causes(&error))
+                .with_hint("See to the disk of the data folder, and restore the database from a backup.")
         }
         _ => SqlError::new(ErrorKind::Internal, message),
     }

@@ -190,7 +190,7 @@ impl Engine {
             started_at_us: chrono::Utc::now().timestamp_micros(),
         });
         let reclaim = Arc::downgrade(&engine);
-        engine.governor.root().reclaim_from(reclaim);
+        engine.governor.root().reclaim_from(0, reclaim);
         Ok(engine)
     }
 

@@ -62,7 +62,7 @@ impl Tenant {
             tenant_environment(Arc::clone(budget), Arc::clone(&heap), Arc::clone(&spill))?;
         let plans = Arc::new(PlanCache::new(Arc::clone(budget)));
         let reclaim = Arc::downgrade(&plans);
-        budget.reclaim_from(reclaim);
+        budget.reclaim_from(0, reclaim);
         Ok(Arc::new(Tenant {
             environment,
             spill,

@@ -697,7 +697,15 @@ fn columns_read(action: &Action, schema: &TableSchema) -> Vec<usize> {
             change: Change::Insert(_) | Change::Load(_),
             ..
         }) => return Vec::new(),
-        Action::Write(Write { returning, .. }) => {
+        Action::Write(Write {
+            change: Change::Delete(find),
+            returning,
+            ..
+        }) => {
+            for condition in &find.conditions {
+                add(&condition.left);
+                add(&condition.right);
+            }
             returning.iter().flatten().for_each(&mut add);
         }
     }

@@ -2,7 +2,7 @@
 //! a secondary index.
 
 use aerostat_storage::{
-    CompareOp, Literal as KeyValue, Predicate, RowView, StorageError, TableView, ValueRef,
+    CompareOp, Literal as KeyValue, Predicate, RowReader, RowView, StorageError, ValueRef,
 };
 use aerostat_types::Physical;
 
@@ -36,13 +36,13 @@ pub(crate) enum By {
 
 impl Find {
     /// Calls `take` with each row; ascending by key, if they are found by key.
-    pub(crate) fn each<'v>(
-        &'v self,
-        view: &'v TableView,
-        values: &Values<'v>,
-        mut take: impl FnMut(RowView<'v>) -> Result<(), Stop>,
+    pub(crate) fn each<'r>(
+        &'r self,
+        rows: &'r RowReader<'_>,
+        values: &Values<'r>,
+        mut take: impl FnMut(RowView<'r>) -> Result<(), Stop>,
     ) -> Result<(), Stop> {
-        let mut check = |row: RowView<'v>| {
+        let mut check = |row: RowView<'r>| {
             for condition in &self.conditions {
                 if condition.truth(&row, values)? != Some(true) {
                     return Ok(());
@@ -61,7 +61,7 @@ impl Find {
                     }
                     literals.push(key_value(*physical, value)?);
                 }
-                match find(view, &literals)? {
+                match find(rows, &literals)? {
                     Some(row) => check(row),
                     None => Ok(()),
                 }
@@ -79,8 +79,8 @@ impl Find {
                         value: key_value(*physical, value)?,
                     });
                 }
-                let rows = view.rows_by_index(&predicates, INDEX_ROWS_MAX)?;
-                for row in rows.ok_or(Stop::Unfit)? {
+                let found = rows.rows_by_index(&predicates, INDEX_ROWS_MAX)?;
+                for row in found.ok_or(Stop::Unfit)? {
                     check(row)?;
                 }
                 Ok(())
@@ -93,7 +93,7 @@ impl Find {
                     return Err(Stop::Unfit);
                 }
                 for key in low..=high {
-                    if let Some(row) = find(view, &[KeyValue::Int(key)])? {
+                    if let Some(row) = find(rows, &[KeyValue::Int(key)])? {
                         check(row)?;
                     }
                 }
@@ -105,14 +105,14 @@ impl Find {
 
 /// The visible row with these values of the key's columns. A value beyond its column's
 /// range makes no key.
-fn find<'v>(
-    view: &'v TableView,
+fn find<'r>(
+    rows: &'r RowReader<'_>,
     literals: &[KeyValue],
-) -> Result<Option<RowView<'v>>, StorageError> {
-    let Some(key) = view.table().key(literals) else {
+) -> Result<Option<RowView<'r>>, StorageError> {
+    let Some(key) = rows.view().table().key(literals) else {
         return Ok(None);
     };
-    view.row(key.borrow())
+    rows.row(key.borrow())
 }
 
 fn key_value(physical: Physical, value: ValueRef<'_>) -> Result<KeyValue, Stop> {

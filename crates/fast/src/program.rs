@@ -73,7 +73,10 @@ impl Program {
             return Err(Stop::Unfit);
         };
         let values = Values::of(inputs).ok_or(Stop::Unfit)?;
-        selection.run(&self.target, &self.target.table.view(snapshot), &values)
+        let view = self.target.table.view(snapshot);
+        // Who reads where others must not wait comes again by the planner's way.
+        let rows = view.rows(&self.read, false);
+        selection.run(&self.target, &rows, &values)
     }
 
     /// Runs a write under a transaction, which the caller then commits, or after an error
@@ -89,6 +92,6 @@ impl Program {
         if let Some(numbers) = &inputs.numbers {
             numbers.again();
         }
-        write.run(&self.target, transaction, &values)
+        write.run(&self.target, &self.read, transaction, &values)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use aerostat_storage::{TableView, ValueRef};
+use aerostat_storage::{RowReader, ValueRef};
 
 use crate::{
     INDEX_ROWS_MAX, RANGE_KEYS_MAX, Rows, Stop,
@@ -56,7 +56,7 @@ impl Selection {
     pub(crate) fn run(
         &self,
         target: &Target,
-        view: &TableView,
+        found: &RowReader<'_>,
         values: &Values<'_>,
     ) -> Result<Rows, Stop> {
         match &self.list {
@@ -67,7 +67,7 @@ impl Selection {
                         *state = ValueRef::I64(0);
                     }
                 }
-                self.find.each(view, values, |row| {
+                self.find.each(found, values, |row| {
                     for (aggregate, state) in aggregates.iter().zip(&mut state) {
                         aggregate.add(state, |column| row.value(column));
                     }
@@ -76,20 +76,20 @@ impl Selection {
                 Ok(target.rows(&state, 1))
             }
             List::Rows(list) if list.distinct || !list.order.is_empty() => {
-                list.sorted(target, &self.find, view, values)
+                list.sorted(target, &self.find, found, values)
             }
             List::Rows(list) => {
                 let rows_max = list.rows_max(values)?;
                 let mut rows = 0;
-                let mut found = Vec::with_capacity(list.outputs.len());
-                self.find.each(view, values, |row| {
+                let mut shown = Vec::with_capacity(list.outputs.len());
+                self.find.each(found, values, |row| {
                     if rows < rows_max {
                         rows += 1;
-                        evaluate(&list.outputs, &row, values, &mut found)?;
+                        evaluate(&list.outputs, &row, values, &mut shown)?;
                     }
                     Ok(())
                 })?;
-                Ok(target.rows(&found, rows))
+                Ok(target.rows(&shown, rows))
             }
         }
     }
@@ -101,13 +101,13 @@ impl RowList {
         &self,
         target: &Target,
         find: &Find,
-        view: &TableView,
+        found: &RowReader<'_>,
         values: &Values<'_>,
     ) -> Result<Rows, Stop> {
         let rows_max = self.rows_max(values)?;
         let keys = self.order.len();
         let mut rows: Vec<Vec<ValueRef<'_>>> = Vec::new();
-        find.each(view, values, |row| {
+        find.each(found, values, |row| {
             let mut all = Vec::with_capacity(keys + self.outputs.len());
             for (key, _) in &self.order {
                 all.push(key.eval(&row, values)?);

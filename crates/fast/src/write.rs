@@ -55,6 +55,7 @@ impl Write {
     pub(crate) fn run(
         &self,
         target: &Target,
+        read: &[usize],
         transaction: &Transaction,
         values: &Values<'_>,
     ) -> Result<Written, Stop> {
@@ -84,8 +85,9 @@ impl Write {
             Change::Load(load) => return load.run(self, target, transaction, values),
             Change::Update(find, columns) => {
                 let view = target.table.view(transaction.snapshot().clone());
+                let rows = view.rows(read, transaction.waits());
                 let (mut ids, mut new) = (Vec::new(), Vec::with_capacity(columns.len()));
-                find.each(&view, values, |row| {
+                find.each(&rows, values, |row| {
                     let from = new.len();
                     ids.push(row.id());
                     evaluate(columns, &row, values, &mut new)?;
@@ -111,8 +113,9 @@ impl Write {
             }
             Change::Delete(find) => {
                 let view = target.table.view(transaction.snapshot().clone());
+                let rows = view.rows(read, transaction.waits());
                 let mut ids: Vec<RowId> = Vec::new();
-                find.each(&view, values, |row| {
+                find.each(&rows, values, |row| {
                     ids.push(row.id());
                     self.take_returned(&row, values, &mut returned)
                 })?;

@@ -278,6 +278,23 @@ unsafe impl Region for Mapping {
     fn bytes(&self) -> usize {
         self.bytes
     }
+
+    fn page_bytes(&self) -> Option<usize> {
+        Some(page_bytes())
+    }
+
+    unsafe fn give_up(&self, pages: Range<usize>) {
+        assert!(
+            pages.end <= self.bytes && pages.start.is_multiple_of(page_bytes()),
+            "whole pages of the mapping"
+        );
+        // SAFETY: the pages are within the mapping (asserted), which is private and anonymous:
+        // they read as zeros from now on. Nobody refers to them (caller).
+        let first = unsafe { self.base.add(pages.start) };
+        // SAFETY: as above. A refusal leaves the pages as they are, which takes memory and harms
+        // nobody.
+        let _ = unsafe { madvise(first.as_ptr().cast(), pages.len(), Advice::LinuxDontNeed) };
+    }
 }
 
 #[cfg(test)]

@@ -46,6 +46,9 @@ const UNLIMITED: u64 = u64::MAX;
 /// approached. A neighbour's row or plan fits, a sort does not.
 const SPARE_PARTS: u64 = 64;
 
+/// How often memory is asked for before a budget refuses: others may take what came back.
+const RECLAIMS_MAX: usize = 8;
+
 /// Gives memory back that can be had again.
 pub trait Reclaim: Send + Sync {
     /// Gives back `bytes` or what there is, and says how many. It is called by whoever a budget
@@ -171,8 +174,8 @@ pub struct Budget {
     by_class: ByClass,
     /// What there is beside what is used; of the node's budget alone.
     unreserved: AtomicU64,
-    /// Who gives memory back before this refuses.
-    reclaim: Mutex<Option<Weak<dyn Reclaim>>>,
+    /// Who gives memory back before this refuses, in the order in which they are asked.
+    reclaim: Mutex<Vec<(u8, Weak<dyn Reclaim>)>>,
     parent: Option<Arc<Budget>>,
 }
 
@@ -251,20 +254,28 @@ impl Budget {
             .map_or(own, |parent| own.min(parent.available()))
     }
 
-    /// Says who gives memory back before this budget refuses, from now on. It is asked as long as
-    /// somebody else has it.
-    pub fn reclaim_from(&self, reclaim: Weak<dyn Reclaim>) {
-        *self.reclaim.lock().unwrap_or_else(PoisonError::into_inner) = Some(reclaim);
+    /// Says who gives memory back, too, before this budget refuses, from now on: who has a lower rank
+    /// is asked first. Each is asked as long as somebody else has it.
+    pub fn reclaim_from(&self, rank: u8, reclaim: Weak<dyn Reclaim>) {
+        let mut all = self.reclaim.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|(_, one)| one.strong_count() > 0);
+        let at = all.partition_point(|(other, _)| *other <= rank);
+        all.insert(at, (rank, reclaim));
     }
 
     fn reclaim(&self, bytes: u64) -> u64 {
-        let reclaim = self
-            .reclaim
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
-        let reclaim = reclaim.as_ref().and_then(Weak::upgrade);
-        reclaim.map_or(0, |reclaim| reclaim.reclaim(bytes))
+        let all: Vec<Arc<dyn Reclaim>> = {
+            let all = self.reclaim.lock().unwrap_or_else(PoisonError::into_inner);
+            all.iter().filter_map(|(_, one)| one.upgrade()).collect()
+        };
+        let mut given = 0;
+        for one in all {
+            if given >= bytes {
+                break;
+            }
+            given += one.reclaim(bytes - given);
+        }
+        given
     }
 
     /// Takes bytes without a [`Reservation`], for callers with an accounting of their own;
@@ -273,13 +284,14 @@ impl Budget {
     /// # Errors
     /// When this budget or the node's has not that much left, and nobody gives it back.
     pub fn try_grow_raw(&self, class: MemoryClass, bytes: u64) -> Result<(), OutOfMemory> {
-        let refused = match self.try_take(bytes) {
-            Ok(()) => return self.taken(class, bytes),
-            Err(refused) => refused,
-        };
-        let missing = (refused.used.saturating_add(bytes)).saturating_sub(refused.limit);
-        if self.reclaim(missing) == 0 {
-            return Err(refused);
+        for _ in 0..RECLAIMS_MAX {
+            let refused = match self.try_take(bytes) {
+                Ok(()) => return self.taken(class, bytes),
+                Err(refused) => refused,
+            };
+            if self.reclaim(refused.missing()) == 0 {
+                return Err(refused);
+            }
         }
         self.try_take(bytes)?;
         self.taken(class, bytes)
@@ -306,11 +318,19 @@ impl Budget {
 
     /// Has the parent count bytes that are counted here, or nobody.
     fn taken(&self, class: MemoryClass, bytes: u64) -> Result<(), OutOfMemory> {
-        if let Some(parent) = &self.parent
-            && let Err(refused) = parent.try_grow_raw(class, bytes)
-        {
-            self.used.fetch_sub(bytes, Ordering::Relaxed);
-            return Err(refused);
+        if let Some(parent) = &self.parent {
+            let taken = parent.try_grow_raw(class, bytes).or_else(|refused| {
+                // Nobody there had enough for it: it gives what it has of its own.
+                let missing = refused.missing();
+                match self.reclaim(missing) {
+                    0 => Err(refused),
+                    _ => parent.try_grow_raw(class, bytes),
+                }
+            });
+            if let Err(refused) = taken {
+                self.used.fetch_sub(bytes, Ordering::Relaxed);
+                return Err(refused);
+            }
         }
         self.by_class.add(class, bytes);
         self.peak.fetch_max(self.used(), Ordering::Relaxed);
@@ -359,6 +379,20 @@ impl Reservation {
     /// The budget it is taken from.
     pub fn budget(&self) -> &Arc<Budget> {
         &self.budget
+    }
+
+    /// Divides it: so many bytes are the new one's.
+    ///
+    /// # Panics
+    /// When there are fewer.
+    pub fn split(&mut self, bytes: u64) -> Reservation {
+        assert!(bytes <= self.bytes, "{bytes} of {} bytes", self.bytes);
+        self.bytes -= bytes;
+        Reservation {
+            budget: Arc::clone(&self.budget),
+            class: self.class,
+            bytes,
+        }
     }
 
     /// Takes more.
@@ -480,7 +514,7 @@ mod tests {
         let governor = Governor::new(ByteSize(1000));
         let budget = governor.budget("a", Some(ByteSize(600)));
         let hoarded = hoard(&budget, 300);
-        budget.reclaim_from(Arc::downgrade(&hoarded));
+        budget.reclaim_from(0, Arc::downgrade(&hoarded));
         let held = budget.reserve(HOT, 400).unwrap();
         assert_eq!(budget.used_for(MemoryClass::CachedPlans), 200);
         assert!(
@@ -497,7 +531,7 @@ mod tests {
         // The node's is asked where the node refuses, whoever wants to have.
         let other = governor.budget("b", None);
         let hoarded = hoard(&budget, 500);
-        governor.root().reclaim_from(Arc::downgrade(&hoarded));
+        governor.root().reclaim_from(0, Arc::downgrade(&hoarded));
         let held = other.reserve(HOT, 900).unwrap();
         assert_eq!((budget.used(), other.used()), (100, 900));
         drop(hoarded);
@@ -515,7 +549,7 @@ mod tests {
         let budget = governor.budget("a", None);
         let mut held = budget.reserve(HOT, 40_000).unwrap();
         let hoarded = hoard(&budget, 5_000);
-        governor.root().reclaim_from(Arc::downgrade(&hoarded));
+        governor.root().reclaim_from(0, Arc::downgrade(&hoarded));
         governor.set_target(ByteSize(32_000));
         assert_eq!((governor.target(), governor.limit()), (32_000, 40_500));
         assert_eq!(budget.used(), 40_000, "the hoard went first");

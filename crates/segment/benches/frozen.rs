@@ -28,7 +28,7 @@ fn schema(groups: Vec<Vec<usize>>) -> Arc<SegmentSchema> {
     Arc::new(SegmentSchema::new(attributes.collect(), groups, vec![0, 1]).unwrap())
 }
 
-fn load(schema: &Arc<SegmentSchema>, columns: &[ArrayRef]) -> Pinned {
+fn load(schema: &Arc<SegmentSchema>, columns: &[ArrayRef]) -> Pinned<'static> {
     let region = Box::new(HeapRegion::new(ARENA_BYTES_MAX));
     let segment = Segment::create(region, Arc::clone(schema), TableId(1), SegmentNo(1), 1).unwrap();
     let keys = Keys::encode(schema, columns).unwrap();
@@ -51,7 +51,7 @@ fn image(schema: &Arc<SegmentSchema>, columns: &[ArrayRef]) -> FrozenImage {
     FrozenImage::encode(schema, facts, &mut |at| Arc::clone(&columns[at])).unwrap()
 }
 
-fn freeze(schema: &Arc<SegmentSchema>, columns: &[ArrayRef]) -> Pinned {
+fn freeze(schema: &Arc<SegmentSchema>, columns: &[ArrayRef]) -> Pinned<'static> {
     let image = image(schema, columns);
     let region = Box::new(HeapRegion::new(image.arena_bytes()));
     Pinned::new(

@@ -48,7 +48,7 @@ fn schema(indexes: Vec<IndexSpec>) -> Arc<SegmentSchema> {
     Arc::new(schema.with_indexes(indexes).unwrap())
 }
 
-fn load(schema: &Arc<SegmentSchema>, columns: &[ArrayRef], batch: usize) -> Pinned {
+fn load(schema: &Arc<SegmentSchema>, columns: &[ArrayRef], batch: usize) -> Pinned<'static> {
     let region = Box::new(HeapRegion::new(ARENA_BYTES_MAX));
     let segment = Segment::create(region, Arc::clone(schema), TableId(1), SegmentNo(1), 0).unwrap();
     for from in (0..ROWS).step_by(batch) {
@@ -61,7 +61,7 @@ fn load(schema: &Arc<SegmentSchema>, columns: &[ArrayRef], batch: usize) -> Pinn
     Pinned::new(segment, ())
 }
 
-fn freeze(hot: &Pinned) -> Pinned {
+fn freeze(hot: &Pinned) -> Pinned<'static> {
     let facts = FrozenFacts {
         table: TableId(1),
         no: SegmentNo(2),

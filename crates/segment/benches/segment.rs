@@ -63,7 +63,7 @@ fn best_of_five(name: &str, rows: usize, mut run: impl FnMut()) {
     println!("{name:<44} {million_rows_s:>9.1} M rows/s");
 }
 
-fn load(schema: &Arc<SegmentSchema>, columns: &[ArrayRef], rows: usize) -> Pinned {
+fn load(schema: &Arc<SegmentSchema>, columns: &[ArrayRef], rows: usize) -> Pinned<'static> {
     let region = Box::new(HeapRegion::new(ARENA_BYTES_MAX));
     let segment = Segment::create(region, Arc::clone(schema), TableId(1), SegmentNo(1), 1).unwrap();
     for from in (0..rows).step_by(8192) {

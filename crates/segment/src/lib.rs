@@ -35,8 +35,10 @@
 //! * Readers take no lock. One writer at a time holds the latch.
 //! * Keys and values are read through a [`Pinned`], which keeps them in memory; stamps, zones and
 //!   counts of a [`Segment`] without one. What the memory is charged to goes with the last pin.
-//! * Unsafe code is in `kernel` (`plain`, `simd`), `format` (`arena`, `region`), `frozen::arena`
-//!   and `scan::buffer`, nowhere else.
+//! * Of a frozen segment, groups and indexes that nobody has pinned can be evicted, and read back in
+//!   place ([`SegmentBody::read_back`]); where from is the caller's matter.
+//! * Unsafe code is in `kernel` (`plain`, `simd`), `format` (`arena`, `region`), `frozen`
+//!   (`arena`, `pages`) and `scan::buffer`, nowhere else.
 //! * A frozen segment ([`FrozenImage`], `frozen`) holds encoded rows in key order: it is read
 //!   like any other and takes no new rows; only its end stamps change.
 //!
@@ -78,7 +80,11 @@ mod secondary;
 
 pub use body::{
     append::{Appended, SegmentWriter},
-    segment::{Segment, SegmentMemory, forward::Forwarding, pinned::Pinned},
+    segment::{
+        Segment, SegmentMemory,
+        forward::Forwarding,
+        pinned::{Pinned, SegmentBody},
+    },
 };
 pub use error::SegmentError;
 pub use format::{
@@ -89,7 +95,11 @@ pub use format::{
     versions::Seen,
     zone::Zone,
 };
-pub use frozen::{FrozenFacts, FrozenImage};
+pub use frozen::{
+    FrozenFacts, FrozenImage,
+    extents::{ExtentSet, Wanted},
+    pages::{Charge, Pieces},
+};
 pub use input::{
     condition::{Condition, Probe},
     key::{self, Key, KeyRef, Keys},

@@ -42,7 +42,7 @@ fn schema(types: &[(SqlType, bool)]) -> SegmentSchema {
     SegmentSchema::new(attributes.collect(), groups, vec![0]).unwrap()
 }
 
-fn segment(schema: SegmentSchema, heap_bytes: usize) -> Pinned {
+fn segment(schema: SegmentSchema, heap_bytes: usize) -> Pinned<'static> {
     let bytes = schema.arena_bytes_for(CAPACITY, heap_bytes).unwrap();
     let region = Box::new(HeapRegion::new(bytes));
     let (table, no) = (TableId(1), SegmentNo(1));
@@ -66,7 +66,7 @@ fn append_nth(segment: &Segment, nth: usize) {
 }
 
 /// A segment for [`ROWS`] that has the first few.
-fn begun(rows: usize, indexes: Vec<IndexSpec>) -> Pinned {
+fn begun(rows: usize, indexes: Vec<IndexSpec>) -> Pinned<'static> {
     let types = [
         (SqlType::BigInt, false),
         (SqlType::Integer, true),
@@ -251,7 +251,7 @@ fn a_skip_list_has_every_published_row() {
 }
 
 /// A segment of rows with a key alone, which have begun at 5.
-pub(crate) fn keyed(rows: i64, frozen: bool) -> Pinned {
+pub(crate) fn keyed(rows: i64, frozen: bool) -> Pinned<'static> {
     let schema = schema(&[(SqlType::BigInt, false)]);
     if !frozen {
         let segment = segment(schema, 0);

@@ -16,7 +16,7 @@ use proptest::prelude::*;
 const ARENA_BYTES: usize = 16 << 20;
 
 /// A model and a hot segment of its rows.
-fn load(seed: u64, rows: usize) -> (Model, Pinned) {
+fn load(seed: u64, rows: usize) -> (Model, Pinned<'static>) {
     let mut model = Model::random(seed, rows);
     model.reshape(&mut Random(seed ^ 0xAA));
     let segment = Pinned::new(model.segment(ARENA_BYTES), ());

@@ -24,7 +24,7 @@ use proptest::prelude::*;
 const ARENA_BYTES: usize = 4 << 20;
 
 /// A model with indexes, and a hot segment of its rows, appended in pieces.
-fn load(seed: u64, rows: usize) -> (Model, Pinned) {
+fn load(seed: u64, rows: usize) -> (Model, Pinned<'static>) {
     let mut model = Model::random(seed, rows);
     let mut random = Random(seed ^ 0x1D);
     let indexes = random_indexes(model.columns.len(), &mut random);
@@ -171,7 +171,7 @@ fn schema(attributes: &[(SqlType, bool)], indexes: Vec<IndexSpec>) -> Arc<Segmen
     Arc::new(schema.with_indexes(indexes).unwrap())
 }
 
-fn hot(schema: &Arc<SegmentSchema>, columns: &[ArrayRef]) -> Pinned {
+fn hot(schema: &Arc<SegmentSchema>, columns: &[ArrayRef]) -> Pinned<'static> {
     let region = Box::new(HeapRegion::new(ARENA_BYTES));
     let segment = Segment::create(region, Arc::clone(schema), TableId(1), SegmentNo(1), 64);
     let segment = Pinned::new(segment.unwrap(), ());

@@ -56,7 +56,7 @@ fn columns(types: &[SqlType], rows: usize, random: &mut Random) -> Vec<Vec<Value
     types.iter().map(column).collect()
 }
 
-fn load(random: &mut Random, rows: usize) -> (Model, Pinned) {
+fn load(random: &mut Random, rows: usize) -> (Model, Pinned<'static>) {
     let types = [
         SqlType::SmallInt,
         SqlType::Integer,

@@ -17,7 +17,7 @@ use proptest::prelude::*;
 const ARENA_BYTES: usize = 4 << 20;
 
 /// Appends all rows of the model, in pieces of random length.
-fn load(model: &Model, seed: u64) -> Pinned {
+fn load(model: &Model, seed: u64) -> Pinned<'static> {
     let mut random = Random(seed);
     let segment = Pinned::new(model.segment(ARENA_BYTES), ());
     let columns = model.arrays(seed);

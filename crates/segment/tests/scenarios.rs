@@ -32,7 +32,11 @@ fn schema(attributes: &[(SqlType, bool)], key: &[usize]) -> Arc<SegmentSchema> {
     Arc::new(SegmentSchema::new(attributes, groups, key.to_vec()).unwrap())
 }
 
-fn segment(schema: &Arc<SegmentSchema>, arena_bytes: usize, heap_bytes_per_row: usize) -> Pinned {
+fn segment(
+    schema: &Arc<SegmentSchema>,
+    arena_bytes: usize,
+    heap_bytes_per_row: usize,
+) -> Pinned<'static> {
     let region = Box::new(HeapRegion::new(arena_bytes));
     let (table, no) = (TableId(1), SegmentNo(2));
     let segment = Segment::create(region, Arc::clone(schema), table, no, heap_bytes_per_row);

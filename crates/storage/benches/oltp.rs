@@ -18,7 +18,7 @@ use std::{
 
 use aerostat_memory::Governor;
 use aerostat_storage::{
-    Durability, Literal, OpenOptions, RowView, Table, TableView, TenantStore, ValueRef,
+    Durability, Literal, OpenOptions, RowReader, RowView, Table, TableView, TenantStore, ValueRef,
 };
 use aerostat_txn::{Isolation, Transaction};
 use aerostat_types::{Column, Layout, SqlType, TableId, TableSchema, TenantId};
@@ -185,7 +185,9 @@ impl Bench {
         let key = self.below(ACCOUNTS);
         let view = self.accounts.view(txn.snapshot().clone());
         let (row, columns) = {
-            let row = find(&view, key);
+            let columns = all_columns(&view);
+            let rows = view.rows(&columns, true);
+            let row = find(&rows, key);
             (row.id(), copied(&row, 4, 2))
         };
         view.delete(txn, &[row]).unwrap();
@@ -195,7 +197,7 @@ impl Bench {
     fn select_account(&mut self) {
         let key = self.below(ACCOUNTS);
         let view = self.accounts.view(self.store.txns().snapshot());
-        black_box(find(&view, key).value(2));
+        black_box(find(&view.rows(&[2], true), key).value(2));
     }
 
     /// A transaction of its own for a statement.
@@ -221,7 +223,7 @@ impl Bench {
             if nth == 0 {
                 let key = self.below(ACCOUNTS);
                 let view = self.accounts.view(block.snapshot());
-                black_box(find(&view, key).value(2));
+                black_box(find(&view.rows(&[2], true), key).value(2));
             }
         }
         block.commit().unwrap();
@@ -242,9 +244,17 @@ fn insert(table: &Table, txn: &Transaction, columns: Vec<ArrayRef>) {
     table.insert(txn, &batch).unwrap();
 }
 
-fn find(view: &TableView, key: i32) -> RowView<'_> {
-    let key = view.table().key(&[Literal::Int(key.into())]).unwrap();
-    view.row(key.borrow()).unwrap().unwrap()
+fn find<'r>(rows: &'r RowReader<'_>, key: i32) -> RowView<'r> {
+    let key = rows
+        .view()
+        .table()
+        .key(&[Literal::Int(key.into())])
+        .unwrap();
+    rows.row(key.borrow()).unwrap().unwrap()
+}
+
+fn all_columns(view: &TableView) -> Vec<usize> {
+    (0..view.table().schema().columns.len()).collect()
 }
 
 /// The row as columns, one of them changed.
@@ -263,9 +273,10 @@ fn copied(row: &RowView<'_>, columns: usize, changed: usize) -> Vec<ArrayRef> {
 fn update(table: &Arc<Table>, txn: &Transaction, key: i32, changed: usize) {
     let view = table.view(txn.snapshot().clone());
     let (id, columns) = {
-        let row = find(&view, key);
-        let columns = table.schema().columns.len();
-        (row.id(), copied(&row, columns, changed))
+        let columns = all_columns(&view);
+        let rows = view.rows(&columns, true);
+        let row = find(&rows, key);
+        (row.id(), copied(&row, columns.len(), changed))
     };
     let batch = RecordBatch::try_new(Arc::clone(table.arrow_schema()), columns).unwrap();
     assert_eq!(view.update(txn, &[id], &batch).unwrap(), 1);

@@ -114,6 +114,10 @@ pub enum StorageError {
     /// The commit log takes nothing any more.
     #[error("changes are refused until the disk takes them again")]
     Log(#[from] LogFailure),
+    /// Values that are not in memory could not be read back from the disk. A later statement
+    /// tries again.
+    #[error("values that are not in memory could not be read back")]
+    ReadBack(#[source] std::io::Error),
     /// A change of tables or catalogue did not become durable.
     #[error(transparent)]
     Commit(#[from] CommitError),
@@ -128,7 +132,7 @@ pub enum StorageError {
     },
     /// The segment refused, for a reason of its own.
     #[error("segment error")]
-    Segment(#[source] SegmentError),
+    Segment(#[from] SegmentError),
 }
 
 impl From<WaitError> for StorageError {

@@ -24,7 +24,8 @@
 //! * **Indexes.** [`Table::create_index`] gives every segment a piece of a secondary index, which
 //!   scans use by themselves; unique ones are guarded across segments (`unique`).
 //! * **Memory.** Every arena's bytes in use are charged to the tenant's budget before they are
-//!   touched.
+//!   touched. Values of frozen segments that have an image are evicted when it is full, and read back
+//!   when they are wanted (`evict`).
 //!
 //! * **Durability.** A tenant with a folder has a commit log (`log`) that transactions wait for,
 //!   checkpoints (`checkpoint`) that let the log's old files be removed, and recovery (`recover`)
@@ -69,7 +70,7 @@ mod tests;
 
 pub use aerostat_segment::{
     AttributeEncoding, CompareOp, DuplicateKey, Encoding, Key, KeyRef, Literal, LookupTable,
-    Predicate, ValueRef,
+    Predicate, SegmentError, ValueRef,
 };
 pub use aerostat_types::{Clock, Durability, SystemClock};
 
@@ -95,7 +96,7 @@ pub use meta::{
 pub use read::{
     lookup::Lookup,
     narrow::{Bound, NarrowedCounts, Narrowing},
-    point::RowView,
+    point::{RowReader, RowView},
     references::describe_key,
     scan::{Scan, ScanCounts, ScanReader, ScanSpec, ScannedRows},
     segments::{AttributeDescription, SegmentDescription},
@@ -107,6 +108,7 @@ pub use rewrite::{
     reshape::ReshapeReport,
 };
 pub use store::{
+    evict::{Evictions, WorthOfMemory},
     row_id::{ROW_ID_COLUMN, RowId},
     table::Table,
     tenant::TenantStore,

@@ -17,3 +17,11 @@ pub struct OutOfMemory {
     /// Bytes it may have in use.
     pub limit: u64,
 }
+
+impl OutOfMemory {
+    /// Bytes that must come back before so many are given.
+    pub fn missing(&self) -> u64 {
+        let wanted = self.used.saturating_add(self.requested);
+        wanted.saturating_sub(self.limit)
+    }
+}

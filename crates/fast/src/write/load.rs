@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use aerostat_storage::{InTheWay, RowId, RowView, StorageError, TableView, ValueRef};
+use aerostat_storage::{InTheWay, RowId, RowReader, RowView, StorageError, ValueRef};
 use aerostat_txn::Transaction;
 use aerostat_types::SqlType;
 use arrow_array::RecordBatch;
@@ -323,7 +323,9 @@ impl LoadTarget<'_> {
             _ => self.insert_free(&write.batch(target, &free)?, constraints)?,
         };
         if let Some(update) = &on_conflict.update {
-            written += self.update(update, &view, &pairs, values)?;
+            let columns: Vec<usize> = (0..width).collect();
+            let old_rows = view.rows(&columns, transaction.waits());
+            written += self.update(update, &old_rows, &pairs, values)?;
         }
         Ok(written)
     }
@@ -344,7 +346,7 @@ impl LoadTarget<'_> {
     fn update<'a>(
         &self,
         update: &'a Update,
-        view: &'a TableView,
+        old_rows: &'a RowReader<'_>,
         pairs: &[(RowId, &[ValueRef<'a>])],
         values: &Values<'a>,
     ) -> Result<u64, Stop> {
@@ -356,7 +358,7 @@ impl LoadTarget<'_> {
             if !met.insert(id.0) {
                 return Err(Stop::Unfit);
             }
-            let old = view.row_by_id(id)?;
+            let old = old_rows.row_by_id(id)?;
             let pair = Pair { old, new };
             if !holds(&update.conditions, &pair, values)? {
                 continue;
@@ -370,7 +372,7 @@ impl LoadTarget<'_> {
             return Ok(0);
         }
         let batch = self.write.batch(self.target, &rows)?;
-        Ok(view.update(self.transaction, &ids, &batch)?)
+        Ok(old_rows.view().update(self.transaction, &ids, &batch)?)
     }
 }
 

@@ -128,7 +128,7 @@ impl<'a> SegmentWriter<'a> {
     /// When the attributes differ.
     pub fn append_rows_from(
         &mut self,
-        other: &Pinned,
+        other: &Pinned<'_>,
         rows: &[u32],
     ) -> Result<Appended, SegmentError> {
         let first = self.segment.rows();

@@ -17,7 +17,7 @@ use std::{
 use aerostat_types::{SegmentNo, TableId};
 
 use crate::{
-    ARENA_BYTES_MAX, AttributeEncoding, FrozenImage, Predicate, Region, SegmentError,
+    ARENA_BYTES_MAX, AttributeEncoding, FrozenImage, KeyRef, Predicate, Region, SegmentError,
     SegmentSchema, Selection, VECTOR_ROWS, Zone,
     body::{seal, segment::forward::Forwarding, touched},
     format::{
@@ -303,6 +303,42 @@ impl Segment {
         }
     }
 
+    /// Of [`Self::footprint_bytes`], what is not extents of a frozen segment, which are charged one
+    /// by one ([`SegmentBody::set_charges`](crate::SegmentBody::set_charges)).
+    pub fn footprint_bytes_of_front(&self) -> u64 {
+        match &self.form {
+            Form::Hot(arena) => arena.footprint().bytes(arena.plan()),
+            Form::Frozen(frozen) => frozen.footprint_bytes_of_front(),
+        }
+    }
+
+    /// Of each extent of a frozen segment, the bytes that are evicted with it; nothing of a hot one.
+    pub fn extent_bytes(&self) -> Vec<u64> {
+        match &self.form {
+            Form::Hot(_) => Vec::new(),
+            Form::Frozen(frozen) => {
+                let extents = 0..self.schema().extents();
+                extents.map(|at| frozen.pages().bytes(at)).collect()
+            }
+        }
+    }
+
+    /// Bytes of all extents.
+    pub fn bytes_of_extents(&self) -> u64 {
+        match &self.form {
+            Form::Hot(_) => 0,
+            Form::Frozen(frozen) => frozen.pages().bytes_of_all(),
+        }
+    }
+
+    /// Bytes of a frozen segment's values and indexes that are evicted.
+    pub fn evicted_bytes(&self) -> u64 {
+        match &self.form {
+            Form::Hot(_) => 0,
+            Form::Frozen(frozen) => frozen.pages().absent().0,
+        }
+    }
+
     /// [`Self::footprint_bytes`], divided among what the bytes are for. It walks the segment's
     /// version blocks: for reports, not for each statement.
     pub fn memory(&self) -> SegmentMemory {
@@ -345,6 +381,14 @@ impl Segment {
                 Form::Hot(_) => true,
                 Form::Frozen(frozen) => frozen.may_have(predicate),
             }
+    }
+
+    /// Whether a row may have this key in a secondary index, as far as can be told without its values.
+    pub fn may_have_indexed(&self, index: usize, key: KeyRef<'_>) -> bool {
+        match &self.form {
+            Form::Hot(_) => true,
+            Form::Frozen(frozen) => frozen.may_have_indexed(index, key),
+        }
     }
 
     /// A row's begin and end stamp.

@@ -4,12 +4,19 @@
 
 use std::{
     alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error},
+    ops::Range,
     ptr::NonNull,
 };
 
 /// Alignment of a region, and of every area in it: a cache line, and the
 /// alignment Arrow recommends for buffers.
 pub const REGION_ALIGN: usize = 64;
+
+/// What a [`HeapRegion`] calls a page.
+const HEAP_PAGE_BYTES: usize = 512;
+
+/// What stands in pages of a [`HeapRegion`] that were given up: whoever reads them is found out.
+const GIVEN_UP: u8 = 0xDB;
 
 /// A piece of memory for one segment.
 ///
@@ -24,6 +31,20 @@ pub unsafe trait Region: Send + Sync + 'static {
     fn base(&self) -> NonNull<u8>;
     /// Length in bytes.
     fn bytes(&self) -> usize;
+
+    /// The size of the pages that can be given up one by one, a power of two; `None` where memory
+    /// comes back only as a whole.
+    fn page_bytes(&self) -> Option<usize> {
+        None
+    }
+
+    /// Gives whole pages up, so that they take no memory until they are written again. Until then
+    /// their bytes are any.
+    ///
+    /// # Safety
+    /// The range is within the region and of whole pages, and nobody reads or writes it, or
+    /// refers to it, during the call.
+    unsafe fn give_up(&self, _pages: Range<usize>) {}
 }
 
 /// A zeroed region from the global allocator.
@@ -82,5 +103,21 @@ unsafe impl Region for HeapRegion {
 
     fn bytes(&self) -> usize {
         self.layout.size()
+    }
+
+    /// None are, in truth; so that tests run what a mapping does.
+    fn page_bytes(&self) -> Option<usize> {
+        Some(HEAP_PAGE_BYTES)
+    }
+
+    unsafe fn give_up(&self, pages: Range<usize>) {
+        assert!(pages.end <= self.layout.size(), "pages of the region");
+        // SAFETY: the pages are within the allocation (asserted), and nobody refers to them
+        // (caller).
+        unsafe {
+            self.base
+                .add(pages.start)
+                .write_bytes(GIVEN_UP, pages.len())
+        }
     }
 }

@@ -1,10 +1,13 @@
-//! The memory of a frozen segment: the unsafe code of this folder.
+//! The memory of a frozen segment: with `pages`, the unsafe code of this folder.
 //!
 //! The areas that [`Bytes`] name are written before a [`FrozenArena`] exists and never after, so
-//! they are handed out as slices. The areas that [`Words`] name may change and are handed out as
+//! they are handed out as slices. What is in an extent may leave memory and come back the same:
+//! nobody has a slice of it meanwhile, since whoever asks for one holds the extent (`pages`). The areas that [`Words`] name may change and are handed out as
 //! atomics. The plan keeps the two apart.
 
-use std::{marker::PhantomData, ptr::NonNull, slice, sync::atomic::AtomicU64 as MachineU64};
+use std::{
+    marker::PhantomData, ops::Range, ptr::NonNull, slice, sync::atomic::AtomicU64 as MachineU64,
+};
 
 use aerostat_sync::{AtomicU64, Mutex, Ordering};
 
@@ -30,7 +33,7 @@ pub(crate) struct FrozenArena {
     #[cfg(loom)]
     modelled: crate::format::modelled::Words,
     /// Keeps the bytes alive.
-    _region: Box<dyn Region>,
+    region: Box<dyn Region>,
 }
 
 // SAFETY: the region is Send, and nothing else refers to its bytes.
@@ -83,12 +86,51 @@ impl FrozenArena {
             modelled,
             plan,
             latch: Mutex::new(()),
-            _region: region,
+            region,
         }
     }
 
     pub(crate) fn plan(&self) -> &FrozenPlan {
         &self.plan
+    }
+
+    /// The whole pages within these bytes, if the region can give up some.
+    pub(crate) fn pages_within(&self, bytes: &Range<usize>) -> Option<Range<usize>> {
+        let page_bytes = self.region.page_bytes()?;
+        let end = bytes.end / page_bytes * page_bytes;
+        let start = bytes.start.next_multiple_of(page_bytes);
+        (start < end).then_some(start..end)
+    }
+
+    /// Gives up pages of an extent.
+    ///
+    /// # Safety
+    /// They are such as [`FrozenArena::pages_within`] gives of the plan's extents, and nobody
+    /// refers to their bytes.
+    pub(crate) unsafe fn give_up(&self, pages: Range<usize>) {
+        assert!(pages.end <= self.plan.arena_bytes, "pages of the arena");
+        // SAFETY: whole pages within the region (asserted, and the caller), to which nobody
+        // refers (caller).
+        unsafe { self.region.give_up(pages) }
+    }
+
+    /// Bytes of an extent, to be filled.
+    ///
+    /// # Safety
+    /// Nobody else refers to them as long as the slice is there.
+    #[allow(
+        clippy::mut_from_ref,
+        reason = "the caller sees to it that it is alone"
+    )]
+    pub(crate) unsafe fn bytes_mut(&self, pages: &Range<usize>) -> &mut [u8] {
+        assert!(
+            pages.start <= pages.end && pages.end <= self.plan.arena_bytes,
+            "pages of the arena"
+        );
+        // SAFETY: in bounds (asserted); the bytes live as long as self (Region) and are
+        // initialised: pages that were given up read as something (Region::give_up). Nobody else
+        // refers to them (caller).
+        unsafe { slice::from_raw_parts_mut(self.base.add(pages.start).as_ptr(), pages.len()) }
     }
 
     pub(crate) fn bytes(&self, area: Bytes) -> &[u8] {

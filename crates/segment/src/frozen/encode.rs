@@ -32,9 +32,9 @@ use crate::{
         bloom,
         distinct::Estimate,
         encoded::{Encoded, Part, bytes_of},
-        plan::{Descriptor, EncodingKind, FrozenPlan},
+        plan::{Descriptor, EncodingKind, Format, FrozenPlan},
         scalars,
-        seal::{FORMAT, MAGIC},
+        seal::MAGIC,
         sorted, texts,
     },
     input::source::{Source, Values},
@@ -103,7 +103,7 @@ impl FrozenImage {
             })
             .collect::<Result<_, _>>()?;
         let descriptors: Vec<Descriptor> = encoded.iter().map(|one| one.descriptor).collect();
-        let plan = FrozenPlan::new(schema, facts.rows, &descriptors)?;
+        let plan = FrozenPlan::new(Format::NEWEST, schema, facts.rows, &descriptors)?;
         let mut parts = vec![header_part(schema, facts, &plan)];
         parts.push((
             plan.zones.offset,
@@ -153,7 +153,7 @@ impl FrozenImage {
 fn header_part(schema: &SegmentSchema, facts: FrozenFacts, plan: &FrozenPlan) -> Part {
     let mut words = vec![0; HEADER_WORDS];
     words[header::MAGIC] = MAGIC;
-    words[header::FORMAT] = FORMAT;
+    words[header::FORMAT] = Format::NEWEST.word();
     words[header::ARENA_BYTES] = plan.arena_bytes as u64;
     words[header::FINGERPRINT] = schema.fingerprint();
     words[header::IDENTITY] = u64::from(facts.table.0) << 32 | u64::from(facts.no.0);

@@ -24,12 +24,14 @@ mod codes;
 mod distinct;
 mod encode;
 mod encoded;
+pub(crate) mod extents;
 mod filter;
 mod find;
 mod lanes;
 #[cfg(all(test, loom))]
 mod loom_tests;
 pub(crate) mod pack;
+pub(crate) mod pages;
 mod plan;
 mod probe;
 mod read;
@@ -58,6 +60,7 @@ use crate::{
         bits::Fixed,
         codes::{Codes, Runs, Tuples},
         pack::{Lanes, Packed},
+        pages::{Current, HeldGuard, Pages},
         plan::{AttributePlan, CodesAt, Descriptor, EncodingKind, FrozenPlan, offset_width},
         strings::Strings,
     },
@@ -69,7 +72,9 @@ pub(crate) use find::{find, key_of};
 
 /// A frozen segment's arena and what reads it.
 pub(crate) struct Frozen {
-    arena: FrozenArena,
+    arena: Arc<FrozenArena>,
+    pages: Arc<Pages>,
+    held: Current,
     schema: Arc<SegmentSchema>,
     /// Version blocks whose rows have end stamps of their own. Changes under the latch.
     varying: AtomicU32,
@@ -103,8 +108,12 @@ pub(crate) struct Column<'a> {
 
 impl Frozen {
     fn of(arena: FrozenArena, schema: Arc<SegmentSchema>) -> Frozen {
+        let arena = Arc::new(arena);
+        let (pages, held) = Pages::new(Arc::clone(&arena));
         Frozen {
             arena,
+            pages,
+            held,
             schema,
             varying: AtomicU32::new(0),
             ended: OnceLock::new(),
@@ -152,6 +161,12 @@ impl Frozen {
     /// See [`crate::Pinned::frozen_bytes`].
     pub(crate) fn bytes_as_made(&self) -> Vec<u8> {
         seal::bytes_as_made(self)
+    }
+
+    /// The checksum of each extent.
+    pub(crate) fn extent_checksums(&self) -> Box<[u32]> {
+        let front = self.arena.copy_of_front(self.plan().fixed_bytes());
+        self.pages.checksums_in(&front)
     }
 
     /// See [`crate::forge`].
@@ -202,9 +217,33 @@ impl Frozen {
         attributes.map(|at| at.descriptor.heap_bytes as usize).sum()
     }
 
+    /// The extents that are in memory now, for as long as this is held.
+    #[inline]
+    pub(crate) fn held(&self) -> HeldGuard {
+        self.held.load()
+    }
+
+    pub(crate) fn pages(&self) -> &Arc<Pages> {
+        &self.pages
+    }
+
+    pub(crate) fn current(&self) -> &Current {
+        &self.held
+    }
+
     /// Bytes in use: everything but the end stamps, and the stamps of blocks that vary;
-    /// in whole pages at the end only.
+    /// in whole pages at the end only. What was evicted is not among them.
     pub(crate) fn footprint_bytes(&self) -> u64 {
+        let (absent, _) = self.pages.absent();
+        self.bytes_when_whole().saturating_sub(absent)
+    }
+
+    /// What cannot be evicted of what is in use.
+    pub(crate) fn footprint_bytes_of_front(&self) -> u64 {
+        (self.bytes_when_whole()).saturating_sub(self.pages.bytes_of_all())
+    }
+
+    fn bytes_when_whole(&self) -> u64 {
         const PAGE_BYTES: usize = 4096;
         let fixed = self.plan().fixed_bytes().next_multiple_of(PAGE_BYTES);
         let blocks = self.varying.load(Ordering::Relaxed) as usize;
@@ -223,7 +262,8 @@ impl Frozen {
         let blocks = self.varying.load(Ordering::Relaxed) as usize;
         let stamps = blocks * BLOCK_ROWS as usize * 8 + plan.versions.words * 8;
         let ended = self.ended.get().map_or(0, |_| self.ended_bytes());
-        (indexes as u64, (stamps + ended) as u64)
+        let indexes = (indexes as u64).saturating_sub(self.pages.absent().1);
+        (indexes, (stamps + ended) as u64)
     }
 
     /// What noting which rows have ended takes, from the first such row on.

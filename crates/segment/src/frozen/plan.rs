@@ -1,5 +1,5 @@
-//! The plan of a frozen arena: a pure function of schema, rows and the attributes' descriptors,
-//! so that the descriptors in the header are the whole directory.
+//! The plan of a frozen arena: a pure function of format, schema, rows and the attributes'
+//! descriptors, so that the descriptors in the header are the whole directory.
 //!
 //! ```text
 //! offset 0
@@ -7,28 +7,35 @@
 //! │ header        16 words of facts, then 8 words per attribute            │  words
 //! │ zones         per vector and attribute: min, max, flags                │  words
 //! │ versions      per block of 1,024 rows: begin, end (or end = VARIES)    │  words
-//! ├────────────────────────────────────────────────────────────────────────┤
-//! │ per group of one attribute, one of                                     │
+//! │ blooms        per attribute and per secondary index, of the keys;      │  plain
+//! │               blocks of one cache line; absent where it does not pay   │
+//! ├──────────────────────────── extents ───────────────────────────────────┤
+//! │ per group: codes, one attribute's as one of                            │
 //! │   packed      width × 64 bytes per 512 codes                           │  plain
 //! │   runs        a bit per row: a run starts; u32 per 512 rows: runs      │  plain
 //! │               before; then a packed code per run                       │
 //! │   slots       values as they are                                       │  plain
-//! │ per group of more                                                      │
+//! │ several attributes' as                                                 │
 //! │   tuples      slots, then codes bit by bit, padded to whole bytes      │  plain
-//! ├────────────────────────────────────────────────────────────────────────┤
-//! │ per attribute                                                          │
+//! │ then per attribute of the group                                        │
 //! │   dictionary  sorted values; or packed offsets, and the bytes          │  plain
 //! │   nulls       a bit per row, set = NULL; absent without NULLs          │  words
-//! │   bloom       blocks of one cache line; absent where it does not pay   │  plain
+//! ├────────────────────────────────────────────────────────────────────────┤
 //! │ per secondary index                                                    │
 //! │   rows        packed row numbers in order of keys                      │  plain
-//! │   bloom       of the keys; absent where none is needed                 │  plain
 //! ├────────────────────────────────────────────────────────────────────────┤
 //! │ ends          an end stamp per row, untouched until a block varies     │  words
 //! └────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! Every area starts on a cache line; none is rounded up to pages.
+//! Every area starts on a cache line. An *extent* is what can leave memory alone (`pages`): a group
+//! or an index. Small ones come first; one of [`EXTENT_BYTES_MIN`] or more has its pages to itself.
+//!
+//! Format 1 had codes of all groups first, then of each attribute its dictionary, bitmap and Bloom
+//! filter, then of each index rows and filter, and nothing on pages of its own. Such bytes are read
+//! as they are.
+
+use std::ops::Range;
 
 use aerostat_types::Physical;
 
@@ -50,6 +57,12 @@ pub(crate) const RANK_ROWS: usize = 512;
 
 /// Below this many rows an index has no Bloom filter: halving takes a few steps only.
 const INDEX_BLOOM_ROWS_MIN: u32 = 4096;
+
+/// An extent of this size or more has its pages to itself.
+const EXTENT_BYTES_MIN: usize = 64 << 10;
+
+/// A page as the plan has it, whatever the machine's are: those of most.
+const PAGE_BYTES: usize = 4096;
 
 /// Bytes after the tuples, so that a code's 16 bytes can be loaded wherever it begins.
 const TUPLE_SLACK_BYTES: usize = 16;
@@ -224,6 +237,8 @@ pub(crate) struct FrozenPlan {
     pub(crate) versions: Words,
     pub(crate) attributes: Vec<AttributePlan>,
     pub(crate) indexes: Vec<IndexPlan>,
+    /// The bytes of each extent: of every group, then of every index.
+    pub(crate) extents: Vec<Vec<Range<usize>>>,
     pub(crate) ends: Words,
 }
 
@@ -251,6 +266,17 @@ impl Layer {
         let offset = self.bytes(words * 8).offset;
         Words { offset, words }
     }
+
+    fn begin_page(&mut self) {
+        self.0 = self.0.next_multiple_of(PAGE_BYTES);
+    }
+
+    /// The bytes that `lay` takes.
+    fn span<T>(&mut self, lay: impl FnOnce(&mut Layer) -> T) -> (Range<usize>, T) {
+        let from = self.0;
+        let laid = lay(self);
+        (from..self.0, laid)
+    }
 }
 
 impl FrozenPlan {
@@ -260,6 +286,7 @@ impl FrozenPlan {
     /// [`SegmentError::Corrupt`] when a descriptor does not suit its attribute,
     /// [`SegmentError::ArenaTooSmall`] when the largest arena has no room for it.
     pub(crate) fn new(
+        format: Format,
         schema: &SegmentSchema,
         rows: u32,
         descriptors: &[Descriptor],
@@ -285,33 +312,15 @@ impl FrozenPlan {
         let vectors = rows.div_ceil(VECTOR_ROWS) as usize;
         let zones = layer.words(vectors * attributes.len() * ZONE_WORDS);
         let versions = layer.words(rows.div_ceil(BLOCK_ROWS) as usize * VERSION_WORDS);
-        let mut codes = vec![CodesAt::Nowhere; attributes.len()];
-        for group in schema.groups() {
-            plan_group(
-                schema,
-                group,
-                rows as usize,
-                descriptors,
-                &mut layer,
-                &mut codes,
-            );
-        }
-        let attributes = descriptors
-            .iter()
-            .zip(codes)
-            .enumerate()
-            .map(|(at, (&descriptor, codes))| {
-                plan_attribute(schema.physical(at), rows, descriptor, codes, &mut layer)
-            })
-            .collect();
-        let indexes = schema.indexes().iter().map(|index| {
-            let (row_bytes, bloom_bytes) = index_bytes(index, rows);
-            IndexPlan {
-                rows: layer.bytes(row_bytes),
-                bloom: layer.bytes(bloom_bytes),
-            }
-        });
-        let indexes = indexes.collect();
+        let values = Values {
+            schema,
+            rows,
+            descriptors,
+        };
+        let laid = match format {
+            Format::One => values.lay_by_area(&mut layer),
+            Format::Two => values.lay_by_extent(&mut layer),
+        };
         let ends = layer.words(rows as usize);
         let arena_bytes = layer.0;
         if arena_bytes > ARENA_BYTES_MAX {
@@ -326,8 +335,9 @@ impl FrozenPlan {
             header,
             zones,
             versions,
-            attributes,
-            indexes,
+            attributes: laid.attributes,
+            indexes: laid.indexes,
+            extents: laid.extents,
             ends,
         })
     }
@@ -335,6 +345,153 @@ impl FrozenPlan {
     /// Bytes in front of the end stamps.
     pub(crate) fn fixed_bytes(&self) -> usize {
         self.ends.offset
+    }
+}
+
+/// How areas follow one another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    One,
+    Two,
+}
+
+impl Format {
+    /// What new segments have.
+    pub(crate) const NEWEST: Format = Format::Two;
+
+    /// As the header has it.
+    pub(crate) fn word(self) -> u64 {
+        match self {
+            Format::One => 1,
+            Format::Two => 2,
+        }
+    }
+
+    pub(crate) fn of(word: u64) -> Option<Format> {
+        [Format::One, Format::Two]
+            .into_iter()
+            .find(|format| format.word() == word)
+    }
+}
+
+/// What is laid behind the versions.
+struct Values<'a> {
+    schema: &'a SegmentSchema,
+    rows: u32,
+    descriptors: &'a [Descriptor],
+}
+
+struct Laid {
+    attributes: Vec<AttributePlan>,
+    indexes: Vec<IndexPlan>,
+    extents: Vec<Vec<Range<usize>>>,
+}
+
+impl Values<'_> {
+    fn lay_by_area(&self, layer: &mut Layer) -> Laid {
+        let groups = self.schema.groups();
+        let mut codes = vec![CodesAt::Nowhere; self.descriptors.len()];
+        let mut extents = Vec::new();
+        for group in groups {
+            let lay = |layer: &mut Layer| self.lay_codes(group, layer, &mut codes);
+            extents.push(vec![layer.span(lay).0]);
+        }
+        let mut attributes = Vec::new();
+        for (at, &codes) in codes.iter().enumerate() {
+            let (bytes, mut plan) = layer.span(|layer| self.lay_values(at, codes, layer));
+            extents[self.schema.place(at).group].push(bytes);
+            plan.bloom = self.lay_bloom(at, layer);
+            attributes.push(plan);
+        }
+        let mut indexes = Vec::new();
+        for index in self.schema.indexes() {
+            let (row_bytes, bloom_bytes) = index_bytes(index, self.rows);
+            let (bytes, rows) = layer.span(|layer| layer.bytes(row_bytes));
+            extents.push(vec![bytes]);
+            let bloom = layer.bytes(bloom_bytes);
+            indexes.push(IndexPlan { rows, bloom });
+        }
+        Laid {
+            attributes,
+            indexes,
+            extents,
+        }
+    }
+
+    fn lay_by_extent(&self, layer: &mut Layer) -> Laid {
+        let schema = self.schema;
+        let blooms: Vec<Bytes> = (0..self.descriptors.len())
+            .map(|at| self.lay_bloom(at, layer))
+            .collect();
+        let sizes = schema.indexes().iter();
+        let sizes: Vec<(usize, usize)> = sizes.map(|index| index_bytes(index, self.rows)).collect();
+        let mut indexes: Vec<IndexPlan> = sizes
+            .iter()
+            .map(|&(_, bloom_bytes)| IndexPlan {
+                rows: Bytes::default(),
+                bloom: layer.bytes(bloom_bytes),
+            })
+            .collect();
+        let mut attributes: Vec<Option<AttributePlan>> = vec![None; self.descriptors.len()];
+        let groups = schema.groups();
+        let count = groups.len() + indexes.len();
+        let mut extents = vec![Vec::new(); count];
+        let mut lay = |at: usize, layer: &mut Layer| match groups.get(at) {
+            Some(group) => {
+                let mut codes = vec![CodesAt::Nowhere; self.descriptors.len()];
+                self.lay_codes(group, layer, &mut codes);
+                for &one in group {
+                    let plan = self.lay_values(one, codes[one], layer);
+                    let bloom = blooms[one];
+                    attributes[one] = Some(AttributePlan { bloom, ..plan });
+                }
+            }
+            None => {
+                let at = at - groups.len();
+                indexes[at].rows = layer.bytes(sizes[at].0);
+            }
+        };
+        // How large one is, the way it will be laid.
+        let is_large: Vec<bool> = (0..count)
+            .map(|at| {
+                let mut alone = Layer(0);
+                lay(at, &mut alone);
+                alone.0 >= EXTENT_BYTES_MIN
+            })
+            .collect();
+        for at in (0..count).filter(|&at| !is_large[at]) {
+            extents[at] = vec![layer.span(|layer| lay(at, layer)).0];
+        }
+        for at in (0..count).filter(|&at| is_large[at]) {
+            layer.begin_page();
+            extents[at] = vec![
+                layer
+                    .span(|layer| {
+                        lay(at, layer);
+                        layer.begin_page();
+                    })
+                    .0,
+            ];
+        }
+        Laid {
+            attributes: attributes.into_iter().flatten().collect(),
+            indexes,
+            extents,
+        }
+    }
+
+    fn lay_codes(&self, group: &[usize], layer: &mut Layer, codes: &mut [CodesAt]) {
+        let (schema, rows) = (self.schema, self.rows as usize);
+        plan_group(schema, group, rows, self.descriptors, layer, codes);
+    }
+
+    fn lay_values(&self, at: usize, codes: CodesAt, layer: &mut Layer) -> AttributePlan {
+        let (physical, descriptor) = (self.schema.physical(at), self.descriptors[at]);
+        plan_attribute(physical, self.rows, descriptor, codes, layer)
+    }
+
+    fn lay_bloom(&self, at: usize, layer: &mut Layer) -> Bytes {
+        layer.bytes(self.descriptors[at].bloom_lines as usize * REGION_ALIGN)
     }
 }
 
@@ -408,6 +565,7 @@ fn plan_column(
     }
 }
 
+/// All of an attribute but its Bloom filter.
 fn plan_attribute(
     physical: Physical,
     rows: u32,
@@ -434,7 +592,7 @@ fn plan_attribute(
         } else {
             0
         }),
-        bloom: layer.bytes(descriptor.bloom_lines as usize * REGION_ALIGN),
+        bloom: Bytes::default(),
     }
 }
 

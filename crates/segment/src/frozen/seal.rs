@@ -22,8 +22,8 @@ use crate::{
         codes::{Codes, Runs},
         pack::Decode,
         plan::{
-            AttributePlan, Bytes, CodesAt, DESCRIPTOR_WORDS, Descriptor, FrozenPlan, RANK_ROWS,
-            header_bytes,
+            AttributePlan, Bytes, CodesAt, DESCRIPTOR_WORDS, Descriptor, Format, FrozenPlan,
+            RANK_ROWS, header_bytes,
         },
         strings::Strings,
     },
@@ -32,9 +32,6 @@ use crate::{
 
 /// "AEROFRZ1" in memory order.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"AEROFRZ1");
-
-/// Raised whenever older bytes could be misread.
-pub(crate) const FORMAT: u64 = 1;
 
 /// Marks the segment as sealed, with its checksum. The caller holds the latch.
 pub(crate) fn seal(frozen: &Frozen) {
@@ -169,11 +166,6 @@ pub(crate) fn plan_of(
         .ok_or(corrupt("too short for a segment of this schema"))?;
     for (word, expected, message) in [
         (header::MAGIC, MAGIC, "no segment begins like this"),
-        (
-            header::FORMAT,
-            FORMAT,
-            "a format this version does not know",
-        ),
         (header::SEALED, 1, "not sealed"),
         (
             header::FINGERPRINT,
@@ -190,6 +182,8 @@ pub(crate) fn plan_of(
             return Err(corrupt(message));
         }
     }
+    let format = Format::of(words[header::FORMAT]);
+    let format = format.ok_or(corrupt("a format this version does not know"))?;
     let rows = u32::try_from(words[header::ROWS])
         .ok()
         .filter(|rows| (1..=ROWS_MAX).contains(rows))
@@ -197,7 +191,7 @@ pub(crate) fn plan_of(
     let (descriptors, _) = words[HEADER_WORDS..].as_chunks::<DESCRIPTOR_WORDS>();
     let descriptors: Option<Vec<_>> = descriptors.iter().map(Descriptor::of).collect();
     let descriptors = descriptors.ok_or(corrupt("an encoding that this version does not know"))?;
-    let plan = FrozenPlan::new(schema, rows, &descriptors)
+    let plan = FrozenPlan::new(format, schema, rows, &descriptors)
         .map_err(|_| corrupt("encodings that fit no arena"))?;
     if words[header::ARENA_BYTES] != plan.arena_bytes as u64 || region.bytes() < plan.arena_bytes {
         return Err(corrupt("bytes are missing at the end"));

@@ -49,8 +49,7 @@ impl Frozen {
         key: KeyRef<'_>,
         f: &mut dyn FnMut(u32) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
-        let bloom = self.arena.values::<u64>(self.plan().indexes[index].bloom);
-        if !bloom::may_have_hash(bloom, || hash_bytes(key.0)) {
+        if !self.may_have_indexed(index, key) {
             return ControlFlow::Continue(());
         }
         let first = self.indexed_before(index, key.0);
@@ -58,6 +57,12 @@ impl Frozen {
             .map(|at| self.indexed_row(index, at))
             .take_while(|&row| self.compare_indexed(index, row, key.0).is_eq())
             .try_for_each(f)
+    }
+
+    /// Whether a row may have the key, as far as the index's Bloom filter tells.
+    pub(crate) fn may_have_indexed(&self, index: usize, key: KeyRef<'_>) -> bool {
+        let bloom = self.arena.values::<u64>(self.plan().indexes[index].bloom);
+        bloom::may_have_hash(bloom, || hash_bytes(key.0))
     }
 
     /// The positions, in order of keys, of the rows whose keys are in the span.

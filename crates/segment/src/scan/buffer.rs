@@ -1,7 +1,8 @@
 //! Arrow buffers and views over published bytes of a segment, without a copy.
 //!
 //! An Arrow buffer is immutable bytes plus an owner that keeps them alive. The bytes below the
-//! arena's watermarks are immutable, and the owner is the segment's pinned body.
+//! arena's watermarks are immutable, and the owner is the segment's body, with the extent that has
+//! them where that may be evicted.
 
 use std::ptr::NonNull;
 
@@ -18,7 +19,7 @@ use crate::{
 
 /// Rows `from..to` of an attribute as an Arrow buffer, when they lie side by side.
 pub(crate) fn column<T: Plain + ArrowNativeType>(
-    segment: &Pinned,
+    segment: &Pinned<'_>,
     attribute: usize,
     from: usize,
     to: usize,
@@ -29,18 +30,18 @@ pub(crate) fn column<T: Plain + ArrowNativeType>(
         .part(from, to)
         .as_slice()?;
     let len = size_of_val(values);
-    let owner = segment.body();
+    let owner = segment.owner(attribute);
     // SAFETY: a slice's address is not null and valid for its size; as_slice gave published
-    // bytes, which do not change, of the arena that `owner` keeps alive.
+    // bytes, which do not change, of the arena and the extent that `owner` keeps in memory.
     let buffer =
         unsafe { Buffer::from_custom_allocation(NonNull::from(values).cast(), len, owner) };
     Some(ScalarBuffer::new(buffer, 0, len / size_of::<T>()))
 }
 
 /// Bytes `from..to` of an attribute's long values as an Arrow buffer.
-fn heap(segment: &Pinned, attribute: usize, from: usize, to: usize) -> Buffer {
+fn heap(segment: &Pinned<'_>, attribute: usize, from: usize, to: usize) -> Buffer {
     let bytes = &segment.form().heap_of(attribute)[from..to];
-    let owner = segment.body();
+    let owner = segment.owner(attribute);
     // SAFETY: as in `column`.
     unsafe { Buffer::from_custom_allocation(NonNull::from(bytes).cast(), bytes.len(), owner) }
 }
@@ -49,7 +50,7 @@ fn heap(segment: &Pinned, attribute: usize, from: usize, to: usize) -> Buffer {
 /// was made from a slot, or a dictionary's string, of one text attribute (or one bytea
 /// attribute) of the segment.
 pub(crate) struct Views<'a> {
-    segment: &'a Pinned,
+    segment: &'a Pinned<'a>,
     attribute: usize,
     views: Vec<u128>,
     /// The part of the heap that views point to.
@@ -60,7 +61,7 @@ pub(crate) struct Views<'a> {
 impl<'a> Views<'a> {
     /// The views of an attribute's values at these rows.
     pub(crate) fn of(
-        segment: &'a Pinned,
+        segment: &'a Pinned<'a>,
         attribute: usize,
         rows: impl Iterator<Item = u32>,
     ) -> Views<'a> {
@@ -87,7 +88,7 @@ impl<'a> Views<'a> {
 
     /// The views of strings at these places in the attribute's heap.
     pub(crate) fn of_spans(
-        segment: &'a Pinned,
+        segment: &'a Pinned<'a>,
         attribute: usize,
         spans: impl Iterator<Item = std::ops::Range<usize>>,
     ) -> Views<'a> {

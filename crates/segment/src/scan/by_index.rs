@@ -16,7 +16,7 @@ use crate::{
     secondary::{compare_row, skip_list},
 };
 
-impl Pinned {
+impl Pinned<'_> {
     /// Calls `f` with every published row that has this key in a secondary index, all
     /// versions, in no certain order, until it breaks.
     pub fn find_indexed(
@@ -25,6 +25,7 @@ impl Pinned {
         key: KeyRef<'_>,
         f: &mut dyn FnMut(u32) -> ControlFlow<()>,
     ) {
+        self.assert_has_index(index);
         let spec = &self.schema().indexes()[index];
         // What was asked to stop has stopped.
         let _ = match (self.form(), spec.kind) {
@@ -90,6 +91,7 @@ impl Pinned {
         rows_max: usize,
         f: &mut dyn FnMut(u32) -> ControlFlow<()>,
     ) -> Option<()> {
+        self.assert_has_index(index);
         let spec = &self.schema().indexes()[index];
         if spec.kind == IndexKind::Hash {
             return None;
@@ -120,6 +122,7 @@ impl Pinned {
 
     /// The key that a published row has in a secondary index.
     pub fn index_key_of(&self, index: usize, row: u32) -> Key {
+        self.assert_has_index(index);
         let attributes = &self.schema().indexes()[index].attributes;
         match self.form() {
             Form::Hot(arena) => key::of_row(arena, attributes, row),
@@ -129,6 +132,7 @@ impl Pinned {
 
     /// Whether one of the attributes of a secondary index is NULL in a published row.
     pub fn index_key_has_null(&self, index: usize, row: u32) -> bool {
+        self.assert_has_index(index);
         let attributes = &self.schema().indexes()[index].attributes;
         attributes.iter().any(|&at| self.form().is_null(at, row))
     }

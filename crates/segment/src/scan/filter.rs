@@ -21,12 +21,13 @@ use crate::{
     },
 };
 
-impl Pinned {
+impl Pinned<'_> {
     /// Keeps the selected rows for which the predicate is true; NULL is not.
     ///
     /// # Panics
     /// When the schema does not [accept](crate::SegmentSchema::accepts) the predicate.
     pub fn filter(&self, predicate: &Predicate, selection: &mut Selection) {
+        self.assert_has(predicate.attribute());
         filter(self.form(), predicate, selection);
     }
 
@@ -46,6 +47,10 @@ impl Pinned {
             selection.last().is_none_or(|last| last < self.rows()),
             "selected rows are published"
         );
+        if !self.is_whole() {
+            let attributes = conditions.iter().map(Condition::attribute);
+            attributes.for_each(|attribute| self.assert_has(attribute));
+        }
         let mut at = 0;
         while at < conditions.len() && !selection.is_empty() {
             if let Form::Frozen(frozen) = self.form() {

@@ -35,7 +35,7 @@ const LINE_BYTES: usize = 64;
 /// A line that the prefetcher does not foresee takes so many times as long as one in order.
 const UNFORESEEN: usize = 5;
 
-impl Pinned {
+impl Pinned<'_> {
     /// Asks for the cache lines of attributes that are about to be gathered, where several of
     /// them lie in one row-wise group and the rows are so dense that reading past all of them
     /// in order takes less than one miss after the other.
@@ -70,6 +70,7 @@ impl Pinned {
     /// range and the attribute has a group of its own in Arrow's form; long texts are
     /// never copied. The array keeps the segment pinned.
     pub fn gather(&self, attribute: usize, selection: &Selection) -> ArrayRef {
+        self.assert_has(attribute);
         if let Form::Frozen(frozen) = self.form()
             && !frozen.is_plain(attribute)
         {
@@ -109,7 +110,7 @@ impl Pinned {
 }
 
 struct Source<'a> {
-    segment: &'a Pinned,
+    segment: &'a Pinned<'a>,
     attribute: usize,
     selection: &'a Selection,
 }

@@ -50,7 +50,7 @@ impl Segment {
     }
 }
 
-impl Pinned {
+impl Pinned<'_> {
     /// What a lookup table is to this segment. It is asked of rows that are published by now
     /// or later.
     ///
@@ -61,6 +61,7 @@ impl Pinned {
             self.schema().is_lookup_key(attribute),
             "the caller checks with SegmentSchema::is_lookup_key"
         );
+        self.assert_has(attribute);
         let on_codes = match self.form() {
             Form::Frozen(frozen) if !frozen.is_plain(attribute) => Some(OnCodes {
                 passing: frozen.members(attribute, table),
@@ -83,6 +84,7 @@ impl Pinned {
     /// When there is not a number for each row.
     pub fn add_codes(&self, probe: &Probe, selection: &Selection, scale: u64, to: &mut [u64]) {
         assert_eq!(selection.len(), to.len(), "a number for each row");
+        self.assert_has(probe.attribute);
         if let (Form::Frozen(frozen), Some(on_codes)) = (self.form(), &probe.on_codes) {
             return frozen.add_codes(
                 probe.attribute,

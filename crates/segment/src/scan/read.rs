@@ -15,10 +15,11 @@ use crate::{
     kernel::{plain::Plain, simd},
 };
 
-impl Pinned {
+impl Pinned<'_> {
     /// Calls `f` with every published row that has this key, all versions, in no certain
     /// order, until it breaks.
     pub fn find(&self, key: KeyRef<'_>, f: &mut dyn FnMut(u32) -> ControlFlow<()>) {
+        self.assert_has_key();
         let arena = match self.form() {
             Form::Hot(arena) => arena,
             Form::Frozen(frozen) => return frozen::find(frozen, key, f),
@@ -34,6 +35,7 @@ impl Pinned {
 
     /// The key of a published row; empty for a schema without key.
     pub fn key_of(&self, row: u32) -> Key {
+        self.assert_has_key();
         match self.form() {
             Form::Hot(arena) => key::of_row(arena, self.schema().key(), row),
             Form::Frozen(frozen) => frozen::key_of(frozen, self.schema().key(), row),
@@ -47,6 +49,7 @@ impl Pinned {
     pub fn value(&self, row: u32, attribute: usize) -> ValueRef<'_> {
         let published = self.rows();
         assert!(row < published, "row {row} of {published} published");
+        self.assert_has(attribute);
         match self.form() {
             Form::Hot(arena) => hot_value(arena, row, attribute),
             Form::Frozen(frozen) => frozen.value(row, attribute),
@@ -90,6 +93,7 @@ impl Pinned {
     pub fn read_row<'a>(&'a self, row: u32, mut f: impl FnMut(usize, ValueRef<'a>)) {
         let published = self.rows();
         assert!(row < published, "row {row} of {published} published");
+        self.assert_is_whole();
         let arena = match self.form() {
             Form::Hot(arena) => arena,
             Form::Frozen(frozen) => return frozen.read_row(row, &mut f),

@@ -518,7 +518,7 @@ pub fn values(ty: SqlType, array: &ArrayRef) -> Vec<Value> {
 }
 
 /// The frozen segment of a hot one's rows, in key order, and where each was.
-pub fn freeze(hot: &Pinned) -> (Pinned, Vec<u32>) {
+pub fn freeze(hot: &Pinned) -> (Pinned<'static>, Vec<u32>) {
     let mut order: Vec<u32> = (0..hot.rows()).collect();
     order.sort_by_cached_key(|&row| hot.key_of(row));
     let selection = Selection::Rows(order.clone());

@@ -142,7 +142,7 @@ fn sorted(mut model: Model, seed: u64) -> Model {
     model
 }
 
-fn hot_of(model: &Model, region: Box<dyn Region>) -> Pinned {
+fn hot_of(model: &Model, region: Box<dyn Region>) -> Pinned<'static> {
     let schema = Arc::clone(&model.schema);
     let segment = Segment::create(region, schema, TableId(7), SegmentNo(3), 24).unwrap();
     append(&segment, model);
@@ -156,7 +156,7 @@ fn append(segment: &Segment, model: &Model) {
     writer.append(&columns, 0..model.rows(), &keys, 9).unwrap();
 }
 
-fn frozen_of(model: &Model, region: impl FnOnce(usize) -> Box<dyn Region>) -> Pinned {
+fn frozen_of(model: &Model, region: impl FnOnce(usize) -> Box<dyn Region>) -> Pinned<'static> {
     let columns = model.arrays(2);
     let facts = FrozenFacts {
         table: TableId(7),
@@ -174,7 +174,7 @@ fn frozen_of(model: &Model, region: impl FnOnce(usize) -> Box<dyn Region>) -> Pi
 }
 
 /// The bytes of a segment, sealed.
-fn bytes_of(segment: impl FnOnce(&Arc<Mutex<Option<HeapRegion>>>) -> Pinned) -> Vec<u8> {
+fn bytes_of(segment: impl FnOnce(&Arc<Mutex<Option<HeapRegion>>>) -> Pinned<'static>) -> Vec<u8> {
     let back = Arc::new(Mutex::new(None));
     let segment = segment(&back);
     segment.seal_checksum();

@@ -21,7 +21,7 @@
 use std::{
     collections::{HashMap, HashSet},
     io,
-    path::Path,
+    path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
@@ -30,7 +30,10 @@ use aerostat_types::{CommitTs, SegmentNo, TableId, TxnId};
 
 use crate::{
     StorageError, Table, TableView, TenantStore,
-    durable::{ended, image::ImageWriter},
+    durable::{
+        ended,
+        image::{ImageWriter, Written},
+    },
     files::{
         disk::{Disk, Machine, Opened},
         fault,
@@ -68,6 +71,9 @@ pub fn checkpoint_is_due(log_bytes: u64, data_bytes: u64) -> bool {
     const DATA_SHARE: u64 = 4;
     log_bytes > LOG_BYTES_MIN.max(data_bytes / DATA_SHARE)
 }
+
+/// A frozen segment, and where its bytes stand: file, offset, checksums of extents.
+type Place = (Arc<Entry>, PathBuf, u64, Box<[u32]>);
 
 /// The tables at a point of the commit order.
 struct Point {
@@ -121,8 +127,15 @@ impl TenantStore {
             ..Checkpointed::default()
         };
         let folder = durable.folder.join("checkpoint");
+        let mut places = Vec::new();
         let images = self
-            .write_images(&**disk, &folder, &point, &mut last, &mut done)
+            .write_images(
+                &**disk,
+                &folder,
+                &point,
+                &mut last,
+                (&mut done, &mut places),
+            )
             .map_err(|error| match self.is_leaving() {
                 true => StorageError::Cancelled,
                 false => StorageError::Checkpoint(error),
@@ -137,8 +150,12 @@ impl TenantStore {
         let written = manifest.write(&**disk, &folder);
         written.map_err(StorageError::Checkpoint)?;
         last.images = images;
+        for (entry, path, offset, checksums) in places {
+            entry.set_image(self.evictor(), disk, (path, offset), checksums);
+        }
         last.log_bytes = log_bytes;
-        remove_old(durable, &folder, &manifest).map_err(StorageError::Checkpoint)?;
+        let keep = self.evictor().files();
+        remove_old(durable, &folder, &manifest, &keep).map_err(StorageError::Checkpoint)?;
         done.duration = clock.now().saturating_duration_since(started);
         Ok(Some(done))
     }
@@ -178,7 +195,7 @@ impl TenantStore {
         folder: &Path,
         point: &Point,
         last: &mut LastCheckpoint,
-        done: &mut Checkpointed,
+        (done, places): (&mut Checkpointed, &mut Vec<Place>),
     ) -> io::Result<HashMap<(TableId, SegmentNo), Known>> {
         self.txns().wait_settled();
         let mut images = HashMap::new();
@@ -203,7 +220,12 @@ impl TenantStore {
                     table: table.id(),
                     at: point.at,
                 };
-                let file = write_changed(disk, folder, last, names, (view, entry, in_front))?;
+                let changed = write_changed(disk, folder, last, names, (view, entry, in_front))?;
+                let Written { file, place } = changed;
+                if let Some((offset, checksums)) = place {
+                    let path = folder.join(&file.name);
+                    places.push((Arc::clone(entry), path, offset, checksums));
+                }
                 let (name, bytes) = match &file.ended {
                     Some(list) => {
                         done.images_kept += 1;
@@ -271,7 +293,7 @@ fn write_changed(
     last: &mut LastCheckpoint,
     names: Names,
     (view, entry, in_front): (&TableView, &Arc<Entry>, bool),
-) -> io::Result<ImageFile> {
+) -> io::Result<Written> {
     let known = last.images.get(&(names.table, entry.place.no));
     let frozen = known.filter(|known| known.file.form == ImageForm::Frozen);
     let Some(image) = frozen.map(|known| known.file.clone()) else {
@@ -280,7 +302,8 @@ fn write_changed(
     };
     let image = ImageFile { in_front, ..image };
     let write = |name| ended::write(disk, folder, name, &image, (view, entry));
-    names.create(last, "end", write)
+    let file = names.create(last, "end", write)?;
+    Ok(Written { file, place: None })
 }
 
 /// What the names of a checkpoint's files are made of.
@@ -312,14 +335,20 @@ fn latched_times(table: &Arc<Table>) -> Vec<((TableId, SegmentNo), u64)> {
     table.directory().entries().iter().map(count).collect()
 }
 
-/// Removes images and lists that the manifest does not name, also those a crash has left.
-fn remove_old(durable: &Durable, folder: &Path, manifest: &Manifest) -> io::Result<()> {
+/// Removes images and lists that the manifest does not name, also those a crash has left; but for
+/// images that values of a segment may still be read back from, which some reader has.
+fn remove_old(
+    durable: &Durable,
+    folder: &Path,
+    manifest: &Manifest,
+    keep: &[PathBuf],
+) -> io::Result<()> {
     let named: HashSet<&str> = manifest.files().map(|file| file.name).collect();
     let disk = &durable.machine.disk;
     for (path, _) in disk.list(folder)? {
         let name = path.file_name().and_then(|name| name.to_str());
         let is_old = |name: &str| is_of_image(name) && !named.contains(name);
-        if name.is_some_and(is_old) {
+        if name.is_some_and(is_old) && !keep.contains(&path) {
             disk.remove_file(&path)?;
             fault::pass("checkpoint.after_remove");
         }

@@ -42,7 +42,7 @@ use crate::{
         manifest::{ImageFile, ImageForm},
     },
     read::scan::Scan,
-    store::directory::Entry,
+    store::directory::{Access, Entry},
 };
 
 const MAGIC_ROWS: &[u8; 8] = b"AEROIMG1";
@@ -79,18 +79,27 @@ impl ImageWriter {
         view: &TableView,
         entry: &Arc<Entry>,
         in_front: bool,
-    ) -> io::Result<ImageFile> {
+    ) -> io::Result<Written> {
         let frozen = match is_of_layout(view.table(), entry.segment()) {
-            true => entry.pin().map_err(io::Error::other)?.frozen_bytes(),
+            true => {
+                let pinned = entry.pin_all(Access::Again);
+                let pinned = pinned.map_err(io::Error::other)?;
+                let bytes = pinned.frozen_bytes();
+                bytes.map(|bytes| (bytes, pinned.extent_checksums()))
+            }
             false => None,
         };
-        let (form, rows) = match frozen {
-            Some(bytes) => (ImageForm::Frozen, self.put_frozen(view, entry, &bytes)?),
-            None => (ImageForm::Rows, self.put_rows(view, entry)?),
+        let (form, rows, place) = match frozen {
+            Some((bytes, checksums)) => {
+                let rows = self.put_frozen(view, entry, &bytes)?;
+                let offset = self.bytes - bytes.len() as u64;
+                (ImageForm::Frozen, rows, Some((offset, checksums)))
+            }
+            None => (ImageForm::Rows, self.put_rows(view, entry)?, None),
         };
         self.out.flush()?;
         fault::pass("checkpoint.image");
-        Ok(ImageFile {
+        let file = ImageFile {
             name: self.name,
             rows,
             bytes: self.bytes,
@@ -98,7 +107,8 @@ impl ImageWriter {
             form,
             in_front,
             ended: None,
-        })
+        };
+        Ok(Written { file, place })
     }
 
     fn put_rows(&mut self, view: &TableView, entry: &Arc<Entry>) -> io::Result<u64> {
@@ -163,6 +173,13 @@ impl ImageWriter {
     }
 }
 
+/// What was written of a segment.
+pub(crate) struct Written {
+    pub(crate) file: ImageFile,
+    /// Of a frozen one, where its bytes begin in the file, and the checksums of its extents.
+    pub(crate) place: Option<(u64, Box<[u32]>)>,
+}
+
 /// Whether the segment is laid out as the manifest says that the table is.
 fn is_of_layout(table: &Table, segment: &Segment) -> bool {
     segment.schema().fingerprint() == table.segment_schema().fingerprint()
@@ -209,7 +226,7 @@ pub(crate) fn read_rows(
 
 /// The frozen segment of an image. No directory has it yet.
 pub(crate) fn attach(
-    disk: &dyn Disk,
+    disk: &Arc<dyn Disk>,
     folder: &Path,
     image: &ImageFile,
     table: &Table,
@@ -236,7 +253,7 @@ pub(crate) fn attach(
             other => other.into(),
         })?;
     let ended = match &image.ended {
-        Some(file) => ended::read(disk, folder, file)?,
+        Some(file) => ended::read(&**disk, folder, file)?,
         None => head.ended,
     };
     let rows = entry.segment().rows();
@@ -256,6 +273,9 @@ pub(crate) fn attach(
     }
     entry.add_variable_bytes(head.variable_bytes.iter().copied());
     end_all(&entry, &ended, at)?;
+    let checksums = entry.pin_all(Access::Again)?.extent_checksums();
+    let place = (path, head.bytes as u64);
+    entry.set_image(table.store().evictor(), disk, place, checksums);
     Ok(entry)
 }
 
@@ -401,7 +421,7 @@ impl Table {
         let entry = Entry::new(segment, reservation);
         let mut latch = entry.latch();
         if self.is_keyed() {
-            let segment = entry.pin()?;
+            let segment = entry.pin_key(Access::Again)?;
             latch.raise_key_max(segment.key_of(segment.rows() - 1).borrow());
         }
         latch.settle_reservation()?;

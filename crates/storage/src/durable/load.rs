@@ -27,7 +27,7 @@ use crate::{
         manifest::{ImageFile, ImageForm, Manifest},
         side_by_side::side_by_side,
     },
-    store::directory::{Directory, Entry, KeyRange},
+    store::directory::{Access, Directory, Entry, KeyRange},
     write::incoming::Incoming,
 };
 
@@ -50,7 +50,7 @@ struct Filling<'a> {
 /// are not given are left out. Says how many bytes were read, and what need not be written
 /// again.
 pub(crate) fn load_all(
-    disk: &dyn Disk,
+    disk: &Arc<dyn Disk>,
     folder: &Path,
     manifest: &Manifest,
     table: &dyn Fn(TableId) -> Option<Arc<Table>>,
@@ -103,7 +103,7 @@ pub(crate) fn load_all(
 }
 
 fn load_unit(
-    disk: &dyn Disk,
+    disk: &Arc<dyn Disk>,
     folder: &Path,
     table: &Arc<Table>,
     unit: &[ImageFile],
@@ -115,7 +115,7 @@ fn load_unit(
     };
     let mut rows = RowBuffer::new(table.types());
     for front in fronts {
-        image::read_rows(disk, folder, front, &mut rows)?;
+        image::read_rows(&**disk, folder, front, &mut rows)?;
     }
     let base = match base {
         Some(file) => Some((file, image::attach(disk, folder, file, table, at)?)),
@@ -141,7 +141,7 @@ fn load_unit(
     }
     if let Some((file, entry)) = base {
         if table.is_keyed() {
-            let segment = entry.pin()?;
+            let segment = entry.pin_key(Access::Again)?;
             let (first, last) = (segment.key_of(0), segment.key_of(segment.rows() - 1));
             loaded.keys = Some(match loaded.keys {
                 Some((least, greatest)) => (least.min(first), greatest.max(last)),

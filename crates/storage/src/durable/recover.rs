@@ -244,7 +244,7 @@ impl TenantStore {
             recovered.tables.insert(id, table);
         }
         let mut catalog = None;
-        let disk = &*self.durable_side().machine.disk;
+        let disk = &self.durable_side().machine.disk;
         if let Some(manifest) = manifest {
             let table = |id| recovered.tables.get(&id).cloned();
             let (bytes, unchanged) = load::load_all(disk, images, &manifest, &table)?;
@@ -253,7 +253,7 @@ impl TenantStore {
             recovered.checkpoint_at = manifest.at;
             catalog = manifest.has_catalog.then_some(manifest.catalog);
         }
-        outline.replay(disk, self.id(), recovered.checkpoint_at, &tables)?;
+        outline.replay(&**disk, self.id(), recovered.checkpoint_at, &tables)?;
         let tables: Vec<_> = tables.into_values().collect();
         side_by_side(disk.readers(), tables, |replay| {
             replay.into_inner().finish()

@@ -28,7 +28,7 @@ use crate::{
         codec::{self, BadBytes, RowBuffer},
         log::redo::{self, Change, Operation},
     },
-    store::directory::Entry,
+    store::directory::{Access, Entry},
     write::incoming::Incoming,
 };
 
@@ -231,7 +231,7 @@ impl Replay {
 
     fn find_wanted(&mut self, entry: &Entry) -> Result<Vec<u32>, StorageError> {
         let mut found = Vec::new();
-        let segment = entry.pin()?;
+        let segment = entry.pin_all(Access::Again)?;
         let rows = segment.rows();
         let mut image = Vec::new();
         for from in (0..rows).step_by(VECTOR_ROWS as usize) {
@@ -242,7 +242,7 @@ impl Replay {
             let columns: Vec<ArrayRef> = (0..self.table.types().len())
                 .map(|at| segment.gather(at, &Selection::Range(from..to)))
                 .collect();
-            for row in (from..to).filter(|&row| is_live(segment, row)) {
+            for row in (from..to).filter(|&row| is_live(&segment, row)) {
                 let at = (row - from) as usize;
                 image.clear();
                 codec::encode(self.table.types(), &columns, at..at + 1, &mut image);
@@ -265,7 +265,7 @@ fn is_live(segment: &Segment, row: u32) -> bool {
 }
 
 /// The one row with the key that has not ended.
-fn find_live(segment: &Pinned, key: KeyRef<'_>) -> Option<u32> {
+fn find_live(segment: &Pinned<'_>, key: KeyRef<'_>) -> Option<u32> {
     let mut live = None;
     segment.find(key, &mut |row| {
         if is_live(segment, row) {
@@ -350,10 +350,10 @@ impl Table {
             // What is not in front is in the base.
             let mut keys = run.to_vec();
             for entry in range.entries() {
-                let segment = entry.pin()?;
+                let segment = entry.pin_key(Access::Rows)?;
                 let mut rows = Vec::with_capacity(keys.len());
                 keys.retain(|&key| {
-                    let live = find_live(segment, key);
+                    let live = find_live(&segment, key);
                     rows.extend(live);
                     live.is_none()
                 });

@@ -9,7 +9,7 @@
 
 use aerostat_segment::{Condition, Predicate, Selection, VECTOR_ROWS};
 
-use crate::{StorageError, TableView};
+use crate::{StorageError, TableView, store::directory::Access};
 
 /// Vectors whose zones are looked at: some ten microseconds.
 const ZONES_MAX: usize = 1024;
@@ -43,7 +43,8 @@ impl TableView {
         let sample_step = candidates.len().div_ceil(SAMPLE_VECTORS).max(1);
         for (entry, rows) in candidates.iter().step_by(sample_step) {
             let mut selection = Selection::Range(rows.clone());
-            let segment = entry.pin()?;
+            let attributes = predicates.iter().map(Predicate::attribute);
+            let segment = entry.pin(Access::Again, |want| want.attributes(attributes))?;
             segment.keep(&conditions, &mut selection, &mut |_, _| ());
             asked += rows.len() as u64;
             kept += selection.len() as u64;

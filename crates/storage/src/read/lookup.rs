@@ -36,6 +36,10 @@ impl Lookups {
         }
     }
 
+    pub(crate) fn attributes(&self) -> impl Iterator<Item = usize> + '_ {
+        self.all.iter().map(|lookup| lookup.attribute)
+    }
+
     pub(crate) fn counts(&self) -> Vec<(u64, u64)> {
         let counts = self.counts.iter();
         counts
@@ -44,7 +48,7 @@ impl Lookups {
     }
 
     /// The probes of a segment, in the order of lookups.
-    pub(crate) fn of(&self, position: usize, segment: &Pinned) -> &[Probe] {
+    pub(crate) fn of(&self, position: usize, segment: &Pinned<'_>) -> &[Probe] {
         let Some(probes) = self.probes.get(position) else {
             return &[];
         };
@@ -55,7 +59,7 @@ impl Lookups {
     }
 
     /// Whether a vector may have rows, as far as its zones tell.
-    pub(crate) fn may_match(&self, position: usize, segment: &Pinned, vector: u32) -> bool {
+    pub(crate) fn may_match(&self, position: usize, segment: &Pinned<'_>, vector: u32) -> bool {
         let mut probes = self.of(position, segment).iter();
         probes.all(|probe| segment.may_have_member(vector, probe))
     }

@@ -86,12 +86,20 @@ impl Narrow {
 
 impl Narrowed {
     /// Whether a vector of the segment at a position may have rows, as far as its zones tell.
-    pub(crate) fn may_match(&self, position: usize, segment: &Pinned, vector: u32) -> bool {
+    /// It is pinned with what [`Self::lookup_attributes`] are, if there are some.
+    pub(crate) fn may_match(
+        &self,
+        position: usize,
+        segment: &Segment,
+        pinned: Option<&Pinned<'_>>,
+        vector: u32,
+    ) -> bool {
         let may_match = |bound: &Bound| {
             segment.may_match(vector, &bound.predicate)
                 || bound.or_null && segment.zone(vector, bound.predicate.attribute()).nulls
         };
-        self.predicates.iter().all(may_match) && self.lookups.may_match(position, segment, vector)
+        self.predicates.iter().all(may_match)
+            && pinned.is_none_or(|pinned| self.lookups.may_match(position, pinned, vector))
     }
 
     /// Appends what can be tested of rows of a vector; of rows from here and there, without
@@ -113,8 +121,24 @@ impl Narrowed {
         to.extend(probes.iter().map(Condition::Member));
     }
 
+    /// Whether there are lookups.
+    pub(crate) fn has_lookups(&self) -> bool {
+        self.lookup_attributes().next().is_some()
+    }
+
+    /// The attributes of lookups.
+    pub(crate) fn lookup_attributes(&self) -> impl Iterator<Item = usize> + '_ {
+        self.lookups.attributes()
+    }
+
+    /// Those of predicates.
+    pub(crate) fn attributes(&self) -> impl Iterator<Item = usize> + '_ {
+        let predicates = self.predicates.iter();
+        predicates.map(|bound| bound.predicate.attribute())
+    }
+
     /// The probes of the segment at a position.
-    pub(crate) fn probes(&self, position: usize, segment: &Pinned) -> &[Probe] {
+    pub(crate) fn probes(&self, position: usize, segment: &Pinned<'_>) -> &[Probe] {
         self.lookups.of(position, segment)
     }
 }

@@ -6,11 +6,18 @@ use std::{
     sync::Arc,
 };
 
-use aerostat_segment::{KeyRef, Keys, Literal, NewRows, Pinned, Predicate};
+use aerostat_segment::{KeyRef, Keys, Literal, NewRows, Predicate};
 use aerostat_types::TableSchema;
 use arrow_array::{Array, ArrayRef, UInt64Array, cast::AsArray};
 
-use crate::{RowId, ScanSpec, StorageError, Table, TableView, read::describe, store::index::Index};
+use crate::{
+    RowId, ScanSpec, StorageError, Table, TableView,
+    read::describe,
+    store::{
+        directory::Access,
+        index::{Index, Piece},
+    },
+};
 
 /// More values than this are looked for by a scan of the table rather than by predicates.
 const VALUES_MAX: usize = 1_024;
@@ -84,22 +91,29 @@ impl TableView {
         let index = index.ok_or(StorageError::Conflict)?;
         let values = without_nulls(values, &complete);
         let keys = table.keys_of(&index.spec.attributes, &values.columns)?;
-        let within = index.within(self.directory())?;
-        values.spread(|nth| Ok(self.find_indexed(&within, keys.get(nth))))
+        let within = index.within(self.directory(), Access::Rows);
+        values.spread(|nth| self.find_indexed(&within, keys.get(nth)))
     }
 
-    fn find_indexed(&self, within: &[(&Pinned, usize)], key: KeyRef<'_>) -> Option<RowId> {
-        within.iter().find_map(|&(segment, position)| {
-            let mut found = None;
-            segment.find_indexed(position, key, &mut |row| {
+    fn find_indexed(
+        &self,
+        within: &[Piece<'_>],
+        key: KeyRef<'_>,
+    ) -> Result<Option<RowId>, StorageError> {
+        for piece in within {
+            let (segment, mut found) = (piece.segment(), None);
+            piece.find(key, &mut |row| {
                 if self.sees(segment, row) {
                     found = Some(RowId::new(segment.no(), row));
                     return ControlFlow::Break(());
                 }
                 ControlFlow::Continue(())
-            });
-            found
-        })
+            })?;
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+        Ok(None)
     }
 
     /// The rows of the table that have one of the rows of `values` in these columns, each

@@ -20,7 +20,7 @@ use std::{
 
 use aerostat_segment::{
     CompareOp, Condition, IndexSearch, Key, KeyRef, Literal, Pinned, Predicate, SegmentSchema,
-    Selection, VECTOR_ROWS,
+    Selection, VECTOR_ROWS, Wanted,
 };
 use aerostat_types::SegmentNo;
 use arrow_array::{ArrayRef, RecordBatch, UInt64Array};
@@ -34,7 +34,7 @@ use crate::{
         queue::{Claim, Queue, QueueSlot},
         view::gather,
     },
-    store::directory::Entry,
+    store::directory::{Access, Entry},
 };
 
 /// A secondary index is worth it when it finds at most this share of a segment's rows, as a
@@ -155,7 +155,7 @@ impl Scan {
             for entry in view.directory().entries() {
                 let is_included = includes(entry);
                 let found = match is_included {
-                    true => searches.rows(entry, &spec.predicates)?,
+                    true => searches.rows(entry, &spec.predicates, Access::Rows)?,
                     false => None,
                 };
                 morsels.push(match &found {
@@ -263,7 +263,7 @@ impl Scan {
     fn each_rows<'s>(
         &'s self,
         claim: Claim,
-        f: &mut dyn FnMut(usize, &'s Pinned, Selection),
+        f: &mut dyn FnMut(usize, Selection) -> Result<(), StorageError>,
     ) -> Result<(), StorageError> {
         let narrowed = self.narrow.now();
         let narrowed = narrowed.as_deref();
@@ -275,16 +275,21 @@ impl Scan {
             if rows.is_empty() {
                 return Ok(());
             }
-            let segment = self.entry(position).pin()?;
-            self.filter(position, segment, vector, narrowed, &mut rows);
+            if self.has_conditions(narrowed) {
+                let want = |want: &mut Wanted<'_>| self.want_conditions(narrowed, want);
+                let segment = self.entry(position).pin(Access::Again, want)?;
+                self.filter(position, &segment, vector, narrowed, &mut rows);
+            } else {
+                self.rows_left_after[0].fetch_add(rows.len() as u64, Ordering::Relaxed);
+            }
             if some_ended {
                 self.take_out_ended(position, &mut rows);
             }
             rows.truncate(self.take_from_limit(rows.len()));
-            if !rows.is_empty() {
-                f(position, segment, rows);
+            match rows.is_empty() {
+                true => Ok(()),
+                false => f(position, rows),
             }
-            Ok::<(), StorageError>(())
         };
         if let Some(key) = &self.point {
             return match self.look_up(key)? {
@@ -293,6 +298,14 @@ impl Scan {
             };
         }
         let position = claim.entry;
+        if claim.morsels.start == 0 {
+            // A use for each scan, however many morsels there are.
+            let projection = self.spec.projection.iter().copied();
+            self.entry(position).note_use(|want| {
+                self.want_conditions(narrowed, want);
+                want.attributes(projection);
+            });
+        }
         let mut whole = Whole::default();
         for morsel in claim.morsels {
             let (vector, found) = self.select(position, morsel, narrowed)?;
@@ -355,10 +368,17 @@ impl Scan {
         if first >= end || self.spec.predicates.iter().any(pruned) {
             return Ok((Some(vector), Found::default()));
         }
-        let pinned = entry.pin()?;
-        let found = if !self.lookups.may_match(position, pinned, vector) {
+        let joins = !self.spec.lookups.is_empty() || narrowed.is_some_and(Narrowed::has_lookups);
+        let pinned = match joins {
+            true => Some(entry.pin(Access::Again, |want| {
+                self.want_lookups(narrowed, want);
+            })?),
+            false => None,
+        };
+        let pinned = pinned.as_ref();
+        let found = if !pinned.is_none_or(|own| self.lookups.may_match(position, own, vector)) {
             Found::default()
-        } else if narrowed.is_some_and(|by| !by.may_match(position, pinned, vector)) {
+        } else if narrowed.is_some_and(|by| !by.may_match(position, segment, pinned, vector)) {
             self.narrow.count_morsel();
             Found::default()
         } else {
@@ -383,7 +403,7 @@ impl Scan {
     fn filter(
         &self,
         position: usize,
-        segment: &Pinned,
+        segment: &Pinned<'_>,
         vector: Option<u32>,
         narrowed: Option<&Narrowed>,
         rows: &mut Selection,
@@ -428,12 +448,41 @@ impl Scan {
         taken(before)
     }
 
-    fn gather(&self, segment: &Pinned, rows: &Selection) -> RecordBatch {
+    /// Whether rows are tested.
+    fn has_conditions(&self, narrowed: Option<&Narrowed>) -> bool {
+        !self.spec.predicates.is_empty() || !self.spec.lookups.is_empty() || narrowed.is_some()
+    }
+
+    fn want_conditions(&self, narrowed: Option<&Narrowed>, want: &mut Wanted<'_>) {
+        want.attributes(self.spec.predicates.iter().map(Predicate::attribute));
+        if let Some(narrowed) = narrowed {
+            want.attributes(narrowed.attributes());
+        }
+        self.want_lookups(narrowed, want);
+    }
+
+    fn want_lookups(&self, narrowed: Option<&Narrowed>, want: &mut Wanted<'_>) {
+        want.attributes(self.spec.lookups.iter().map(|lookup| lookup.attribute));
+        if let Some(narrowed) = narrowed {
+            want.attributes(narrowed.lookup_attributes());
+        }
+    }
+
+    fn gather(&self, position: usize, rows: &Selection) -> Result<RecordBatch, StorageError> {
+        let projection = self.spec.projection.iter().copied();
+        let entry = self.entry(position);
+        let segment = &entry.pin(Access::Again, |want| want.attributes(projection))?;
         let row_ids = self.spec.row_ids.then(|| {
             let ids = rows.iter().map(|row| RowId::new(segment.no(), row).0);
             Arc::new(UInt64Array::from_iter_values(ids)) as ArrayRef
         });
-        gather(segment, &self.schema, &self.spec.projection, rows, row_ids)
+        Ok(gather(
+            segment,
+            &self.schema,
+            &self.spec.projection,
+            rows,
+            row_ids,
+        ))
     }
 }
 
@@ -487,9 +536,10 @@ impl ScanReader {
         let scan = &self.scan;
         while let Some(claim) = scan.claim(&mut self.place, 1) {
             let mut batch = None;
-            scan.each_rows(claim, &mut |_, segment, rows| {
+            scan.each_rows(claim, &mut |position, rows| {
                 assert!(batch.is_none(), "a morsel is one batch");
-                batch = Some(scan.gather(segment, &rows));
+                batch = Some(scan.gather(position, &rows)?);
+                Ok(())
             })?;
             if batch.is_some() {
                 return Ok(batch);
@@ -510,18 +560,19 @@ impl ScanReader {
             return Ok(None);
         };
         let mut found: Vec<ScannedRows<'_>> = Vec::new();
-        scan.each_rows(
-            claim,
-            &mut |position, segment, rows| match found.last_mut() {
+        scan.each_rows(claim, &mut |position, rows| {
+            match found.last_mut() {
                 Some(last) if last.is_of(position) && last.len() + rows.len() <= ROWS_AT_ONCE => {
                     last.extend(rows);
                 }
                 _ => {
-                    let parts = rows.split(ROWS_AT_ONCE).into_iter();
-                    found.extend(parts.map(|rows| ScannedRows::new(scan, position, segment, rows)));
+                    for rows in rows.split(ROWS_AT_ONCE) {
+                        found.push(ScannedRows::new(scan, position, rows)?);
+                    }
                 }
-            },
-        )?;
+            }
+            Ok(())
+        })?;
         Ok(Some(found))
     }
 }
@@ -539,18 +590,24 @@ impl fmt::Debug for ScanReader {
 pub struct ScannedRows<'a> {
     scan: &'a Scan,
     position: usize,
-    segment: &'a Pinned,
+    /// With the columns that are projected, and those of lookups.
+    segment: Pinned<'a>,
     rows: Selection,
 }
 
 impl<'a> ScannedRows<'a> {
-    fn new(scan: &'a Scan, position: usize, segment: &'a Pinned, rows: Selection) -> Self {
-        Self {
+    fn new(scan: &'a Scan, position: usize, rows: Selection) -> Result<Self, StorageError> {
+        let projection = scan.spec.projection.iter().copied();
+        let segment = scan.entry(position).pin(Access::Again, |want| {
+            want.attributes(projection);
+            want.attributes(scan.spec.lookups.iter().map(|lookup| lookup.attribute));
+        })?;
+        Ok(Self {
             scan,
             position,
             segment,
             rows,
-        }
+        })
     }
 
     fn is_of(&self, position: usize) -> bool {
@@ -578,7 +635,7 @@ impl<'a> ScannedRows<'a> {
         self.rows.is_empty()
     }
 
-    /// The rows' values of an attribute.
+    /// The rows' values of an attribute that the scan projects.
     pub fn gather(&self, attribute: usize) -> ArrayRef {
         self.segment.gather(attribute, &self.rows)
     }
@@ -589,7 +646,7 @@ impl<'a> ScannedRows<'a> {
     /// # Panics
     /// When there is no such lookup, or not a number for each row.
     pub fn add_codes(&self, lookup: usize, scale: u64, to: &mut [u64]) {
-        let probe = &self.scan.lookups.of(self.position, self.segment)[lookup];
+        let probe = &self.scan.lookups.of(self.position, &self.segment)[lookup];
         self.segment.add_codes(probe, &self.rows, scale, to);
     }
 }
@@ -621,6 +678,7 @@ impl Searches {
         &mut self,
         entry: &Entry,
         predicates: &[Predicate],
+        access: Access,
     ) -> Result<Option<Vec<u32>>, StorageError> {
         let schema = entry.segment().schema();
         if predicates.is_empty() || schema.indexes().is_empty() {
@@ -637,7 +695,19 @@ impl Searches {
         if self.of_schema.is_empty() {
             return Ok(None);
         }
-        let segment = entry.pin()?;
+        let (segment, of_schema) = (entry.segment(), &self.of_schema);
+        // Where a filter tells that there is no such key, nothing is read.
+        let may_have = |(index, search): &(usize, IndexSearch)| match search {
+            IndexSearch::Keys(keys) => keys
+                .iter()
+                .any(|key| segment.may_have_indexed(*index, key.borrow())),
+            IndexSearch::Spans(_) => true,
+        };
+        if !of_schema.iter().all(may_have) {
+            return Ok(Some(Vec::new()));
+        }
+        let indexes = of_schema.iter().map(|(index, _)| *index);
+        let segment = entry.pin(access, |want| indexes.for_each(|index| want.index(index)))?;
         let mut rows_max = (segment.rows() / INDEX_SHARE).min(VECTOR_ROWS) as usize;
         let mut best = None;
         for (index, search) in &self.of_schema {

@@ -14,7 +14,7 @@ use arrow_select::concat::concat_batches;
 
 use crate::{
     RowId, StorageError, Table,
-    store::directory::{Directory, Entry},
+    store::directory::{Access, Directory, Entry},
 };
 
 /// How often stamps are read again before it is certain that nobody will overwrite
@@ -107,7 +107,8 @@ impl TableView {
     /// The visible row with this key.
     ///
     /// # Errors
-    /// None at present: evicted segments, which must be read, will have some.
+    /// [`StorageError::ReadBack`] and [`StorageError::OutOfMemory`] where values are not in memory
+    /// and cannot be read back.
     pub fn lookup(&self, key: KeyRef<'_>) -> Result<Option<RowId>, StorageError> {
         let found = self.find(key)?;
         Ok(found.map(|(segment, row)| RowId::new(segment.no(), row)))
@@ -131,8 +132,9 @@ impl TableView {
                     .by_no(run[0].segment())
                     .expect("a row id belongs to the view that gave it");
                 let rows = Selection::Rows(run.iter().map(|id| id.row()).collect());
-                let segment = entry.pin()?;
-                Ok(gather(segment, &schema, projection, &rows, None))
+                let wanted = projection.iter().copied();
+                let segment = entry.pin(Access::Rows, |want| want.attributes(wanted))?;
+                Ok(gather(&segment, &schema, projection, &rows, None))
             })
             .collect::<Result<Vec<_>, StorageError>>()?;
         let found = match <[RecordBatch; 1]>::try_from(batches) {
@@ -163,23 +165,37 @@ impl TableView {
 
     /// The visible version of a key, and the segment that has it: there is one at most, in
     /// the segment of the key's range or in that one's base.
-    pub(crate) fn find(&self, key: KeyRef<'_>) -> Result<Option<(&Pinned, u32)>, StorageError> {
+    pub(crate) fn find(&self, key: KeyRef<'_>) -> Result<Option<(Pinned<'_>, u32)>, StorageError> {
+        self.find_with(key, Access::Rows, &[])
+    }
+
+    /// As [`Self::find`], with the values of columns.
+    pub(crate) fn find_with(
+        &self,
+        key: KeyRef<'_>,
+        access: Access,
+        columns: &[usize],
+    ) -> Result<Option<(Pinned<'_>, u32)>, StorageError> {
         let Some(position) = self.directory.route(key) else {
             return Ok(None);
         };
         for entry in self.directory.ranges()[position].entries() {
-            let segment = entry.pin()?;
+            let segment = entry.pin_key(access)?;
             let mut found = None;
             segment.find(key, &mut |row| {
-                if self.sees(segment, row) {
-                    found = Some((segment, row));
+                if self.sees(&segment, row) {
+                    found = Some(row);
                     return ControlFlow::Break(());
                 }
                 ControlFlow::Continue(())
             });
-            if found.is_some() {
-                return Ok(found);
+            let Some(row) = found else { continue };
+            if segment.is_whole() || columns.is_empty() {
+                return Ok(Some((segment, row)));
             }
+            let wanted = columns.iter().copied();
+            let segment = entry.pin(access, |want| want.attributes(wanted))?;
+            return Ok(Some((segment, row)));
         }
         Ok(None)
     }
@@ -201,7 +217,7 @@ impl TableView {
 
 /// The selected rows of a segment as a batch; `extra` is the last column.
 pub(crate) fn gather(
-    segment: &Pinned,
+    segment: &Pinned<'_>,
     schema: &SchemaRef,
     projection: &[usize],
     rows: &Selection,

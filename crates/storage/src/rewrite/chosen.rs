@@ -11,7 +11,7 @@ use arrow_select::interleave::interleave;
 use crate::{
     StorageError, Table,
     store::{
-        directory::Forward,
+        directory::{Access, Forward},
         unit::{DEAD_SHARE, Unit},
     },
 };
@@ -214,7 +214,7 @@ impl Chosen {
 /// The columns of rows from several segments.
 pub(crate) struct Columns<'a> {
     /// Of the entries.
-    segments: Vec<&'a Pinned>,
+    segments: Vec<Pinned<'a>>,
     /// The rows of each entry, in the order in which they come.
     rows: Vec<Selection>,
     /// For each row its entry and position among the entry's rows; empty for one entry.
@@ -223,7 +223,8 @@ pub(crate) struct Columns<'a> {
 
 impl<'a> Columns<'a> {
     fn of(unit: &'a Unit, sources: &[Source]) -> Result<Columns<'a>, StorageError> {
-        let segments = unit.entries.iter().map(|entry| entry.pin());
+        let segments = unit.entries.iter();
+        let segments = segments.map(|entry| entry.pin_all(Access::Again));
         let mut rows = vec![Vec::new(); unit.entries.len()];
         let mut places = Vec::new();
         if let [rows] = &mut rows[..] {

@@ -21,7 +21,10 @@ use crate::{
         chosen::{Chosen, Source},
         made::Made,
     },
-    store::{directory::Entry, unit::Unit},
+    store::{
+        directory::{Access, Entry},
+        unit::Unit,
+    },
 };
 
 /// So few rows are left to be copied under the latches, if writers let it come to that.
@@ -115,7 +118,7 @@ impl Tails {
         for (at, entry) in unit.entries.iter().enumerate() {
             let segment = entry.segment();
             let keyed = match table.is_keyed() && made.len() > 1 {
-                true => Some(entry.pin()?),
+                true => Some(entry.pin_key(Access::Again)?),
                 false => None,
             };
             let rows = segment.rows();
@@ -127,7 +130,7 @@ impl Tails {
             {
                 let (begin, end) = segment.stamps(row);
                 if !live.is_garbage(begin, end) {
-                    let range = range_of(keyed, row, chosen, made);
+                    let range = range_of(keyed.as_ref(), row, chosen, made);
                     let entry = at as u32;
                     fresh[range].push(Source { entry, row });
                 }
@@ -145,7 +148,7 @@ impl Tails {
 
 /// Which of the ranges to come has the row's key: of the segment that has the row, unless
 /// nobody asks for keys, for there are none or there is one range. Then it is the last.
-fn range_of(keyed: Option<&Pinned>, row: u32, chosen: &Chosen, made: &[Made]) -> usize {
+fn range_of(keyed: Option<&Pinned<'_>>, row: u32, chosen: &Chosen, made: &[Made]) -> usize {
     let Some(segment) = keyed else {
         return made.len().saturating_sub(1);
     };
@@ -236,7 +239,7 @@ fn copy(
         .collect();
     let mut key_max = None;
     for (entry, rows) in &from {
-        let segment = entry.pin()?;
+        let segment = entry.pin_key(Access::Again)?;
         key_max = key_max.max(rows.iter().map(|&row| segment.key_of(row)).max());
     }
     let key_max = key_max.as_ref().map(Key::borrow);

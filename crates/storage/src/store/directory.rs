@@ -24,17 +24,30 @@
 //! * Views hold a directory; a retired segment lives as long as a view holds it. Identities hold
 //!   segments weakly, so a chain of rewrites pins only the row maps.
 
-use std::sync::{
-    Arc, OnceLock, Weak,
-    atomic::{AtomicU32, AtomicU64, Ordering},
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc, OnceLock, Weak,
+        atomic::{AtomicU32, AtomicU64, Ordering},
+    },
 };
 
-use aerostat_memory::{OutOfMemory, Reservation};
-use aerostat_segment::{BLOCK_ROWS, Key, KeyRef, Pinned, Segment, SegmentWriter};
+use aerostat_memory::{MemoryClass, OutOfMemory, Reservation};
+use aerostat_segment::{
+    BLOCK_ROWS, Charge, ExtentSet, Key, KeyRef, Pieces, Pinned, Segment, SegmentBody,
+    SegmentWriter, Wanted,
+};
 use aerostat_types::{CommitTs, Physical, SegmentNo};
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::{StorageError, store::penalty::Penalty};
+use crate::{
+    StorageError,
+    files::disk::Disk,
+    store::{
+        evict::{Evictable, Evictor, Image},
+        penalty::Penalty,
+    },
+};
 
 /// The segments of a table at one moment.
 #[derive(Default)]
@@ -189,7 +202,9 @@ impl Directory {
 pub(crate) struct Entry {
     pub(crate) place: Arc<SegmentIdentity>,
     /// Never given away but by [`Entry::pin`]; who needs no values has [`Entry::segment`].
-    body: Pinned,
+    body: SegmentBody,
+    /// Of a frozen segment, where its values can be read back from, once they can.
+    image: OnceLock<Arc<Image>>,
     /// The body's charge, too: what is reserved is given back with the memory.
     latched: Arc<Mutex<Latched>>,
     /// Versions that nobody will see once all snapshots are newer.
@@ -207,6 +222,27 @@ pub(crate) struct Entry {
     pub(crate) penalty: Penalty,
 }
 
+/// Why values are pinned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// To read some rows: that is a use of the values, and what is evicted is read back.
+    Rows,
+    /// As [`Access::Rows`], of who must not wait for the disk.
+    RowsNow,
+    /// Again, or for the node's own work: that is no use of its own.
+    Again,
+}
+
+impl Access {
+    /// Of rows, by who may wait or not.
+    pub(crate) fn rows(may_wait: bool) -> Self {
+        match may_wait {
+            true => Access::Rows,
+            false => Access::RowsNow,
+        }
+    }
+}
+
 /// What changes only under the segment's latch. It lives as long as the segment's memory.
 pub(crate) struct Latched {
     /// No key in the segment is greater. `None` while it is empty or has no keys.
@@ -220,23 +256,53 @@ pub(crate) struct Latch<'a> {
     pub(crate) state: MutexGuard<'a, Latched>,
 }
 
+impl Evictable for Entry {
+    fn image(&self) -> Option<&Arc<Image>> {
+        self.image.get()
+    }
+
+    fn extent_bytes(&self) -> Vec<u64> {
+        self.segment().extent_bytes()
+    }
+
+    fn has_extent(&self, extent: usize) -> bool {
+        self.body.pin().has_extent(extent)
+    }
+
+    fn evict(&self, extent: usize) -> bool {
+        self.body.evict(&[extent].into_iter().collect())
+    }
+
+    fn evicted_bytes(&self) -> u64 {
+        self.segment().evicted_bytes()
+    }
+}
+
 impl Entry {
     pub(crate) fn new(segment: Segment, reservation: Reservation) -> Arc<Self> {
         let no = segment.no();
         let attributes = segment.schema().attributes().iter();
         let variable = attributes.filter(|attribute| attribute.ty.physical() == Physical::Variable);
         let variable_bytes = variable.map(|_| AtomicU64::new(0)).collect();
+        let mut front = reservation;
+        let extents = segment.extent_bytes().into_iter();
+        let extents: Vec<Charge> = extents
+            .map(|bytes| Box::new(front.split(bytes)) as Charge)
+            .collect();
         let latched = Arc::new(Mutex::new(Latched {
             key_max: None,
-            reservation,
+            reservation: front,
         }));
+        let body = SegmentBody::new(segment, Arc::clone(&latched));
+        body.set_charges(extents.into_iter());
         Arc::new_cyclic(|entry| Self {
             place: Arc::new(SegmentIdentity {
                 no,
                 entry: Weak::clone(entry),
                 forward: OnceLock::new(),
             }),
-            body: Pinned::new(segment, Arc::clone(&latched)),
+            body,
+            image: OnceLock::new(),
             latched,
             dead: AtomicU32::new(0),
             variable_bytes,
@@ -253,16 +319,112 @@ impl Entry {
         &self.body
     }
 
-    /// The segment with its values, which stay in memory as long as the entry or a clone of
-    /// the pin does. Asked once for a segment's part of a statement or a scan, not for each
-    /// row.
+    /// The segment with the values that are wanted, which stay in memory as long as the pin does; all
+    /// of a segment that is not evicted. Asked once for a segment's part of a statement or a
+    /// scan, not for each row.
     ///
     /// # Errors
-    /// None at present: a segment whose values are elsewhere, and must be read, will have
-    /// some.
+    /// [`StorageError::ReadBack`] when values cannot be read back, [`StorageError::OutOfMemory`]
+    /// when there is no memory for them, [`StorageError::WouldWait`] as `access` has it.
     #[inline]
-    pub(crate) fn pin(&self) -> Result<&Pinned, StorageError> {
-        Ok(&self.body)
+    pub(crate) fn pin(
+        &self,
+        access: Access,
+        want: impl FnOnce(&mut Wanted<'_>),
+    ) -> Result<Pinned<'_>, StorageError> {
+        let pinned = self.body.pin();
+        match self.image.get() {
+            // Nothing has been evicted before there was an image.
+            None => Ok(pinned),
+            Some(image) => self.pin_wanted(image, pinned, access, want),
+        }
+    }
+
+    /// [`Entry::pin`] of the rows' keys.
+    pub(crate) fn pin_key(&self, access: Access) -> Result<Pinned<'_>, StorageError> {
+        self.pin(access, |want| want.key())
+    }
+
+    /// [`Entry::pin`] of all values and indexes.
+    pub(crate) fn pin_all(&self, access: Access) -> Result<Pinned<'_>, StorageError> {
+        self.pin(access, |want| want.all())
+    }
+
+    /// Counts a use of values that are pinned [again](Access::Again) and again from now on.
+    pub(crate) fn note_use(&self, want: impl FnOnce(&mut Wanted<'_>)) {
+        if let Some(image) = self.image.get() {
+            image.used(&self.body.wanted(want));
+        }
+    }
+
+    fn pin_wanted<'a>(
+        &'a self,
+        image: &Image,
+        pinned: Pinned<'a>,
+        access: Access,
+        want: impl FnOnce(&mut Wanted<'_>),
+    ) -> Result<Pinned<'a>, StorageError> {
+        if access == Access::Again && pinned.is_whole() {
+            return Ok(pinned);
+        }
+        let wanted = self.body.wanted(want);
+        if access != Access::Again {
+            image.used(&wanted);
+        }
+        if pinned.has_all(&wanted) {
+            return Ok(pinned);
+        }
+        if access == Access::RowsNow {
+            return Err(StorageError::WouldWait { awaited: None });
+        }
+        // What it holds may be what there is no memory for.
+        drop(pinned);
+        self.read_back(image, &wanted)
+    }
+
+    #[cold]
+    fn read_back(&self, image: &Image, wanted: &ExtentSet) -> Result<Pinned<'_>, StorageError> {
+        let budget = image.evictor().budget();
+        let before = self.body.pin();
+        let missing: ExtentSet = wanted.iter().filter(|at| !before.has_extent(*at)).collect();
+        drop(before);
+        let charge = &mut |bytes| {
+            let reservation = budget.reserve(MemoryClass::Frozen, bytes)?;
+            Ok(Box::new(reservation) as Charge)
+        };
+        let read = &mut |pieces: Pieces<'_>| image.read(pieces).map_err(StorageError::ReadBack);
+        let pinned = self.body.read_back(wanted, charge, read);
+        // Some may have come back before the error.
+        if let Some(own) = self.place.entry() {
+            let now = self.body.pin();
+            let back: ExtentSet = missing.iter().filter(|at| now.has_extent(*at)).collect();
+            drop(now);
+            let own: Arc<dyn Evictable> = own;
+            image.came_back(&own, &back);
+        }
+        pinned
+    }
+
+    /// Says where the values of a frozen segment can be read back from, so that they can be evicted
+    /// from now on; and the checksums of its extents.
+    ///
+    /// `place` is a file, and where the segment's bytes begin in it.
+    pub(crate) fn set_image(
+        self: &Arc<Self>,
+        evictor: &Arc<Evictor>,
+        disk: &Arc<dyn Disk>,
+        (path, offset): (PathBuf, u64),
+        checksums: Box<[u32]>,
+    ) {
+        let extents = self.segment().schema().extents();
+        let image = self.image.get_or_init(|| {
+            let disk = Arc::clone(disk);
+            evictor.image(disk, path, offset, extents)
+        });
+        // From here on some of it may go, so whoever pins it asks the image.
+        self.body.allow_eviction(checksums);
+        let own: Arc<dyn Evictable> = Arc::clone(self) as Arc<dyn Evictable>;
+        evictor.admit(&own, image, &ExtentSet::all(extents));
     }
 
     /// Takes the segment's latch.
@@ -347,16 +509,20 @@ impl Entry {
         self.looked_at.store(self.activity(), Ordering::Relaxed);
     }
 
+    /// What is reserved for the segment: for its front, and for extents that are in memory.
     pub(crate) fn bytes_reserved(&self) -> u64 {
-        self.latched.lock().reservation.bytes()
+        let extents = self.segment().bytes_of_extents();
+        let resident = extents.saturating_sub(self.evicted_bytes());
+        self.latched.lock().reservation.bytes() + resident
     }
 
     /// Tells what the segment's memory is charged with, for as long as it is there, be the
-    /// entry or not.
+    /// entry or not. Nothing is evicted meanwhile.
     #[cfg(test)]
     pub(crate) fn charged(&self) -> impl Fn() -> Option<u64> + use<> {
         let latched = Arc::downgrade(&self.latched);
-        move || Some(latched.upgrade()?.lock().reservation.bytes())
+        let extents = self.segment().bytes_of_extents() - self.evicted_bytes();
+        move || Some(latched.upgrade()?.lock().reservation.bytes() + extents)
     }
 }
 
@@ -393,8 +559,9 @@ impl Latch<'_> {
 
     fn reserve_bytes(&mut self, growth: u64) -> Result<(), OutOfMemory> {
         let segment = self.writer.segment();
-        let most = segment.arena_bytes() as u64 + segment.ended_bytes();
-        let needed = (segment.footprint_bytes() + growth).min(most);
+        let extents = segment.bytes_of_extents();
+        let most = segment.arena_bytes() as u64 + segment.ended_bytes() - extents;
+        let needed = (segment.footprint_bytes_of_front() + growth).min(most);
         if needed <= self.state.reservation.bytes() {
             return Ok(());
         }
@@ -405,7 +572,7 @@ impl Latch<'_> {
     /// begin, if that is not much: else rows that come one by one would each take it from
     /// the budget and give it back.
     pub(crate) fn settle_reservation(&mut self) -> Result<(), OutOfMemory> {
-        let used = self.writer.segment().footprint_bytes();
+        let used = self.writer.segment().footprint_bytes_of_front();
         let reserved = self.state.reservation.bytes();
         let spare = self.begun_pages_bytes().min(2 * RESERVATION_STEP_BYTES);
         if used > reserved || reserved > used + RESERVATION_STEP_BYTES + spare {

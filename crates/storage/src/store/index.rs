@@ -5,18 +5,23 @@
 //! `unique` enforces what a unique index demands of rows.
 
 use std::{
+    cell::OnceCell,
     hash::{DefaultHasher, Hash, Hasher},
+    ops::ControlFlow,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
 };
 
-use aerostat_segment::{IndexSpec, KeyRef, NewRows, Pinned};
+use aerostat_segment::{IndexSpec, KeyRef, NewRows, Pinned, Segment};
 use aerostat_types::TableIndex;
 use parking_lot::Mutex;
 
-use crate::{StorageError, store::directory::Directory};
+use crate::{
+    StorageError,
+    store::directory::{Access, Directory, Entry},
+};
 
 /// Locks of a unique index. Two loads of single rows on two cores meet once in 64 rows; a
 /// batch takes nearly all, and then only one batch goes on at a time.
@@ -81,21 +86,65 @@ impl Index {
         (hasher.finish() % STRIPES) as usize
     }
 
-    /// The segments that have it, with its position in each.
+    /// Its pieces, one in each segment that has it.
+    pub(crate) fn within<'a>(&self, directory: &'a Directory, access: Access) -> Vec<Piece<'a>> {
+        let entries = directory.entries().iter();
+        let pieces = entries.filter_map(|entry| {
+            Some(Piece {
+                position: entry.segment().schema().index_position(&self.spec)?,
+                entry,
+                access,
+                pinned: OnceCell::new(),
+            })
+        });
+        pieces.collect()
+    }
+}
+
+/// An index in one segment, which is pinned when a key may be in it.
+pub(crate) struct Piece<'a> {
+    entry: &'a Arc<Entry>,
+    /// Among the segment's indexes.
+    position: usize,
+    access: Access,
+    pinned: OnceCell<Pinned<'a>>,
+}
+
+impl<'a> Piece<'a> {
+    pub(crate) fn segment(&self) -> &'a Segment {
+        self.entry.segment()
+    }
+
+    pub(crate) fn position(&self) -> usize {
+        self.position
+    }
+
+    /// The segment with the index and the values of its keys.
     ///
     /// # Errors
-    /// Those of pinning them.
-    pub(crate) fn within<'a>(
+    /// Those of [`Entry::pin`].
+    pub(crate) fn pinned(&self) -> Result<&Pinned<'a>, StorageError> {
+        if let Some(pinned) = self.pinned.get() {
+            return Ok(pinned);
+        }
+        let pinned = self
+            .entry
+            .pin(self.access, |want| want.index(self.position))?;
+        Ok(self.pinned.get_or_init(|| pinned))
+    }
+
+    /// Calls `f` with every row that has the key, all versions, until it breaks.
+    ///
+    /// # Errors
+    /// As [`Self::pinned`].
+    pub(crate) fn find(
         &self,
-        directory: &'a Directory,
-    ) -> Result<Vec<(&'a Pinned, usize)>, StorageError> {
-        let entries = directory.entries().iter();
-        let positions = entries.filter_map(|entry| {
-            let position = entry.segment().schema().index_position(&self.spec)?;
-            Some((entry, position))
-        });
-        positions
-            .map(|(entry, position)| Ok((entry.pin()?, position)))
-            .collect()
+        key: KeyRef<'_>,
+        f: &mut dyn FnMut(u32) -> ControlFlow<()>,
+    ) -> Result<(), StorageError> {
+        if self.segment().may_have_indexed(self.position, key) {
+            self.pinned()?.find_indexed(self.position, key, f);
+        }
+        Ok(())
     }
 }

@@ -4,6 +4,7 @@
 //!  TenantStore (tenant) ── arena, tables: making and dropping tables
 //!   └ Table (table) ── Shape (shape) ── Index (index)
 //!      └ Directory, Entry (directory) ── penalty: what scans have paid at a segment
+//!         │                      └─ evict: values that are not in memory
 //!         └ Unit (unit): the entries that are rewritten together
 //! ```
 //!
@@ -14,6 +15,7 @@
 
 pub(crate) mod arena;
 pub(crate) mod directory;
+pub(crate) mod evict;
 pub(crate) mod index;
 pub(crate) mod living;
 mod penalty;

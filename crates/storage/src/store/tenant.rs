@@ -32,8 +32,15 @@ use crate::{
         last_checkpoint::LastCheckpoint,
         log::{Ended, Log},
     },
-    store::{arena::ArenaSizes, living::Living},
+    store::{
+        arena::ArenaSizes,
+        evict::{Evictions, Evictor},
+        living::Living,
+    },
 };
+
+/// Evicted values are read again, which costs more than planning a statement again.
+const RECLAIM_RANK: u8 = 1;
 
 /// A tenant's transactions and memory budget. Tables keep it alive.
 pub struct TenantStore {
@@ -43,6 +50,7 @@ pub struct TenantStore {
     sizes: ArenaSizes,
     is_leaving: AtomicBool,
     pub(crate) living: Living<Table>,
+    evictor: Arc<Evictor>,
     /// `None` if nothing is to survive.
     pub(crate) durable: Option<Durable>,
 }
@@ -133,10 +141,14 @@ impl TenantStore {
         txns: Arc<TxnManager>,
         durable: Option<Durable>,
     ) -> Arc<Self> {
+        let evictor = Evictor::new(Arc::clone(&budget));
+        let reclaim = Arc::downgrade(&evictor);
+        budget.reclaim_from(RECLAIM_RANK, reclaim);
         Arc::new(Self {
             id,
             txns,
             budget,
+            evictor,
             sizes,
             is_leaving: AtomicBool::new(false),
             living: Living::default(),
@@ -157,6 +169,21 @@ impl TenantStore {
     /// The budget that all segments of the tenant are charged to.
     pub fn budget(&self) -> &Arc<Budget> {
         &self.budget
+    }
+
+    pub(crate) fn evictor(&self) -> &Arc<Evictor> {
+        &self.evictor
+    }
+
+    /// Evicts values of frozen segments, so many bytes or what there is to evict, and says how many
+    /// bytes are free now. Whatever budget refuses asks for that by itself.
+    pub fn evict(&self, bytes: u64) -> u64 {
+        self.evictor.evict(bytes)
+    }
+
+    /// What was evicted and read back since the tenant was opened.
+    pub fn evictions(&self) -> Evictions {
+        self.evictor.evictions()
     }
 
     pub(crate) fn sizes(&self) -> &ArenaSizes {

@@ -10,6 +10,7 @@ mod closing;
 mod conflicts;
 mod ended;
 mod estimate;
+mod evict;
 mod freeze;
 mod indexes;
 mod locks;

@@ -7,14 +7,17 @@
 
 use std::{collections::HashSet, ops::ControlFlow, sync::Arc};
 
-use aerostat_segment::{KeyRef, Keys, NewRows, Pinned, Segment};
+use aerostat_segment::{KeyRef, Keys, NewRows, Segment};
 use aerostat_txn::{Stamp, Transaction};
 use aerostat_types::TxnId;
 use arrow_array::{ArrayRef, RecordBatch};
 
 use crate::{
     RowId, StorageError, TableView,
-    store::index::Index,
+    store::{
+        directory::Access,
+        index::{Index, Piece},
+    },
     write::unique::{Holder, holder_of_row},
 };
 
@@ -45,9 +48,10 @@ impl TableView {
         rows: &RecordBatch,
         constraints: &[String],
     ) -> Result<Vec<InTheWay>, StorageError> {
+        let access = Access::rows(txn.waits());
         let searches = constraints
             .iter()
-            .map(|name| Search::of(self, name, rows))
+            .map(|name| Search::of(self, name, rows, access))
             .collect::<Result<Vec<_>, _>>()?;
         let mut new: Vec<HashSet<KeyRef<'_>>> = vec![HashSet::new(); searches.len()];
         let mut found = Vec::with_capacity(rows.num_rows());
@@ -118,7 +122,7 @@ impl TableView {
 /// Who has a key.
 enum Found<'v> {
     Nobody,
-    Row(&'v Pinned, u32),
+    Row(&'v Segment, u32),
     Transaction(TxnId),
 }
 
@@ -127,12 +131,18 @@ struct Search<'v> {
     keys: Keys,
     /// Of each row whether its key may be equal to another's; `None` for all.
     comparable: Option<Vec<bool>>,
-    /// The segments that have the index, with its position in each; `None` for the primary key.
-    within: Option<Vec<(&'v Pinned, usize)>>,
+    /// The index in each segment; `None` for the primary key.
+    within: Option<Vec<Piece<'v>>>,
+    access: Access,
 }
 
 impl<'v> Search<'v> {
-    fn of(view: &'v TableView, name: &str, rows: &RecordBatch) -> Result<Self, StorageError> {
+    fn of(
+        view: &'v TableView,
+        name: &str,
+        rows: &RecordBatch,
+        access: Access,
+    ) -> Result<Self, StorageError> {
         let table = view.table();
         let shape = Arc::clone(&table.shape());
         let schema = &shape.segment_schema;
@@ -143,6 +153,7 @@ impl<'v> Search<'v> {
                 keys: Keys::encode(schema, columns).map_err(failed)?,
                 comparable: None,
                 within: None,
+                access,
             });
         }
         let named = |index: &&Arc<Index>| index.description.name == name && index.spec.unique;
@@ -151,7 +162,8 @@ impl<'v> Search<'v> {
         Ok(Self {
             keys: index.spec.keys(schema, columns).map_err(failed)?,
             comparable: Some(comparable(index, columns, rows.num_rows())),
-            within: Some(index.within(view.directory())?),
+            within: Some(index.within(view.directory(), access)),
+            access,
         })
     }
 
@@ -162,14 +174,14 @@ impl<'v> Search<'v> {
     }
 
     /// Who has the key, of all versions there are.
-    fn holder(
-        &self,
-        view: &'v TableView,
+    fn holder<'s>(
+        &'s self,
+        view: &'s TableView,
         txn: &Transaction,
         key: KeyRef<'_>,
-    ) -> Result<Found<'v>, StorageError> {
+    ) -> Result<Found<'s>, StorageError> {
         let mut found = Found::Nobody;
-        let mut look = |segment: &'v Pinned, row: u32| {
+        let mut look = |segment: &'s Segment, row: u32| {
             let holder = holder_of_row(segment, row, txn);
             let next = holder.keep_looking();
             found = match holder {
@@ -181,12 +193,12 @@ impl<'v> Search<'v> {
         };
         match &self.within {
             Some(within) => {
-                for &(segment, position) in within {
+                for piece in within {
                     let mut stopped = ControlFlow::Continue(());
-                    segment.find_indexed(position, key, &mut |row| {
-                        stopped = look(segment, row);
+                    piece.find(key, &mut |row| {
+                        stopped = look(piece.segment(), row);
                         stopped
-                    });
+                    })?;
                     if stopped.is_break() {
                         break;
                     }
@@ -196,10 +208,10 @@ impl<'v> Search<'v> {
                 let directory = view.directory();
                 let range = directory.route(key).map(|at| &directory.ranges()[at]);
                 for entry in range.into_iter().flat_map(|range| range.entries()) {
-                    let segment = entry.pin()?;
+                    let segment = entry.pin_key(self.access)?;
                     let mut stopped = ControlFlow::Continue(());
                     segment.find(key, &mut |row| {
-                        stopped = look(segment, row);
+                        stopped = look(entry.segment(), row);
                         stopped
                     });
                     if stopped.is_break() {

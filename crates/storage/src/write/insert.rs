@@ -15,7 +15,7 @@ use arrow_array::RecordBatch;
 
 use crate::{
     StorageError, Table,
-    store::directory::{Entry, KeyRange, Latch},
+    store::directory::{Access, Entry, KeyRange, Latch},
     write::{
         incoming::{Given, Incoming, unique_violation},
         unique::{Holder, Uniqueness, holder_of_row},
@@ -252,13 +252,19 @@ fn probe_run(
     rows: std::ops::Range<usize>,
     writes: &Writes<'_>,
 ) -> Result<Probe, StorageError> {
-    let entry = range.entry.pin()?;
-    let base = range.base.as_ref().map(|base| base.pin()).transpose()?;
-    let base_max = base.map(|base| base.key_of(base.rows() - 1));
+    let access = Access::rows(writes.txn().waits());
+    let entry = range.entry.pin_key(access)?;
+    let base = match &range.base {
+        Some(base) => Some(base.pin_key(access)?),
+        None => None,
+    };
+    let base_max = base.as_ref().map(|base| base.key_of(base.rows() - 1));
     for row in rows {
         let key = incoming.key(row);
-        let own = (!latch.above_key_max(key)).then_some(entry);
-        let base = base.filter(|_| base_max.as_ref().is_some_and(|max| *key.0 <= **max));
+        let own = (!latch.above_key_max(key)).then_some(&entry);
+        let base = base
+            .as_ref()
+            .filter(|_| base_max.as_ref().is_some_and(|max| *key.0 <= **max));
         if own.is_none() && base.is_none() {
             break;
         }
@@ -275,7 +281,7 @@ fn probe_run(
 
 /// Who has the key, of all versions there are, whatever any snapshot sees. The
 /// caller holds the latch, so no stamp changes meanwhile.
-fn holder_of(segment: &Pinned, key: KeyRef<'_>, txn: &Transaction) -> Holder {
+fn holder_of(segment: &Pinned<'_>, key: KeyRef<'_>, txn: &Transaction) -> Holder {
     let mut holder = Holder::Nobody;
     segment.find(key, &mut |row| {
         holder = holder_of_row(segment, row, txn);

@@ -39,7 +39,7 @@ use arrow_array::{cast::AsArray, types::UInt64Type};
 
 use crate::{
     RowId, ScanSpec, StorageError, Table, TableView,
-    store::directory::{Entry, Latch},
+    store::directory::{Access, Entry, Latch},
     write::{
         modify::Step,
         writes::{Target, Writes},
@@ -173,10 +173,10 @@ impl Table {
             return Ok(None);
         };
         for entry in directory.ranges()[position].entries() {
-            let segment = entry.pin()?;
+            let segment = entry.pin_key(Access::Rows)?;
             let mut taker = None;
             segment.find(key, &mut |row| {
-                taker = unfinished_taker(segment, row, txn);
+                taker = unfinished_taker(&segment, row, txn);
                 match taker {
                     Some(_) => ControlFlow::Break(()),
                     None => ControlFlow::Continue(()),
@@ -213,15 +213,16 @@ impl Request<'_> {
         let keys = keys
             .as_ref()
             .filter(|keys| self.table.is_keyed() && keys.has_any(self.table.id()));
+        let access = Access::rows(writes.txn().waits());
         let keys = match keys {
-            Some(keys) => Some((keys, entry.pin()?)),
+            Some(keys) => Some((keys, entry.pin_key(access)?)),
             None => None,
         };
         let may_be_kept = writes.txn().may_be_kept();
         let mut stamping = Stamping::default();
         let mut step = Ok(Step::All);
         for (at, target) in run.iter().enumerate() {
-            let held_key = keys.and_then(|(keys, segment)| {
+            let held_key = keys.as_ref().and_then(|(keys, segment)| {
                 keys.holder(writes.txn(), self.table.id(), &segment.key_of(target.row))
             });
             let answer = match held_key {
@@ -282,7 +283,8 @@ impl Request<'_> {
             Stamp::By(by) if writes.owns(by) => Ok(Locked::Skipped),
             // Without a key of its own a table's rows are never marked so.
             Stamp::By(by) if self.mode == RowLock::KeyShare && Stamp::keeps_key(end) => {
-                self.share_key(writes, entry.pin()?, row, by)
+                let segment = entry.pin_key(Access::Rows)?;
+                self.share_key(writes, &segment, row, by)
             }
             Stamp::By(by) => Ok(Locked::Held(Some(by))),
         }
@@ -323,7 +325,7 @@ impl Request<'_> {
     fn share_key(
         &self,
         writes: &Writes<'_>,
-        segment: &Pinned,
+        segment: &Pinned<'_>,
         row: u32,
         replacer: TxnId,
     ) -> Result<Locked, StorageError> {

@@ -18,7 +18,7 @@ use smallvec::SmallVec;
 
 use crate::{
     RowId, StorageError, TableView,
-    store::directory::{Entry, Latch, SegmentIdentity},
+    store::directory::{Access, Entry, Latch, SegmentIdentity},
     write::{
         incoming::Given,
         writes::{Target, Writes},
@@ -138,7 +138,8 @@ impl TableView {
             .directory()
             .by_no(row_id.segment())
             .expect("a row id belongs to the view that gave it");
-        let segment = entry.pin()?;
+        let wanted = columns.iter().copied();
+        let segment = entry.pin(Access::Rows, |want| want.attributes(wanted))?;
         let stays = |&at: &usize| segment.has_value(row_id.row(), at, new, 0);
         Ok(columns.iter().all(stays))
     }
@@ -365,12 +366,15 @@ fn mark(
         .as_ref()
         .and_then(|keys| writes.keyed_table().filter(|table| keys.has_any(*table)));
     let asked = match (asks, &keys) {
-        (Some(table), Some(keys)) => Some((table, keys, entry.pin()?)),
+        (Some(table), Some(keys)) => {
+            let access = Access::rows(writes.txn().waits());
+            Some((table, keys, entry.pin_key(access)?))
+        }
         _ => None,
     };
     let mut held_key = |row: u32| {
-        let (table, keys, segment) = asked?;
-        keys.holder(writes.txn(), table, &segment.key_of(row))
+        let (table, keys, segment) = asked.as_ref()?;
+        keys.holder(writes.txn(), *table, &segment.key_of(row))
     };
     let marked = mark_latched(writes, mode, entry, latch, run, &mut held_key, &mut newly);
     drop(keys);

@@ -13,7 +13,7 @@ use parking_lot::MutexGuard;
 
 use crate::{
     StorageError, Table,
-    store::directory::{Directory, Entry, Forward, KeyRange, Latch},
+    store::directory::{Access, Directory, Entry, Forward, KeyRange, Latch},
     write::incoming::Incoming,
 };
 
@@ -114,7 +114,7 @@ impl Table {
         let is_last = position + 1 == directory.ranges().len();
         let above_base = match &range.base {
             Some(base) => {
-                let segment = base.pin()?;
+                let segment = base.pin_key(Access::Again)?;
                 *segment.key_of(segment.rows() - 1) < *key.0
             }
             None => true,
@@ -167,7 +167,7 @@ impl Table {
         if !self.is_keyed() {
             return Ok(Kept { keys: None, rows });
         }
-        let segment = entry.pin()?;
+        let segment = entry.pin_key(Access::Again)?;
         let keys = self.own_keys(rows.len(), &|at| segment.gather(at, &kept))?;
         Ok(if keys.is_ascending() {
             let keys = Some(keys);
@@ -362,7 +362,7 @@ impl Table {
         for (old, rows) in from {
             let appended = latch
                 .writer
-                .append_rows_from(old.pin()?, rows)
+                .append_rows_from(&old.pin_all(Access::Again)?, rows)
                 .map_err(|error| self.segment_error(error))?;
             if appended.count as usize != rows.len() {
                 return Ok(false);

@@ -23,7 +23,11 @@ use parking_lot::MutexGuard;
 use crate::{
     StorageError, Table,
     read::{describe, references::placed},
-    store::{directory::Directory, index::Index, shape::Shape},
+    store::{
+        directory::{Access, Directory},
+        index::{Index, Piece},
+        shape::Shape,
+    },
     write::incoming::Incoming,
 };
 
@@ -102,16 +106,17 @@ impl Uniqueness {
             return Ok(None);
         }
         let segments = self.all.iter();
-        let segments = segments.map(|unique| unique.index.within(directory));
-        let segments = segments.collect::<Result<Vec<_>, _>>()?;
+        let access = Access::rows(txn.waits());
+        let segments = segments.map(|unique| unique.index.within(directory, access));
+        let segments: Vec<_> = segments.collect();
         for row in rows {
             for (unique, segments) in self.all.iter().zip(&segments) {
                 if unique.stripes[row].is_none() {
                     continue;
                 }
                 let key = unique.keys.get(row);
-                for &(segment, position) in segments {
-                    match holder_of(segment, position, key, txn) {
+                for piece in segments {
+                    match holder_of(piece, key, txn)? {
                         Holder::Nobody => {}
                         Holder::Row => {
                             return Err(unique.index.violation(table, incoming.new_rows(), row));
@@ -200,30 +205,39 @@ pub(crate) fn holder_of_row(segment: &Segment, row: u32, txn: &Transaction) -> H
 }
 
 /// Who has a key of a secondary index in a segment.
-fn holder_of(segment: &Pinned, index: usize, key: KeyRef<'_>, txn: &Transaction) -> Holder {
+fn holder_of(
+    piece: &Piece<'_>,
+    key: KeyRef<'_>,
+    txn: &Transaction,
+) -> Result<Holder, StorageError> {
     let mut holder = Holder::Nobody;
-    segment.find_indexed(index, key, &mut |row| {
-        holder = holder_of_row(segment, row, txn);
+    piece.find(key, &mut |row| {
+        holder = holder_of_row(piece.segment(), row, txn);
         holder.keep_looking()
-    });
-    holder
+    })?;
+    Ok(holder)
 }
 
 /// Whether a row of these segments has the key, other than `row` of the first and what is
 /// before that.
-fn has_other(segments: &[(&Pinned, usize)], row: u32, key: &Key, txn: &Transaction) -> bool {
+fn has_other(
+    segments: &[Piece<'_>],
+    row: u32,
+    key: &Key,
+    txn: &Transaction,
+) -> Result<bool, StorageError> {
     let mut found = false;
-    for (nth, &(segment, position)) in segments.iter().enumerate() {
-        segment.find_indexed(position, key.borrow(), &mut |other| {
+    for (nth, piece) in segments.iter().enumerate() {
+        piece.find(key.borrow(), &mut |other| {
             if nth == 0 && other <= row {
                 return ControlFlow::Continue(());
             }
-            let holder = holder_of_row(segment, other, txn);
+            let holder = holder_of_row(piece.segment(), other, txn);
             found |= !matches!(holder, Holder::Nobody);
             holder.keep_looking()
-        });
+        })?;
     }
-    found
+    Ok(found)
 }
 
 impl Index {
@@ -251,8 +265,11 @@ impl Table {
             drop(entry.latch());
         }
         let directory = Arc::clone(&self.directory());
-        let segments = index.within(&directory)?;
-        for (nth, &(segment, position)) in segments.iter().enumerate() {
+        for nth in 0..index.within(&directory, Access::Again).len() {
+            // Anew for each, or all there are would be in memory at the end.
+            let segments = index.within(&directory, Access::Again);
+            let piece = &segments[nth];
+            let (segment, position) = (piece.pinned()?, piece.position());
             for row in 0..segment.rows() {
                 if row % BLOCK_ROWS == 0 && txn.cancel_token().is_cancelled() {
                     return Err(StorageError::Cancelled);
@@ -263,7 +280,7 @@ impl Table {
                     continue;
                 }
                 let key = segment.index_key_of(position, row);
-                if has_other(&segments[nth..], row, &key, txn) {
+                if has_other(&segments[nth..], row, &key, txn)? {
                     self.check_key(txn, index, key.borrow())?;
                 }
             }
@@ -306,16 +323,17 @@ impl Table {
     ) -> Result<Option<TxnId>, StorageError> {
         let directory = Arc::clone(&self.directory());
         let (mut holders, mut unfinished, mut example) = (0, None, None);
-        for (segment, position) in index.within(&directory)? {
-            segment.find_indexed(position, key, &mut |row| {
-                match holder_of_row(segment, row, txn) {
+        let pieces = index.within(&directory, Access::Rows);
+        for piece in &pieces {
+            piece.find(key, &mut |row| {
+                match holder_of_row(piece.segment(), row, txn) {
                     Holder::Nobody => return ControlFlow::Continue(()),
-                    Holder::Row => example = Some((segment, row)),
+                    Holder::Row => example = Some((piece, row)),
                     Holder::Transaction(by) => unfinished = Some(by),
                 }
                 holders += 1;
                 ControlFlow::Continue(())
-            });
+            })?;
         }
         // A directory that was replaced meanwhile may show a row twice or not at all.
         if !self.is_current(&directory) {
@@ -326,7 +344,7 @@ impl Table {
         }
         match (unfinished, example) {
             (Some(holder), _) => Ok(Some(holder)),
-            (None, Some((segment, row))) => Err(self.not_unique(index, segment, row)),
+            (None, Some((piece, row))) => Err(self.not_unique(index, piece.pinned()?, row)),
             (None, None) => unreachable!("two holders that are no transactions are rows"),
         }
     }
@@ -366,11 +384,12 @@ impl Table {
         Ok(())
     }
 
-    fn not_unique(&self, index: &Index, segment: &Pinned, row: u32) -> StorageError {
+    fn not_unique(&self, index: &Index, segment: &Pinned<'_>, row: u32) -> StorageError {
         let rows = Selection::Rows(vec![row]);
-        let columns: Vec<ArrayRef> = (0..self.types().len())
-            .map(|column| segment.gather(column, &rows))
-            .collect();
+        let positions = &index.spec.attributes;
+        let values = positions.iter().map(|&at| segment.gather(at, &rows));
+        let values: Vec<ArrayRef> = values.collect();
+        let columns = placed(self.types().len(), positions, &values);
         let key = describe::key(
             self.schema(),
             &index.description.columns,

@@ -16,7 +16,7 @@ use smallvec::{SmallVec, smallvec};
 use crate::{
     StorageError, Table,
     files::log::redo,
-    store::directory::{Entry, Latch, SegmentIdentity},
+    store::directory::{Access, Entry, Latch, SegmentIdentity},
     write::incoming::Incoming,
 };
 
@@ -114,7 +114,7 @@ impl<'t> Writes<'t> {
     ) -> Result<(), StorageError> {
         match self.keyed_table() {
             Some(table) if mode == RowLock::NoKeyUpdate => {
-                let key = entry.pin()?.key_of(row);
+                let key = entry.pin_key(Access::Rows)?.key_of(row);
                 Ok(self.locks().move_to_key(self.txn, set, table, &key)?)
             }
             _ => Ok(()),
@@ -202,7 +202,10 @@ impl<'t> Writes<'t> {
     /// Without a key a row's next version is another row.
     fn row_tag(&self, entry: &Entry, row: u32) -> Result<RowTag, StorageError> {
         Ok(match self.keyed_table() {
-            Some(table) => RowTag::new(table, entry.pin()?.key_of(row).borrow()),
+            Some(table) => {
+                let segment = entry.pin_key(Access::rows(self.txn.waits()))?;
+                RowTag::new(table, segment.key_of(row).borrow())
+            }
             None => RowTag::new(self.table.id(), (entry.place.no, row)),
         })
     }
@@ -247,8 +250,13 @@ impl<'t> Writes<'t> {
         if !self.txn.is_logged() || table.is_temporary() || rows.is_empty() {
             return Ok(());
         }
-        let segment = entry.pin()?;
-        let redo = if table.is_keyed() {
+        let is_keyed = table.is_keyed();
+        let access = Access::rows(self.txn.waits());
+        let segment = entry.pin(access, |want| match is_keyed {
+            true => want.key(),
+            false => want.all(),
+        })?;
+        let redo = if is_keyed {
             redo::end_keys(table.id(), rows.iter().map(|&row| segment.key_of(row)))
         } else {
             let mut rows = rows.to_vec();

@@ -18,14 +18,14 @@ const TARGETS_MAX: usize = 1 << (32 - ROW_BITS - 1);
 /// A table from old rows to new places, four bytes per row.
 #[derive(Debug)]
 pub struct Forwarding {
-    targets: Vec<Pinned>,
+    targets: Vec<Pinned<'static>>,
     places: Vec<u32>,
 }
 
 impl Forwarding {
     /// For a segment of `rows` rows that is rewritten to these segments; until
     /// [set](Forwarding::set) otherwise, a row is dropped.
-    pub fn new(rows: u32, targets: Vec<Pinned>) -> Forwarding {
+    pub fn new(rows: u32, targets: Vec<Pinned<'static>>) -> Forwarding {
         assert!(
             targets.len() <= TARGETS_MAX,
             "a segment is rewritten to a few others"
@@ -47,7 +47,7 @@ impl Forwarding {
 
     /// Where a row has gone; `None` when it was dropped. The target may itself have been
     /// retired since.
-    pub fn get(&self, row: u32) -> Option<(&Pinned, u32)> {
+    pub fn get(&self, row: u32) -> Option<(&Pinned<'static>, u32)> {
         let place = self.places[row as usize];
         (place != DROPPED).then(|| {
             (
@@ -58,7 +58,7 @@ impl Forwarding {
     }
 
     /// The segments that took the rows.
-    pub fn targets(&self) -> &[Pinned] {
+    pub fn targets(&self) -> &[Pinned<'static>] {
         &self.targets
     }
 }

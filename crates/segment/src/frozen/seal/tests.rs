@@ -40,7 +40,7 @@ fn bytes_of(model: &Model) -> Vec<u8> {
     back.lock().unwrap().take().unwrap().as_mut_slice().to_vec()
 }
 
-fn attach(bytes: &[u8], model: &Model) -> Result<Pinned, SegmentError> {
+fn attach(bytes: &[u8], model: &Model) -> Result<Pinned<'static>, SegmentError> {
     Segment::attach(
         Box::new(HeapRegion::copy_of(bytes)),
         Arc::clone(&model.schema),

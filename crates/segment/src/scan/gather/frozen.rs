@@ -21,7 +21,7 @@ use crate::{
 
 /// The selected values of an attribute that is not [plain](Frozen::is_plain).
 pub(super) fn gather(
-    segment: &Pinned,
+    segment: &Pinned<'_>,
     frozen: &Frozen,
     attribute: usize,
     selection: &Selection,
@@ -145,7 +145,7 @@ impl Source<'_> {
     }
 
     /// Views of strings; those of a dictionary with fewer strings than are wanted are made once.
-    fn views<'s>(&self, segment: &'s Pinned) -> Views<'s> {
+    fn views<'s>(&self, segment: &'s Pinned<'s>) -> Views<'s> {
         let (Values::Sorted(strings) | Values::RowOrder(strings)) = &self.column.values else {
             unreachable!("a string attribute");
         };

@@ -1,0 +1,422 @@
+//! Which extents of a frozen segment are in memory.
+//!
+//! ```text
+//!  Frozen ── now ──► Held ─┬─► Extent 0 ─┐          a set; replaced as a whole, read without a lock
+//!                    Held ─┼─► Extent 2 ─┼─► Pages ─► arena
+//!  a reader's pin ──►──────┘             │     └ states: generation, present, charge
+//!  an Arrow array ──►────────────────────┘
+//! ```
+//!
+//! * **Who reads holds.** A reader has the set that was current when it pinned, and the set has its
+//!   extents. Nothing reads an extent that it does not hold so.
+//! * **Evicting** puts a smaller set in the current one's place. The pages are given up by whoever
+//!   drops an extent last: at once, or when the last reader is done.
+//! * **Reading back** fills the pages in place, so that nothing moves, and puts a larger set in
+//!   place. Where a reader still has the extent, the new set shares it. Where its last reader has
+//!   dropped it, and has not come to giving the pages up, nothing is read either: there is an extent of
+//!   another *generation* then, and the drop of the older one does nothing.
+//! * The mutex orders giving up, filling and replacing the set. Readers do not take it.
+//!
+//! This module and `arena` are the folder's unsafe code.
+
+use std::{
+    ops::Range,
+    sync::{Arc, Weak},
+};
+
+use aerostat_sync::{AtomicU64, Mutex, Ordering};
+
+use crate::{
+    SegmentError,
+    frozen::{arena::FrozenArena, extents::ExtentSet},
+};
+
+/// What an extent's memory is charged to; dropped when it is given up.
+pub type Charge = Box<dyn Send + Sync>;
+
+/// Bytes that are read back: where they go in the arena, and in memory.
+pub type Pieces<'a> = Vec<(usize, &'a mut [u8])>;
+
+/// The extents that are in memory.
+pub(crate) struct Held {
+    extents: Box<[Option<Arc<Extent>>]>,
+    missing: u32,
+}
+
+impl Held {
+    pub(crate) fn is_whole(&self) -> bool {
+        self.missing == 0
+    }
+
+    #[inline]
+    pub(crate) fn has(&self, extent: usize) -> bool {
+        self.missing == 0 || self.extents[extent].is_some()
+    }
+
+    pub(crate) fn has_all(&self, wanted: &ExtentSet) -> bool {
+        self.missing == 0 || wanted.iter().all(|extent| self.extents[extent].is_some())
+    }
+
+    pub(crate) fn extent(&self, extent: usize) -> Option<&Arc<Extent>> {
+        self.extents[extent].as_ref()
+    }
+
+    fn of(extents: Vec<Option<Arc<Extent>>>) -> Held {
+        Held {
+            missing: extents.iter().filter(|extent| extent.is_none()).count() as u32,
+            extents: extents.into(),
+        }
+    }
+}
+
+/// The set that is current.
+pub(crate) struct Current(Swap);
+
+#[cfg(not(loom))]
+type Swap = arc_swap::ArcSwap<Held>;
+#[cfg(loom)]
+type Swap = Mutex<Arc<Held>>;
+
+/// A set, as long as it is held: taken without writing to what threads share.
+#[cfg(not(loom))]
+pub(crate) type HeldGuard = arc_swap::Guard<Arc<Held>>;
+#[cfg(loom)]
+pub(crate) type HeldGuard = Arc<Held>;
+
+#[cfg(not(loom))]
+impl Current {
+    fn new(held: Held) -> Current {
+        Current(Swap::from_pointee(held))
+    }
+
+    #[inline]
+    pub(crate) fn load(&self) -> HeldGuard {
+        self.0.load()
+    }
+
+    fn get(&self) -> Arc<Held> {
+        self.0.load_full()
+    }
+
+    fn swap(&self, held: Arc<Held>) -> Arc<Held> {
+        self.0.swap(held)
+    }
+}
+
+#[cfg(loom)]
+impl Current {
+    fn new(held: Held) -> Current {
+        Current(Mutex::new(Arc::new(held)))
+    }
+
+    pub(crate) fn load(&self) -> HeldGuard {
+        self.get()
+    }
+
+    fn get(&self) -> Arc<Held> {
+        Arc::clone(&self.0.lock())
+    }
+
+    fn swap(&self, held: Arc<Held>) -> Arc<Held> {
+        std::mem::replace(&mut *self.0.lock(), held)
+    }
+}
+
+/// Stands for an extent's being in memory.
+pub(crate) struct Extent {
+    pages: Arc<Pages>,
+    no: usize,
+    generation: u64,
+}
+
+impl Drop for Extent {
+    fn drop(&mut self) {
+        let charge = self.pages.give_up(self.no, self.generation);
+        // After the mutex, for whatever it does.
+        drop(charge);
+    }
+}
+
+/// The pages of all extents.
+pub(crate) struct Pages {
+    arena: Arc<FrozenArena>,
+    extents: Box<[Spans]>,
+    bytes: u64,
+    /// Of each extent, its CRC-32: known when it can be read back.
+    checksums: std::sync::OnceLock<Box<[u32]>>,
+    states: Mutex<Box<[State]>>,
+    /// Bytes of extents that were given up.
+    absent: AtomicU64,
+    absent_indexes: AtomicU64,
+}
+
+/// The whole pages of an extent, ascending.
+struct Spans {
+    spans: Vec<Range<usize>>,
+    bytes: u64,
+    is_index: bool,
+}
+
+#[derive(Default)]
+struct State {
+    /// The newest, if somebody has it: there is one at most that somebody has.
+    extent: Weak<Extent>,
+    /// Its number.
+    generation: u64,
+    is_absent: bool,
+    charge: Option<Charge>,
+}
+
+impl Pages {
+    /// Of an arena whose extents are all there, and the set of them.
+    pub(crate) fn new(arena: Arc<FrozenArena>) -> (Arc<Pages>, Current) {
+        let plan = arena.plan();
+        let groups = plan.extents.len() - plan.indexes.len();
+        let spans = |(at, extent): (usize, &Vec<Range<usize>>)| {
+            let spans = extent.iter().filter_map(|bytes| arena.pages_within(bytes));
+            let spans: Vec<Range<usize>> = spans.collect();
+            Spans {
+                bytes: spans.iter().map(|span| span.len() as u64).sum(),
+                spans,
+                is_index: at >= groups,
+            }
+        };
+        let extents: Box<[Spans]> = plan.extents.iter().enumerate().map(spans).collect();
+        let pages = Arc::new(Pages {
+            bytes: extents.iter().map(|extent| extent.bytes).sum(),
+            states: Mutex::new(extents.iter().map(|_| State::default()).collect()),
+            checksums: std::sync::OnceLock::new(),
+            extents,
+            absent: AtomicU64::new(0),
+            absent_indexes: AtomicU64::new(0),
+            arena,
+        });
+        let all = (0..pages.extents.len()).map(|no| {
+            Arc::new(Extent {
+                pages: Arc::clone(&pages),
+                no,
+                generation: 0,
+            })
+        });
+        let all: Vec<Arc<Extent>> = all.collect();
+        for (state, extent) in pages.states.lock().iter_mut().zip(&all) {
+            state.extent = Arc::downgrade(extent);
+        }
+        let all = Held::of(all.into_iter().map(Some).collect());
+        (pages, Current::new(all))
+    }
+
+    /// Bytes of an extent that can be given up.
+    pub(crate) fn bytes(&self, extent: usize) -> u64 {
+        self.extents[extent].bytes
+    }
+
+    pub(crate) fn bytes_of_all(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Bytes that are not in memory, and how many of them are indexes'.
+    pub(crate) fn absent(&self) -> (u64, u64) {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        (load(&self.absent), load(&self.absent_indexes))
+    }
+
+    /// Says what each extent's memory is charged to.
+    pub(crate) fn set_charges(&self, charges: impl Iterator<Item = Charge>) {
+        let mut states = self.states.lock();
+        for (state, charge) in states.iter_mut().zip(charges) {
+            state.charge = Some(charge);
+        }
+    }
+
+    /// The checksum of each extent, as it stands in bytes like the arena's.
+    pub(crate) fn checksums_in(&self, bytes: &[u8]) -> Box<[u32]> {
+        let checksum = |extent: &Spans| {
+            let mut hasher = crc32fast::Hasher::new();
+            for span in &extent.spans {
+                hasher.update(&bytes[span.clone()]);
+            }
+            hasher.finalize()
+        };
+        self.extents.iter().map(checksum).collect()
+    }
+
+    /// Says that extents can be read back from now on, and what they must be then.
+    pub(crate) fn set_checksums(&self, checksums: Box<[u32]>) {
+        assert_eq!(
+            checksums.len(),
+            self.extents.len(),
+            "a checksum of each extent"
+        );
+        let known = self.checksums.get_or_init(|| checksums.clone());
+        assert_eq!(*known, checksums, "values never change");
+    }
+
+    pub(crate) fn can_be_read_back(&self) -> bool {
+        self.checksums.get().is_some()
+    }
+
+    /// Takes extents out of the current set, so that they go with their last reader; whether one was
+    /// in it. Nothing is done while some are read back.
+    pub(crate) fn evict(&self, going: &ExtentSet, current: &Current) -> bool {
+        // Dropped behind the lock: it may be the last that holds what goes.
+        let _before;
+        let Some(_states) = self.try_lock() else {
+            return false;
+        };
+        if !self.can_be_read_back() {
+            return false;
+        }
+        let held = current.get();
+        let goes = |no: usize| going.has(no) && self.extents[no].bytes > 0;
+        let extents = held.extents.iter().enumerate();
+        let kept = extents.map(|(no, extent)| extent.clone().filter(|_| !goes(no)));
+        let kept = Held::of(kept.collect());
+        let changes = kept.missing > held.missing;
+        if changes {
+            current.swap(Arc::new(kept));
+        }
+        _before = held;
+        changes
+    }
+
+    /// A set with all that is wanted, read back where that is needed: current from now on.
+    ///
+    /// # Errors
+    /// Those of `charge` and `read`; [`SegmentError::Corrupt`] where other bytes were read than had
+    /// been given up. Extents that came before the error stay in the set.
+    pub(crate) fn read_back<E: From<SegmentError>>(
+        self: &Arc<Self>,
+        wanted: &ExtentSet,
+        current: &Current,
+        charge: &mut dyn FnMut(u64) -> Result<Charge, E>,
+        read: &mut dyn FnMut(Pieces<'_>) -> Result<(), E>,
+    ) -> Result<Arc<Held>, E> {
+        let mut states = self.states.lock();
+        let held = current.get();
+        if held.has_all(wanted) {
+            return Ok(held);
+        }
+        let mut extents = held.extents.to_vec();
+        let mut result = Ok(());
+        for no in wanted.iter().filter(|&no| held.extents[no].is_none()) {
+            let state = &mut states[no];
+            if let Some(extent) = state.extent.upgrade() {
+                extents[no] = Some(extent);
+                continue;
+            }
+            result = self.fill(no, state, charge, read);
+            if result.is_err() {
+                break;
+            }
+            state.generation += 1;
+            let extent = Arc::new(Extent {
+                pages: Arc::clone(self),
+                no,
+                generation: state.generation,
+            });
+            state.extent = Arc::downgrade(&extent);
+            extents[no] = Some(extent);
+        }
+        let held = Arc::new(Held::of(extents));
+        current.swap(Arc::clone(&held));
+        result.map(|()| held)
+    }
+
+    /// Has the bytes of an extent that nobody has in its pages. The caller holds the lock.
+    fn fill<E: From<SegmentError>>(
+        &self,
+        no: usize,
+        state: &mut State,
+        charge: &mut dyn FnMut(u64) -> Result<Charge, E>,
+        read: &mut dyn FnMut(Pieces<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        if !state.is_absent {
+            return Ok(());
+        }
+        let extent = &self.extents[no];
+        let charged = charge(extent.bytes)?;
+        let pieces = extent.spans.iter().map(|span| {
+            // SAFETY: the extent is absent: nobody holds it, so nobody refers to its bytes, and
+            // nobody will before its state says otherwise, which is locked. Its spans are apart.
+            let bytes = unsafe { self.arena.bytes_mut(span) };
+            (span.start, bytes)
+        });
+        let result = read(pieces.collect()).and_then(|()| match self.is_as_it_was(no) {
+            true => Ok(()),
+            false => {
+                let what = SegmentError::Corrupt("values that were read back are other ones");
+                Err(E::from(what))
+            }
+        });
+        if result.is_err() {
+            // SAFETY: as above.
+            unsafe { self.give_up_pages(no) };
+            return result;
+        }
+        state.is_absent = false;
+        state.charge = Some(charged);
+        self.count(no, |counter, bytes| {
+            counter.fetch_sub(bytes, Ordering::Relaxed);
+        });
+        Ok(())
+    }
+
+    fn is_as_it_was(&self, no: usize) -> bool {
+        let checksums = self.checksums.get();
+        let mut hasher = crc32fast::Hasher::new();
+        for span in &self.extents[no].spans {
+            let (offset, bytes) = (span.start, span.len());
+            hasher.update(
+                self.arena
+                    .bytes(crate::frozen::plan::Bytes { offset, bytes }),
+            );
+        }
+        checksums.is_some_and(|checksums| checksums[no] == hasher.finalize())
+    }
+
+    /// Gives up what nobody holds any more, unless it has been taken up again.
+    fn give_up(&self, no: usize, generation: u64) -> Option<Charge> {
+        let mut states = self.states.lock();
+        let state = &mut states[no];
+        if state.generation != generation || self.extents[no].bytes == 0 {
+            return None;
+        }
+        assert!(!state.is_absent, "an extent is given up once");
+        // SAFETY: the newest generation has been dropped, and with it all references to the bytes,
+        // since whoever has some holds it; the state is locked.
+        unsafe { self.give_up_pages(no) };
+        state.is_absent = true;
+        self.count(no, |counter, bytes| {
+            counter.fetch_add(bytes, Ordering::Relaxed);
+        });
+        state.charge.take()
+    }
+
+    /// # Safety
+    /// Nobody refers to the extent's bytes.
+    unsafe fn give_up_pages(&self, no: usize) {
+        for span in &self.extents[no].spans {
+            // SAFETY: whole pages of the arena (`pages_within`); the rest is the caller's.
+            unsafe { self.arena.give_up(span.clone()) };
+        }
+    }
+
+    fn count(&self, no: usize, change: impl Fn(&AtomicU64, u64)) {
+        let extent = &self.extents[no];
+        change(&self.absent, extent.bytes);
+        if extent.is_index {
+            change(&self.absent_indexes, extent.bytes);
+        }
+    }
+
+    #[cfg(not(loom))]
+    fn try_lock(&self) -> Option<aerostat_sync::MutexGuard<'_, Box<[State]>>> {
+        self.states.try_lock()
+    }
+
+    #[cfg(loom)]
+    fn try_lock(&self) -> Option<aerostat_sync::MutexGuard<'_, Box<[State]>>> {
+        Some(self.states.lock())
+    }
+}
