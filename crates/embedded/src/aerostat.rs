@@ -14,7 +14,7 @@ use std::{
 
 use aerostat_calibrate::CalibrateError;
 use aerostat_catalog::admin::{BOOTSTRAP, NodeError};
-use aerostat_engine::{Engine, EngineOptions, UpkeepOptions};
+use aerostat_engine::{Engine, EngineOptions, Eviction, UpkeepOptions};
 use aerostat_memory::Governor;
 use aerostat_objects::ObjectPlaces;
 use aerostat_storage::MetaError;
@@ -146,6 +146,10 @@ impl Aerostat {
         let machine = calibration::machine(options.calibration.as_deref(), &data)?;
         let queries = query_runtime(threads, options.pinning).map_err(OpenError::Threads)?;
         let handle = queries.handle().clone();
+        if options.eviction == Eviction::Always {
+            // So that what is small goes, too.
+            aerostat_memory::give_up_lines();
+        }
         let opened = Engine::open(EngineOptions {
             data: data.clone(),
             governor: match options.memory_is_given {
@@ -170,6 +174,7 @@ impl Aerostat {
         let upkeep_ends = CancellationToken::new();
         let upkeep = UpkeepOptions {
             freezer_percent: options.freezer_percent,
+            eviction: options.eviction,
         };
         handle.spawn(Arc::clone(&engine).keep_up(upkeep, upkeep_ends.clone()));
         let is_temporary = temporary.is_some();

@@ -37,8 +37,8 @@ pub use aerostat_api::{
 };
 pub use aerostat_catalog::admin::{DatabaseState, Examined, Verdict};
 pub use aerostat_engine::{
-    CancelHandle, DiskQuantity, Engine, NoObserver, Observer, Opening, SERVER_VERSION, SpillLimits,
-    StatementRecord,
+    CancelHandle, DiskQuantity, Engine, Eviction, NoObserver, Observer, Opening, SERVER_VERSION,
+    SpillLimits, StatementRecord,
 };
 pub use aerostat_memory::{
     Counted, heap_bytes, leave_purging_to_others, machine_memory_bytes, release_heap_if_asked,

@@ -3,7 +3,7 @@
 use std::{path::PathBuf, sync::Arc, thread};
 
 pub use aerostat_engine::MEMORY_BYTES_MIN;
-use aerostat_engine::{NoObserver, Observer, Opening, SpillLimits};
+use aerostat_engine::{Eviction, NoObserver, Observer, Opening, SpillLimits};
 use aerostat_memory::machine_memory_bytes;
 use aerostat_types::ByteSize;
 
@@ -32,6 +32,8 @@ pub struct Options {
     pub pinning: Pinning,
     /// Share of one core for making cold rows small; 0 pauses it.
     pub freezer_percent: u8,
+    /// When values of frozen segments leave memory.
+    pub eviction: Eviction,
     /// How much of the disk queries may take that do not fit into memory.
     pub spill: SpillLimits,
     /// When its databases are opened.
@@ -61,6 +63,7 @@ impl Options {
             threads: thread::available_parallelism().map_or(1, usize::from),
             pinning: Pinning::Off,
             freezer_percent: FREEZER_PERCENT,
+            eviction: Eviction::default(),
             spill: SpillLimits::default(),
             opening: Opening::Eager,
             calibration: None,

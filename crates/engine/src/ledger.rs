@@ -15,7 +15,7 @@
 //! a purge of the heap it is little.
 
 use aerostat_memory::{Budget, MemoryClass, ResidentParts, heap_bytes};
-use aerostat_pgcatalog::{MemoryLimit, MemoryUse};
+use aerostat_pgcatalog::{EvictionUse, MemoryLimit, MemoryUse};
 use aerostat_storage::{ArenaMemory, TenantStore};
 
 use crate::engine::Engine;
@@ -101,6 +101,23 @@ impl Engine {
             }
         });
         [node].into_iter().chain(of_database).collect()
+    }
+
+    /// What was evicted of open databases, and read back.
+    pub fn evictions(&self) -> Vec<EvictionUse> {
+        let databases = self.node().open_databases().into_iter();
+        let of_database = databases.map(|database| {
+            let evictions = database.store.evictions();
+            EvictionUse {
+                database: database.name.read().clone(),
+                evicted_now: database.store.evicted_bytes(),
+                evicted: evictions.bytes_evicted,
+                read_back: evictions.bytes_read_back,
+                reads: evictions.extents_read_back,
+                worth: evictions.worth.points().collect(),
+            }
+        });
+        of_database.collect()
     }
 }
 

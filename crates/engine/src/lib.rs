@@ -35,7 +35,7 @@ pub use engine::{
 };
 pub use memory::Held;
 pub use session::{Prepared, Sent, Session};
-pub use upkeep::UpkeepOptions;
+pub use upkeep::{Eviction, UpkeepOptions};
 
 /// The PostgreSQL version whose behaviour is followed, as clients are told it.
 pub const SERVER_VERSION: &str = concat!("15.8 (Aerostat ", env!("CARGO_PKG_VERSION"), ")");

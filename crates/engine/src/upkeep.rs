@@ -37,7 +37,22 @@ const FREEZE_INTERVAL: Duration = Duration::from_secs(5);
 pub struct UpkeepOptions {
     /// How much of one core the freezer may take, in percent; 0 pauses it.
     pub freezer_percent: u8,
+    /// When values leave memory.
+    pub eviction: Eviction,
 }
+
+/// When values of frozen segments leave memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Eviction {
+    /// When it is full.
+    #[default]
+    WhenFull,
+    /// For tests: as soon as nobody reads them, all of them, and everything is frozen without a rest.
+    Always,
+}
+
+/// A pause of [`Eviction::Always`].
+const ALWAYS_INTERVAL: Duration = Duration::from_millis(5);
 
 impl Engine {
     /// Keeps the node up until it is told to stop.
@@ -47,7 +62,8 @@ impl Engine {
             tokio::join!(
                 self.keep_logs_short(),
                 self.keep_logs_open(),
-                self.keep_rows_small(options)
+                self.keep_rows_small(options),
+                self.keep_values_out(options)
             )
         };
         tokio::select! {
@@ -154,6 +170,24 @@ impl Engine {
         }
     }
 
+    /// See [`Eviction::Always`].
+    async fn keep_values_out(self: &Arc<Self>, options: UpkeepOptions) {
+        if options.eviction == Eviction::WhenFull {
+            return std::future::pending().await;
+        }
+        loop {
+            for database in self.kept_up() {
+                sleep(ALWAYS_INTERVAL).await;
+                let work = move || {
+                    if let Some(database) = database.upgrade() {
+                        take_out(&database);
+                    }
+                };
+                self.wait_for_blocking(work).await;
+            }
+        }
+    }
+
     /// The databases that are there now. Nobody keeps one meanwhile: it may be closed.
     fn kept_up(&self) -> Vec<Weak<Database>> {
         let open = self.node().open_databases();
@@ -252,6 +286,19 @@ fn freeze(table: &Table) {
             "not frozen; a later look tries again"
         ),
     }
+}
+
+/// Freezes, writes and evicts all there is.
+fn take_out(database: &Database) {
+    for entry in database.catalog.load().table_entries() {
+        if let Err(error) = entry.table.freeze() {
+            tracing::debug!(error = &error as &dyn std::error::Error, "not frozen");
+        }
+    }
+    if let Err(error) = database.store.checkpoint() {
+        tracing::debug!(error = &error as &dyn std::error::Error, "no checkpoint");
+    }
+    database.store.evict(u64::MAX);
 }
 
 /// How long to rest after working so long, for the work to be `percent` of the time.

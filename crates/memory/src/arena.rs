@@ -10,11 +10,11 @@ use std::{
     ptr::NonNull,
     sync::{
         OnceLock,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
 
-use aerostat_segment::{ARENA_BYTES_MAX, Region};
+use aerostat_segment::{ARENA_BYTES_MAX, REGION_ALIGN, Region};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use thiserror::Error;
 
@@ -169,6 +169,20 @@ fn mappings_of_process() -> usize {
 pub struct Mapping {
     base: NonNull<u8>,
     bytes: usize,
+    /// See [`give_up_lines`].
+    gives_lines: bool,
+}
+
+/// Whether mappings from now on give up lines.
+static GIVES_LINES: AtomicBool = AtomicBool::new(false);
+
+/// What stands in lines that were given up: whoever reads them is found out.
+const GIVEN_UP: u8 = 0xDB;
+
+/// For tests: mappings from now on give up cache lines as if they were pages, so that small segments are
+/// evicted, too. That frees nothing, and overwrites them.
+pub fn give_up_lines() {
+    GIVES_LINES.store(true, Ordering::Relaxed);
 }
 
 impl Mapping {
@@ -196,7 +210,11 @@ impl Mapping {
             )
         }?;
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Mapping { base, bytes })
+        Ok(Mapping {
+            base,
+            bytes,
+            gives_lines: GIVES_LINES.load(Ordering::Relaxed),
+        })
     }
 
     /// Keeps `bytes` bytes from `before` on, both multiples of the page size, and unmaps the rest.
@@ -209,7 +227,11 @@ impl Mapping {
         let end = unsafe { base.add(bytes) };
         unmap(whole.base, before);
         unmap(end, whole.bytes - before - bytes);
-        Mapping { base, bytes }
+        Mapping {
+            base,
+            bytes,
+            gives_lines: whole.gives_lines,
+        }
     }
 
     /// Asks for huge pages in a range that will be written as a whole. A hint: part of the
@@ -280,12 +302,26 @@ unsafe impl Region for Mapping {
     }
 
     fn page_bytes(&self) -> Option<usize> {
-        Some(page_bytes())
+        Some(match self.gives_lines {
+            true => REGION_ALIGN,
+            false => page_bytes(),
+        })
     }
 
     unsafe fn give_up(&self, pages: Range<usize>) {
+        assert!(pages.end <= self.bytes, "pages of the mapping");
+        if self.gives_lines {
+            // SAFETY: the bytes are within the mapping (asserted), and nobody refers to them
+            // (caller).
+            unsafe {
+                self.base
+                    .add(pages.start)
+                    .write_bytes(GIVEN_UP, pages.len())
+            };
+            return;
+        }
         assert!(
-            pages.end <= self.bytes && pages.start.is_multiple_of(page_bytes()),
+            pages.start.is_multiple_of(page_bytes()),
             "whole pages of the mapping"
         );
         // SAFETY: the pages are within the mapping (asserted), which is private and anonymous:
@@ -420,6 +456,7 @@ mod tests {
         let looked_at = std::mem::ManuallyDrop::new(Mapping {
             base: mapping.base,
             bytes: mapping.bytes,
+            gives_lines: false,
         });
         if let Err(error) = resident_bytes(&looked_at) {
             eprintln!("skipped: footprints beside the kernel's count (pagemap: {error})");

@@ -236,11 +236,15 @@ impl Budget {
         (max != UNLIMITED).then_some(ByteSize(max))
     }
 
-    /// Changes the maximum. Below what is in use, nothing is taken away, but nothing more
-    /// is given until enough has come back.
+    /// Changes the maximum. Below what is in use, what can be had again is asked for; the rest is
+    /// not taken away, but nothing more is given until enough has come back.
     pub fn set_max(&self, max: Option<ByteSize>) {
-        self.max
-            .store(max.map_or(UNLIMITED, |max| max.0), Ordering::Relaxed);
+        let max = max.map_or(UNLIMITED, |max| max.0);
+        self.max.store(max, Ordering::Relaxed);
+        let beyond = self.used().saturating_sub(max);
+        if beyond > 0 {
+            self.reclaim(beyond);
+        }
     }
 
     /// Bytes that could be reserved now, if nobody else does first.

@@ -21,7 +21,7 @@ mod heap;
 mod machine;
 
 pub use aerostat_types::OutOfMemory;
-pub use arena::{ArenaSource, Mapping, MemoryError};
+pub use arena::{ArenaSource, Mapping, MemoryError, give_up_lines};
 pub use budget::{Budget, Governor, Reclaim, Reservation};
 pub use class::MemoryClass;
 pub use count::{Counted, heap_bytes, thread_heap_bytes};

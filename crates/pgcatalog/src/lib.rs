@@ -42,8 +42,8 @@ pub use view::{
     CatalogView,
     classes::ClassIndex,
     facts::{
-        CursorDescription, Facts, FunctionDescription, FunctionKind, MemoryLimit, MemoryUse,
-        PreparedDescription, SessionDescription, Setting, Signal,
+        CursorDescription, EvictionUse, Facts, FunctionDescription, FunctionKind, MemoryLimit,
+        MemoryUse, PreparedDescription, SessionDescription, Setting, Signal,
     },
     waits::{LockDescription, Waits},
 };

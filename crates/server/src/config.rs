@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use aerostat_embedded::{
-    ByteSize, DiskQuantity, MEMORY_BYTES_MIN, Opening, Options, Pinning, SpillLimits,
+    ByteSize, DiskQuantity, Eviction, MEMORY_BYTES_MIN, Opening, Options, Pinning, SpillLimits,
 };
 
 pub(crate) use environment::read as read_environment;
@@ -137,6 +137,8 @@ pub(crate) struct Config {
     pub(crate) authentication_timeout: Duration,
     /// Share of one core in percent; 0 pauses the freezer.
     pub(crate) freezer_percent: u8,
+    /// When values leave memory.
+    pub(crate) eviction: Eviction,
     /// How much of the disk queries may take.
     pub(crate) spill: SpillLimits,
     /// When databases are opened.
@@ -219,6 +221,7 @@ impl Config {
             threads: self.threads,
             pinning: self.pinning,
             freezer_percent: self.freezer_percent,
+            eviction: self.eviction,
             opening: self.opening,
             spill: self.spill,
             calibration: self.calibration.clone(),
@@ -271,6 +274,10 @@ impl Reader<'_> {
             max_connections: self.count("max-connections").unwrap_or(usize::MAX),
             authentication_timeout: self.seconds("authentication-timeout"),
             freezer_percent: self.percent("freezer"),
+            eviction: self.choice(
+                "evict",
+                &[("full", Eviction::WhenFull), ("always", Eviction::Always)],
+            ),
             opening: self.choice(
                 "open",
                 &[("eager", Opening::Eager), ("lazy", Opening::Lazy)],

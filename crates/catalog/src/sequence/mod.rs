@@ -258,7 +258,8 @@ impl Counter {
             return Ok(None);
         };
         let view = self.table.view(self.table.store().txns().snapshot());
-        let Some(row) = view.row(key.borrow())? else {
+        let rows = view.rows(&[1, 2], true);
+        let Some(row) = rows.row(key.borrow())? else {
             return Ok(None);
         };
         Ok(match (row.value(1), row.value(2)) {

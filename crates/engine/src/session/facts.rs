@@ -8,8 +8,8 @@ use std::{
 use aerostat_advice::Machine;
 use aerostat_catalog::{SequenceEntry, admin::DatabaseState, sequence::Taken};
 use aerostat_pgcatalog::{
-    CursorDescription, Facts, MemoryLimit, MemoryUse, PreparedDescription, SessionDescription,
-    Setting, Signal, Waits,
+    CursorDescription, EvictionUse, Facts, MemoryLimit, MemoryUse, PreparedDescription,
+    SessionDescription, Setting, Signal, Waits,
 };
 use aerostat_query::plan::Gate;
 use aerostat_types::{RelationId, SqlError};
@@ -182,6 +182,10 @@ impl Facts for SessionFacts {
 
     fn memory_limits(&self) -> Vec<MemoryLimit> {
         self.engine.memory_limits()
+    }
+
+    fn evictions(&self) -> Vec<EvictionUse> {
+        self.engine.evictions()
     }
 
     fn started_at_us(&self) -> i64 {

@@ -200,7 +200,7 @@ impl Setting {
 }
 
 /// A table in hot segments.
-struct Segments(Vec<Pinned>);
+struct Segments(Vec<Pinned<'static>>);
 
 impl Segments {
     /// Rows of random numbers, the same for every layout.

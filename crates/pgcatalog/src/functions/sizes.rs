@@ -64,7 +64,7 @@ fn relation(call: &Call<'_>) -> Result<Cell, SqlError> {
     Ok(match call.view.class(call.oid(0, Reg::Class)?) {
         Some(class) => class
             .table()
-            .map_or(0, |table| table.table.statistics().bytes_used)
+            .map_or(0, |table| table.table.statistics().bytes_whole())
             .into(),
         None => Cell::Null,
     })

@@ -9,7 +9,7 @@ use aerostat_sql::{
 use super::Builder;
 use crate::{CatalogView, cell::Rows, view::classes::Class};
 
-pub(super) const BUILDERS: [(&str, &str, Builder); 8] = [
+pub(super) const BUILDERS: [(&str, &str, Builder); 10] = [
     (AEROSTAT, "tables", tables),
     (AEROSTAT, "segments", segments),
     (AEROSTAT, "segment_columns", segment_columns),
@@ -17,6 +17,8 @@ pub(super) const BUILDERS: [(&str, &str, Builder); 8] = [
     (AEROSTAT, "tenants", tenants),
     (AEROSTAT, "memory", memory),
     (AEROSTAT, "memory_limits", memory_limits),
+    (AEROSTAT, "evictions", evictions),
+    (AEROSTAT, "memory_worth", memory_worth),
     (AEROSTAT, "settings", settings),
 ];
 
@@ -44,6 +46,7 @@ fn segments(view: &CatalogView, rows: &mut Rows) {
                 ("capacity", segment.capacity.into()),
                 ("arena_bytes", segment.arena_bytes.into()),
                 ("bytes_used", segment.bytes_used.into()),
+                ("bytes_evicted", segment.bytes_evicted.into()),
                 ("heap_bytes", segment.heap_bytes.into()),
                 ("layout", segment.layout.to_string().into()),
                 ("in_shape", segment.is_in_shape.into()),
@@ -81,7 +84,7 @@ fn tables(view: &CatalogView, rows: &mut Rows) {
         let statistics = table.table.statistics();
         let backlog = table.table.freeze_backlog();
         let ratio = (statistics.bytes_raw > 0)
-            .then(|| statistics.bytes_used as f64 / statistics.bytes_raw as f64);
+            .then(|| statistics.bytes_whole() as f64 / statistics.bytes_raw as f64);
         rows.push([
             ("schema_name", (&class.schema).into()),
             ("table_name", (&class.name).into()),
@@ -97,6 +100,7 @@ fn tables(view: &CatalogView, rows: &mut Rows) {
             ("rows_to_merge", backlog.rows_to_merge.into()),
             ("rows_due", backlog.rows_due.into()),
             ("bytes_frozen", statistics.bytes_frozen.into()),
+            ("bytes_evicted", statistics.bytes_evicted.into()),
             ("bytes_used", statistics.bytes_used.into()),
             ("bytes_raw", statistics.bytes_raw.into()),
             ("bytes_reserved", statistics.bytes_reserved.into()),
@@ -166,6 +170,39 @@ fn memory_limits(view: &CatalogView, rows: &mut Rows) {
                 ("bytes_limit", of.limit.into()),
                 ("bytes_used", of.used.into()),
                 ("bytes_unreserved", of.unreserved.into()),
+            ]);
+        }
+    }
+}
+
+/// What was evicted of open databases, and read back, by the same rule.
+fn evictions(view: &CatalogView, rows: &mut Rows) {
+    let sees_all = sees_all_tenants(view);
+    for of in view.facts.evictions() {
+        if sees_all || of.database == view.database {
+            rows.push([
+                ("database", of.database.into()),
+                ("bytes_evicted", of.evicted_now.into()),
+                ("bytes_evicted_total", of.evicted.into()),
+                ("bytes_read_back_total", of.read_back.into()),
+                ("reads_total", of.reads.into()),
+            ]);
+        }
+    }
+}
+
+/// What more memory would have been worth: bytes that would not have been read back.
+fn memory_worth(view: &CatalogView, rows: &mut Rows) {
+    let sees_all = sees_all_tenants(view);
+    for of in view.facts.evictions() {
+        if !sees_all && of.database != view.database {
+            continue;
+        }
+        for (more, not_read) in of.worth {
+            rows.push([
+                ("database", (&of.database).into()),
+                ("bytes_more", more.into()),
+                ("bytes_not_read", not_read.into()),
             ]);
         }
     }

@@ -100,7 +100,7 @@ fn relations(view: &CatalogView, rows: &mut Rows) {
                 "relpages",
                 statistics
                     .as_ref()
-                    .map_or(0, |s| s.bytes_used.div_ceil(PAGE_BYTES))
+                    .map_or(0, |s| s.bytes_whole().div_ceil(PAGE_BYTES))
                     .into(),
             ),
             (

@@ -25,8 +25,8 @@ use aerostat_types::{
 use parking_lot::Mutex;
 
 use super::super::{
-    CatalogView, ClassIndex, CursorDescription, Facts, FunctionDescription, FunctionKind,
-    MemoryLimit, MemoryUse, PreparedDescription, SessionDescription, Setting, Signal,
+    CatalogView, ClassIndex, CursorDescription, EvictionUse, Facts, FunctionDescription,
+    FunctionKind, MemoryLimit, MemoryUse, PreparedDescription, SessionDescription, Setting, Signal,
 };
 use crate::view::waits::Waits;
 
@@ -519,6 +519,17 @@ impl Facts for SampleFacts {
             of(Some("shop"), None),
             of(Some("other"), None),
         ]
+    }
+
+    fn evictions(&self) -> Vec<EvictionUse> {
+        vec![EvictionUse {
+            database: "shop".to_owned(),
+            evicted_now: 4_096,
+            evicted: 16_384,
+            read_back: 12_288,
+            reads: 3,
+            worth: vec![(1 << 20, 8_192), (2 << 20, 12_288)],
+        }]
     }
 
     fn started_at_us(&self) -> i64 {

@@ -64,6 +64,8 @@ pub trait Facts: Send + Sync {
     fn memory(&self) -> Vec<MemoryUse>;
     /// What the node and its open databases may use of memory.
     fn memory_limits(&self) -> Vec<MemoryLimit>;
+    /// What was evicted of open databases, and read back.
+    fn evictions(&self) -> Vec<EvictionUse>;
     /// When the node started, in microseconds since 1970 UTC.
     fn started_at_us(&self) -> i64;
     /// The node's address and port as the client reached it.
@@ -98,6 +100,23 @@ pub struct MemoryLimit {
     pub used: u64,
     /// Bytes that the process holds and nobody has reserved; of the node alone.
     pub unreserved: Option<u64>,
+}
+
+/// Rows of `aerostat.evictions` and `aerostat.memory_worth`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EvictionUse {
+    /// Whose it is.
+    pub database: String,
+    /// Bytes that are not in memory now.
+    pub evicted_now: u64,
+    /// Bytes that were evicted since it was opened.
+    pub evicted: u64,
+    /// Bytes that were read back.
+    pub read_back: u64,
+    /// In so many reads.
+    pub reads: u64,
+    /// With so many bytes of memory more, so many would not have been read back; ascending.
+    pub worth: Vec<(u64, u64)>,
 }
 
 /// What one session does to another.

@@ -270,6 +270,7 @@ impl<'a> Sink<'a> {
             let table = Arc::clone(self.view.table());
             let (transaction, put_off) = (Arc::clone(&self.transaction), Arc::clone(&self.put_off));
             let written = blocking(&self.bound.target, move || {
+                table.store().make_way(&transaction.cancel_token())?;
                 table.insert_but(&transaction, &rows, &put_off)
             });
             let written = written.await?;

@@ -117,6 +117,7 @@ impl Sink<'_> {
         let transaction = Arc::clone(&self.transaction);
         let (constraints, put_off) = (conflict.constraints.clone(), Arc::clone(&self.put_off));
         let inserted = blocking(&self.bound.target, move || {
+            table.store().make_way(&transaction.cancel_token())?;
             let inserted = table.insert_but(&transaction, &rows, &put_off);
             inserted.map_err(|error| match error {
                 // Another transaction has inserted the key since.
@@ -176,6 +177,7 @@ impl Sink<'_> {
         }
         let (transaction, put_off) = (Arc::clone(&self.transaction), Arc::clone(&self.put_off));
         let updated = blocking(&bound.target, move || {
+            view.table().store().make_way(&transaction.cancel_token())?;
             view.update_but(&transaction, &ids, &rows, &put_off)
         });
         self.inserted += updated.await?;

@@ -303,6 +303,11 @@ impl Segment {
         }
     }
 
+    /// [`Self::footprint_bytes`], and what is evicted: the memory that it takes when all of it is read.
+    pub fn whole_bytes(&self) -> u64 {
+        self.footprint_bytes() + self.evicted_bytes()
+    }
+
     /// Of [`Self::footprint_bytes`], what is not extents of a frozen segment, which are charged one
     /// by one ([`SegmentBody::set_charges`](crate::SegmentBody::set_charges)).
     pub fn footprint_bytes_of_front(&self) -> u64 {

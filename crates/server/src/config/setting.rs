@@ -82,6 +82,11 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "50%",
         "Share of one core for making cold rows small; 0% pauses it",
     ),
+    setting(
+        "evict",
+        "full",
+        "When values of frozen rows leave memory: full (when it is) or always (for tests)",
+    ),
     // With the reserve they cannot fill the disk; the shares leave other tenants theirs.
     setting(
         "spill-max",
@@ -141,6 +146,7 @@ pub(crate) const OF_ENGINE: &[&str] = &[
     "threads",
     "pin-threads",
     "freezer",
+    "evict",
     "spill-max",
     "spill-tenant-max",
     "spill-reserve",

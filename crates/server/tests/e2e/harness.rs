@@ -76,13 +76,19 @@ pub(crate) fn free_address() -> SocketAddr {
     }
 }
 
-/// Flags, with one for memory where none of them is.
+/// Flags, with one for memory where none of them is; and where the environment has `EVICTED`, one for
+/// values that leave memory as soon as nobody reads them: a configuration in which all tests hold
+/// that ask neither for bytes nor for how far the freezer is.
 fn with_memory<'a>(flags: &[&'a str]) -> Vec<&'a str> {
     let memory: &[&str] = match flags.contains(&"--memory") {
         true => &[],
         false => &["--memory", "2GB"],
     };
-    [memory, flags].concat()
+    let evicted: &[&str] = match std::env::var_os("EVICTED") {
+        Some(_) => &["--evict", "always"],
+        None => &[],
+    };
+    [memory, evicted, flags].concat()
 }
 
 impl Aerostat {

@@ -75,6 +75,10 @@ pub fn checkpoint_is_due(log_bytes: u64, data_bytes: u64) -> bool {
 /// A frozen segment, and where its bytes stand: file, offset, checksums of extents.
 type Place = (Arc<Entry>, PathBuf, u64, Box<[u32]>);
 
+/// Where memory is short, frozen segments without an image are worth a checkpoint when they are this
+/// share of what is used, as a divisor.
+const WITHOUT_IMAGE_SHARE: u64 = 16;
+
 /// The tables at a point of the commit order.
 struct Point {
     cut: Cut,
@@ -101,7 +105,9 @@ impl TenantStore {
             return false;
         };
         let log_bytes = durable.log.bytes_written() - last.log_bytes;
-        checkpoint_is_due(log_bytes, self.budget().used())
+        // What has no image cannot be evicted.
+        let without = || self.frozen_without_image() > self.budget().used() / WITHOUT_IMAGE_SHARE;
+        checkpoint_is_due(log_bytes, self.budget().used()) || self.is_short() && without()
     }
 
     /// Writes what changed since the last checkpoint, and removes the log that is not

@@ -260,8 +260,8 @@ impl Scan {
     /// Calls `f` with rows of claimed morsels that are in the scan, their segment and the
     /// position of its entry. Morsels side by side that are read as a whole are filtered in
     /// one go.
-    fn each_rows<'s>(
-        &'s self,
+    fn each_rows(
+        &self,
         claim: Claim,
         f: &mut dyn FnMut(usize, Selection) -> Result<(), StorageError>,
     ) -> Result<(), StorageError> {

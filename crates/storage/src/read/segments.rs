@@ -32,6 +32,8 @@ pub struct SegmentDescription {
     pub arena_bytes: u64,
     /// Bytes of the arena in use, with index, versions and dead rows.
     pub bytes_used: u64,
+    /// Bytes of its values and indexes that are evicted.
+    pub bytes_evicted: u64,
     /// Bytes of long values; of a frozen segment, of its distinct strings.
     pub heap_bytes: u64,
     /// Which of its attributes lie together.
@@ -107,6 +109,7 @@ fn segment(table: &Table, entry: &Arc<Entry>, lower: &[u8]) -> SegmentDescriptio
         capacity: segment.capacity().into(),
         arena_bytes: segment.arena_bytes() as u64,
         bytes_used: segment.footprint_bytes(),
+        bytes_evicted: segment.evicted_bytes(),
         heap_bytes: segment.heap_used_bytes() as u64,
         layout: Layout::of_groups(segment.schema().groups(), &names),
         is_in_shape: table.shape().has(segment),

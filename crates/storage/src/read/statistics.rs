@@ -1,5 +1,7 @@
 //! Sizes and counts of a table, and what the memory of a tenant's segments is for.
 
+use std::sync::Arc;
+
 use aerostat_memory::MemoryClass;
 use aerostat_segment::SegmentMemory;
 
@@ -14,7 +16,7 @@ pub struct TableStatistics {
     pub rows_dead: u64,
     /// Segments in the directory.
     pub segments: u64,
-    /// Bytes of arenas that are in use, with indexes, versions and dead rows.
+    /// Bytes of arenas that are in memory, with indexes, versions and dead rows.
     pub bytes_used: u64,
     /// Bytes of the live rows' values alone: fixed widths and string bytes, `char(n)` as n.
     pub bytes_raw: u64,
@@ -25,10 +27,19 @@ pub struct TableStatistics {
     pub segments_frozen: u64,
     /// Row versions of [`Self::rows`] in frozen segments.
     pub rows_frozen: u64,
-    /// Bytes of [`Self::bytes_used`] of frozen segments.
+    /// Bytes of frozen segments, in memory or evicted.
     pub bytes_frozen: u64,
+    /// Bytes of these that are evicted: on disk alone, until they are wanted.
+    pub bytes_evicted: u64,
     /// Bytes charged to the tenant's budget.
     pub bytes_reserved: u64,
+}
+
+impl TableStatistics {
+    /// Bytes that the table takes when all of it is in memory.
+    pub fn bytes_whole(&self) -> u64 {
+        self.bytes_used + self.bytes_evicted
+    }
 }
 
 impl Table {
@@ -60,7 +71,8 @@ impl TableStatistics {
             if entry.segment().is_frozen() {
                 all.segments_frozen += 1;
                 all.rows_frozen += u64::from(live);
-                all.bytes_frozen += bytes_used;
+                all.bytes_frozen += entry.segment().whole_bytes();
+                all.bytes_evicted += entry.segment().evicted_bytes();
             }
             let variable: u64 = entry.variable_bytes_of(live).iter().sum();
             all.bytes_raw += u64::from(live) * table.raw_bytes_fixed() + variable;
@@ -83,6 +95,36 @@ pub struct ArenaMemory {
 }
 
 impl TenantStore {
+    /// Bytes of frozen segments that are evicted now. As [`Self::arena_memory`], for reports.
+    pub fn evicted_bytes(&self) -> u64 {
+        let tables = self.living.all().into_iter();
+        let of_table = |table: Arc<Table>| {
+            let directory = table.directory();
+            let entries = directory.entries().iter();
+            entries
+                .map(|entry| entry.segment().evicted_bytes())
+                .sum::<u64>()
+        };
+        tables.map(of_table).sum()
+    }
+
+    /// Bytes of frozen segments that no checkpoint has written yet.
+    pub(crate) fn frozen_without_image(&self) -> u64 {
+        let tables = self.living.all().into_iter();
+        let of_table = |table: Arc<Table>| {
+            let directory = table.directory();
+            let entries = directory.entries().iter();
+            let without = entries.filter(|entry| entry.is_without_image());
+            without
+                .map(|entry| entry.segment().footprint_bytes())
+                .sum::<u64>()
+        };
+        tables
+            .filter(|table| !table.is_temporary())
+            .map(of_table)
+            .sum()
+    }
+
     /// What the memory of its segments of a class is for, [`MemoryClass::Hot`] or
     /// [`MemoryClass::Frozen`]. It walks all segments of all tables: for reports, not for each
     /// statement.

@@ -125,6 +125,12 @@ impl Table {
         })
     }
 
+    /// Freezes what takes no more rows, or was not written lately: as [`Self::freeze_due`], but that
+    /// what is cold is for that to say.
+    pub(crate) fn freeze_full(&self) -> Result<FreezeReport, StorageError> {
+        self.freeze_units(&Unit::is_due)
+    }
+
     /// How far the background freezer is behind.
     pub fn freeze_backlog(&self) -> FreezeBacklog {
         let mut backlog = FreezeBacklog::default();
@@ -180,8 +186,7 @@ impl Table {
                     if last_end == first
                         && !last.has_base()
                         && !unit.has_base()
-                        && last.footprint_bytes() + unit.footprint_bytes()
-                            <= ARENA_BYTES_MAX as u64 =>
+                        && last.whole_bytes() + unit.whole_bytes() <= ARENA_BYTES_MAX as u64 =>
                 {
                     let ranges = last.ranges.drain(..).chain(unit.ranges);
                     *last = Unit::of(ranges.collect());
@@ -225,7 +230,7 @@ impl Table {
         let positions = chosen.positions();
         let mut ends = Ends::default();
         ends.carry(self, unit, &positions, &made)?;
-        let bytes_before = unit.footprint_bytes();
+        let bytes_before = unit.whole_bytes();
         let moved = Moved {
             tails,
             positions,
@@ -346,7 +351,7 @@ impl Table {
         let latched = clock.now().saturating_duration_since(since);
         let deltas = tails.ranges().iter().filter_map(|tail| tail.entry.as_ref());
         let used = made.iter().map(|one| &one.entry).chain(deltas);
-        let bytes = used.map(|entry| entry.segment().footprint_bytes()).sum();
+        let bytes = used.map(|entry| entry.segment().whole_bytes()).sum();
         Ok(Some(Switched { bytes, latched }))
     }
 }

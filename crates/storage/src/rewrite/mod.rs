@@ -9,6 +9,7 @@
 //!     ├─► carry     ends that came meanwhile
 //!     └─► the directory is switched; old segments say where rows went
 //!  working          who pays for the memory in between
+//!  way              freezing and a checkpoint at once, for a load that memory is too short for
 //! ```
 //!
 //! `redefine` and `indexes` reshape a table for another definition, or another index. The room
@@ -24,4 +25,5 @@ mod redefine;
 pub(crate) mod reshape;
 mod tail;
 mod vacuum;
+mod way;
 mod working;

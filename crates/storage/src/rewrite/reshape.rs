@@ -168,7 +168,7 @@ impl Table {
         if !self.build(&alone, &chosen, 0..chosen.len(), &mut made)? {
             return Ok(());
         }
-        let bytes_before = old.segment().footprint_bytes();
+        let bytes_before = old.segment().whole_bytes();
         if made.len() <= 1 && chosen.tail.iter().all(Vec::is_empty) {
             let Some(bytes_after) = self.substitute(&alone, &chosen, &made)? else {
                 return Ok(());
@@ -242,7 +242,7 @@ impl Table {
         freeze::retire(unit, positions, made, &[]);
         drop(latches);
         Ok(Some(
-            made_entry.map_or(0, |entry| entry.segment().footprint_bytes()),
+            made_entry.map_or(0, |entry| entry.segment().whole_bytes()),
         ))
     }
 
@@ -261,7 +261,7 @@ impl Table {
         let live = self.store().txns().live_snapshots();
         let segment = entry.segment();
         let rows: Vec<u32> = seen_by_some(segment, &live).iter().collect();
-        let bytes_before = segment.footprint_bytes();
+        let bytes_before = segment.whole_bytes();
         let bytes_after = if let Some(copy) = self.copy_like(entry, &latch, &rows)? {
             let range = KeyRange {
                 entry: Arc::clone(&copy),
@@ -272,7 +272,7 @@ impl Table {
             let (all, target) = (segment.rows(), (0, Arc::clone(&copy.place)));
             let forward = Forward::new(all, rows.iter().copied(), vec![target]);
             entry.place.retire(forward);
-            copy.segment().footprint_bytes()
+            copy.segment().whole_bytes()
         } else {
             let kept = self.kept_rows(entry, &live)?;
             self.rewrite(&structure, &directory, position, latch, kept, None)?

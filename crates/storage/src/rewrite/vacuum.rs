@@ -112,7 +112,7 @@ impl Table {
 
     fn vacuum_entry(&self, patience: Patience, entry: &Arc<Entry>) -> Result<u64, StorageError> {
         let horizon = self.store().txns().horizon();
-        if entry.segment().footprint_bytes() < BYTES_MIN || !entry.wants_vacuum(horizon) {
+        if entry.segment().whole_bytes() < BYTES_MIN || !entry.wants_vacuum(horizon) {
             return Ok(0);
         }
         match is_large(entry) {
@@ -135,7 +135,7 @@ impl Table {
             return Ok(0);
         };
         let latch = entry.latch();
-        let used = entry.segment().footprint_bytes();
+        let used = entry.segment().whole_bytes();
         let kept = self.kept_rows(entry, &self.store().txns().live_snapshots())?;
         if kept.len() > entry.segment().rows() as usize / 2 {
             entry.postpone_vacuum(horizon);
@@ -158,7 +158,7 @@ impl Table {
         if self.directory().position(entry).is_none() {
             return Ok(0);
         }
-        let used = entry.segment().footprint_bytes();
+        let used = entry.segment().whole_bytes();
         let kept = seen_by_some(entry.segment(), &self.store().txns().live_snapshots());
         if kept.len() > entry.segment().rows() as usize / 2 {
             entry.postpone_vacuum(horizon);
@@ -185,13 +185,13 @@ impl Table {
         self.publish(&structure, with_copy(&directory, position, copy));
         retire(&unit, none.positions(), &[], tails.ranges());
         drop(latch);
-        let used_after = copy.map_or(0, |copy| copy.segment().footprint_bytes());
+        let used_after = copy.map_or(0, |copy| copy.segment().whole_bytes());
         Ok(used.saturating_sub(used_after))
     }
 }
 
 fn is_large(entry: &Entry) -> bool {
-    entry.segment().footprint_bytes() > AT_ONCE_BYTES_MAX
+    entry.segment().whole_bytes() > AT_ONCE_BYTES_MAX
 }
 
 /// The directory with the copy of a range's own segment in its stead, if any row was kept.

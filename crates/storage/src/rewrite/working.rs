@@ -34,7 +34,7 @@ impl Table {
     /// [`StorageError::OutOfMemory`].
     pub(crate) fn reserve_working(&self, unit: &Unit) -> Result<Reservation, StorageError> {
         let attributes = self.schema().columns.len() as u64;
-        let bytes = working_bytes(unit.rows(), attributes, unit.footprint_bytes());
+        let bytes = working_bytes(unit.rows(), attributes, unit.whole_bytes());
         Ok(self
             .store()
             .budget()

@@ -405,6 +405,11 @@ impl Entry {
         pinned
     }
 
+    /// Whether it is frozen, and its values cannot be read back yet.
+    pub(crate) fn is_without_image(&self) -> bool {
+        self.segment().is_frozen() && self.image.get().is_none()
+    }
+
     /// Says where the values of a frozen segment can be read back from, so that they can be evicted
     /// from now on; and the checksums of its extents.
     ///

@@ -51,6 +51,8 @@ pub struct TenantStore {
     is_leaving: AtomicBool,
     pub(crate) living: Living<Table>,
     evictor: Arc<Evictor>,
+    /// What was in use when way was made last and there was too little still; 0 otherwise.
+    pub(crate) made_way: Mutex<u64>,
     /// `None` if nothing is to survive.
     pub(crate) durable: Option<Durable>,
 }
@@ -149,6 +151,7 @@ impl TenantStore {
             txns,
             budget,
             evictor,
+            made_way: Mutex::new(0),
             sizes,
             is_leaving: AtomicBool::new(false),
             living: Living::default(),

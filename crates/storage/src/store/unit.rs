@@ -69,11 +69,11 @@ impl Unit {
         rows.map(u64::from).sum()
     }
 
-    pub(crate) fn footprint_bytes(&self) -> u64 {
+    pub(crate) fn whole_bytes(&self) -> u64 {
         let bytes = self
             .entries
             .iter()
-            .map(|entry| entry.segment().footprint_bytes());
+            .map(|entry| entry.segment().whole_bytes());
         bytes.sum()
     }
 

@@ -250,7 +250,7 @@ impl Table {
         drop(latch);
         Ok(filled
             .iter()
-            .map(|target| target.entry.segment().footprint_bytes())
+            .map(|target| target.entry.segment().whole_bytes())
             .sum())
     }
 

@@ -143,7 +143,7 @@ impl SegmentBody {
     /// When these are not the checksums of this segment's extents.
     pub fn allow_eviction(&self, checksums: Box<[u32]>) {
         let Form::Frozen(frozen) = self.form() else {
-            panic!("hot segments are not evicted");
+            unreachable!("hot segments are not evicted");
         };
         frozen.pages().set_checksums(checksums);
     }

@@ -151,6 +151,11 @@ impl Evictor {
         images.map(|image| image.path.clone()).collect()
     }
 
+    /// Bytes in memory that can be evicted.
+    pub(crate) fn resident_bytes(&self) -> u64 {
+        self.queues.lock().bytes()
+    }
+
     /// What was done so far.
     pub(crate) fn evictions(&self) -> Evictions {
         self.worth.evictions()

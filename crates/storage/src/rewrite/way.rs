@@ -1,0 +1,68 @@
+//! Making way for rows to come where memory is short of what can be evicted.
+//!
+//! ```text
+//!  memory ├── hot ──┼── frozen, no image ──┼── frozen, with an image ──┼── free ──┤
+//!             freeze ──►       checkpoint ──►          evicted when a budget would refuse
+//! ```
+//!
+//! The background freezer and checkpoints come to it by themselves. A load that is faster than they are
+//! would be refused; it does their work instead, and goes on when there is way.
+
+use aerostat_txn::CancelToken;
+
+use crate::{StorageError, TenantStore};
+
+/// Way is made when less than this share of the memory is free or can be evicted, as a divisor.
+const SHORT_SHARE: u64 = 4;
+
+/// It is not tried again before so much more is in use, as a divisor of the memory.
+const AGAIN_SHARE: u64 = 64;
+
+impl TenantStore {
+    /// Has rows and values go where they can be evicted, if memory is short of such. To be called
+    /// before rows are written, by who holds no lock and may wait. What cannot be done, because
+    /// transactions that have not ended are in the way, is left: the budget refuses then.
+    ///
+    /// # Errors
+    /// [`StorageError::Cancelled`].
+    pub fn make_way(&self, cancel: &CancelToken) -> Result<(), StorageError> {
+        if !self.is_short() {
+            return Ok(());
+        }
+        // Others wait for the first, and find that there is way.
+        let mut tried_at = self.made_way.lock();
+        let used = self.budget().used();
+        let memory = used + self.budget().available();
+        if !self.is_short() || used < tried_at.saturating_add(memory / AGAIN_SHARE) {
+            return Ok(());
+        }
+        for table in self.living.all() {
+            if cancel.is_cancelled() {
+                return Err(StorageError::Cancelled);
+            }
+            if let Err(error) = table.freeze_full() {
+                let error = &error as &dyn std::error::Error;
+                tracing::debug!(table = %table.id(), error, "not frozen to make way");
+            }
+        }
+        if let Err(error) = self.checkpoint() {
+            let error = &error as &dyn std::error::Error;
+            tracing::debug!(error, "no checkpoint to make way");
+        }
+        *tried_at = match self.is_short() {
+            true => self.budget().used(),
+            false => 0,
+        };
+        Ok(())
+    }
+
+    /// Whether little is free or can be evicted.
+    pub(crate) fn is_short(&self) -> bool {
+        if !self.is_durable() {
+            return false;
+        }
+        let free = self.budget().available();
+        let memory = self.budget().used() + free;
+        free + self.evictor().resident_bytes() < memory / SHORT_SHARE
+    }
+}
