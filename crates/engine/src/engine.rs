@@ -116,6 +116,10 @@ pub struct DatabaseStatistics {
     pub freeze_backlog: FreezeBacklog,
     /// Bytes that its queries have on disk now.
     pub spilled: u64,
+    /// Bytes of its values that are not in memory now.
+    pub evicted: u64,
+    /// Bytes that were read back since it was opened.
+    pub read_back: u64,
 }
 
 /// Every session's line in `pg_stat_activity`, by its number.
@@ -238,6 +242,8 @@ impl Engine {
                     plan_cache_physical_hits: plans.physical_hits,
                     freeze_backlog: database.freeze_backlog(),
                     spilled: tenant.map(Tenant::spilled).unwrap_or_default(),
+                    evicted: database.store.evicted_bytes(),
+                    read_back: database.store.evictions().bytes_read_back,
                 }
             })
             .collect()

@@ -79,13 +79,15 @@ impl ArenaSource {
         if huge == 0 {
             return Self::allocate(bytes);
         }
-        let mapping = Self::map(bytes, HUGE_PAGE_BYTES)?;
+        let mut mapping = Self::map(bytes, HUGE_PAGE_BYTES)?;
         // A rest that is no whole huge page stays on small ones in any case. Advised as the
         // pages before it are, it is no mapping of its own to the kernel, which counts them.
         let is_rest_small = mapping.bytes - huge < HUGE_PAGE_BYTES;
         let advised = if is_rest_small { mapping.bytes } else { huge };
         // Where there are none small ones do.
         let _ = mapping.advise_huge(0..advised);
+        mapping.huge = advised;
+        mapping.is_huge.store(true, Ordering::Relaxed);
         Ok(mapping)
     }
 
@@ -171,6 +173,10 @@ pub struct Mapping {
     bytes: usize,
     /// See [`give_up_lines`].
     gives_lines: bool,
+    /// Bytes that are on huge pages as long as all are in use.
+    huge: usize,
+    /// Whether they are now.
+    is_huge: AtomicBool,
 }
 
 /// Whether mappings from now on give up lines.
@@ -214,6 +220,8 @@ impl Mapping {
             base,
             bytes,
             gives_lines: GIVES_LINES.load(Ordering::Relaxed),
+            huge: 0,
+            is_huge: AtomicBool::new(false),
         })
     }
 
@@ -231,6 +239,8 @@ impl Mapping {
             base,
             bytes,
             gives_lines: whole.gives_lines,
+            huge: 0,
+            is_huge: AtomicBool::new(false),
         }
     }
 
@@ -306,6 +316,18 @@ unsafe impl Region for Mapping {
             true => REGION_ALIGN,
             false => page_bytes(),
         })
+    }
+
+    fn set_whole(&self, is_whole: bool) {
+        if self.huge == 0 || self.is_huge.swap(is_whole, Ordering::Relaxed) == is_whole {
+            return;
+        }
+        let advice = match is_whole {
+            true => Advice::LinuxHugepage,
+            false => Advice::LinuxNoHugepage,
+        };
+        // Where there are none small ones do.
+        let _ = self.advise(0..self.huge, advice);
     }
 
     unsafe fn give_up(&self, pages: Range<usize>) {
@@ -457,6 +479,8 @@ mod tests {
             base: mapping.base,
             bytes: mapping.bytes,
             gives_lines: false,
+            huge: 0,
+            is_huge: AtomicBool::new(false),
         });
         if let Err(error) = resident_bytes(&looked_at) {
             eprintln!("skipped: footprints beside the kernel's count (pagemap: {error})");

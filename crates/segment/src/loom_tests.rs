@@ -12,7 +12,7 @@ use arrow_array::{ArrayRef, Int64Array};
 
 use crate::{
     AttributeSpec, FrozenFacts, FrozenImage, HeapRegion, IndexSearch, IndexSpec, Keys, NewRows,
-    Pinned, Seen, Segment, SegmentSchema, Selection, ValueRef,
+    Pinned, Seen, Segment, SegmentBody, SegmentSchema, Selection, ValueRef,
     format::{
         chain, index,
         skip::{self, Inserter, SkipList},
@@ -258,6 +258,16 @@ pub(crate) fn keyed(rows: i64, frozen: bool) -> Pinned<'static> {
         (0..rows).for_each(|key| append(&segment, &[ValueRef::I64(key)], 5));
         return segment;
     }
+    Pinned::new(frozen_of(schema, rows), ())
+}
+
+/// A frozen segment of such rows, which can be evicted.
+pub(crate) fn body_of(rows: i64) -> SegmentBody {
+    let schema = schema(&[(SqlType::BigInt, false)]);
+    SegmentBody::new(frozen_of(schema, rows), ())
+}
+
+fn frozen_of(schema: SegmentSchema, rows: i64) -> Segment {
     let facts = FrozenFacts {
         table: TableId(1),
         no: SegmentNo(1),
@@ -267,7 +277,7 @@ pub(crate) fn keyed(rows: i64, frozen: bool) -> Pinned<'static> {
     let mut column = |_| Arc::new(Int64Array::from_iter_values(0..rows)) as ArrayRef;
     let image = FrozenImage::encode(&schema, facts, &mut column).unwrap();
     let region = Box::new(HeapRegion::new(image.arena_bytes()));
-    Pinned::new(Segment::create_frozen(region, Arc::new(schema), image), ())
+    Segment::create_frozen(region, Arc::new(schema), image)
 }
 
 /// A reader finds the old stamp of a row or the new one, while its block comes to have stamps of its

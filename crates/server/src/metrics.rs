@@ -97,6 +97,8 @@ pub(crate) struct TenantSample {
     pub(crate) rows_to_merge: u64,
     pub(crate) rows_due: u64,
     pub(crate) spilled_bytes: u64,
+    pub(crate) evicted_bytes: u64,
+    pub(crate) read_back_bytes: u64,
 }
 
 /// Whether a tenant can be used.
@@ -161,6 +163,8 @@ pub(crate) struct Metrics {
     rows_to_merge: Family<TenantLabels, IntegerGauge>,
     rows_due: Family<TenantLabels, IntegerGauge>,
     tenant_spilled: Family<TenantLabels, IntegerGauge>,
+    tenant_evicted: Family<TenantLabels, IntegerGauge>,
+    tenant_read_back: Family<TenantLabels, Counter>,
     tenant_open: Family<TenantLabels, IntegerGauge>,
     degraded: IntegerGauge,
     closed: IntegerGauge,
@@ -196,6 +200,8 @@ impl Metrics {
             rows_to_merge: Family::default(),
             rows_due: Family::default(),
             tenant_spilled: Family::default(),
+            tenant_evicted: Family::default(),
+            tenant_read_back: Family::default(),
             tenant_open: Family::default(),
             degraded: IntegerGauge::default(),
             closed: IntegerGauge::default(),
@@ -283,6 +289,18 @@ impl Metrics {
             "Bytes that a tenant's queries have on disk",
             Unit::Bytes,
             self.tenant_spilled.clone(),
+        );
+        registry.register_with_unit(
+            "tenant_evicted",
+            "Bytes of a tenant's frozen values that are not in memory",
+            Unit::Bytes,
+            self.tenant_evicted.clone(),
+        );
+        registry.register_with_unit(
+            "tenant_read_back",
+            "Bytes of a tenant's frozen values that were read back since it was opened",
+            Unit::Bytes,
+            self.tenant_read_back.clone(),
         );
         registry.register(
             "tenant_open",
@@ -468,6 +486,8 @@ impl Metrics {
         self.rows_to_merge.clear();
         self.rows_due.clear();
         self.tenant_spilled.clear();
+        self.tenant_evicted.clear();
+        self.tenant_read_back.clear();
         self.set_states(&node.states);
         for tenant in &node.tenants {
             let labels = TenantLabels {
@@ -485,6 +505,12 @@ impl Metrics {
             self.tenant_spilled
                 .get_or_create(&labels)
                 .inc_by(gauge(tenant.spilled_bytes));
+            self.tenant_evicted
+                .get_or_create(&labels)
+                .inc_by(gauge(tenant.evicted_bytes));
+            self.tenant_read_back
+                .get_or_create(&labels)
+                .inc_by(tenant.read_back_bytes);
             self.tenant_query_time
                 .get_or_create(&labels)
                 .inc_by(tenant.query_seconds);
@@ -566,6 +592,8 @@ mod tests {
             rows_to_merge: 6,
             rows_due: 5,
             spilled_bytes: 5,
+            evicted_bytes: 8,
+            read_back_bytes: 9,
         }
     }
 
@@ -588,6 +616,8 @@ mod tests {
             "aerostat_plan_cache_hits_total{tenant=\"a\"} 3",
             "aerostat_plan_cache_misses_total{tenant=\"a\"} 4",
             "aerostat_tenant_rows_to_merge{tenant=\"a\"} 6",
+            "aerostat_tenant_evicted_bytes{tenant=\"a\"} 8",
+            "aerostat_tenant_read_back_bytes_total{tenant=\"a\"} 9",
             "aerostat_tenant_rows_due{tenant=\"a\"} 5",
             "aerostat_memory_used_bytes 7",
             "aerostat_memory_unreserved_bytes 3",

@@ -252,6 +252,8 @@ fn sample(engine: &Engine) -> NodeSample {
         rows_to_merge: database.freeze_backlog.rows_to_merge,
         rows_due: database.freeze_backlog.rows_due,
         spilled_bytes: database.spilled,
+        evicted_bytes: database.evicted,
+        read_back_bytes: database.read_back,
     });
     let memory = engine.memory_ledger().into_iter().map(|of| MemorySample {
         tenant: of.database,

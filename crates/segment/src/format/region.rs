@@ -12,8 +12,8 @@ use std::{
 /// alignment Arrow recommends for buffers.
 pub const REGION_ALIGN: usize = 64;
 
-/// What a [`HeapRegion`] calls a page.
-const HEAP_PAGE_BYTES: usize = 512;
+/// What a [`HeapRegion`] calls a page: so small that all but the smallest segments have some.
+const HEAP_PAGE_BYTES: usize = REGION_ALIGN;
 
 /// What stands in pages of a [`HeapRegion`] that were given up: whoever reads them is found out.
 const GIVEN_UP: u8 = 0xDB;
@@ -37,6 +37,11 @@ pub unsafe trait Region: Send + Sync + 'static {
     fn page_bytes(&self) -> Option<usize> {
         None
     }
+
+    /// Says whether the pages that can be given up are all in use, or about to be: else the system is
+    /// not to give large ones in the place of some small ones, which would take more memory than is
+    /// accounted for. They are in a new region.
+    fn set_whole(&self, _is_whole: bool) {}
 
     /// Gives whole pages up, so that they take no memory until they are written again. Until then
     /// their bytes are any.

@@ -102,7 +102,12 @@ impl FrozenArena {
         (start < end).then_some(start..end)
     }
 
-    /// Gives up pages of an extent.
+    /// Says whether all extents are there, or about to be.
+    pub(crate) fn set_whole(&self, is_whole: bool) {
+        self.region.set_whole(is_whole);
+    }
+
+    /// Gives up pages of extents.
     ///
     /// # Safety
     /// They are such as [`FrozenArena::pages_within`] gives of the plan's extents, and nobody

@@ -124,16 +124,19 @@ impl Current {
 
 /// Stands for an extent's being in memory.
 pub(crate) struct Extent {
-    pages: Arc<Pages>,
+    /// `None` where somebody else gives the pages up.
+    pages: Option<Arc<Pages>>,
     no: usize,
     generation: u64,
 }
 
 impl Drop for Extent {
     fn drop(&mut self) {
-        let charge = self.pages.give_up(self.no, self.generation);
-        // After the mutex, for whatever it does.
-        drop(charge);
+        if let Some(pages) = self.pages.take() {
+            let charges = pages.give_up(&[(self.no, self.generation)]);
+            // After the mutex, for whatever it does.
+            drop(charges);
+        }
     }
 }
 
@@ -193,7 +196,7 @@ impl Pages {
         });
         let all = (0..pages.extents.len()).map(|no| {
             Arc::new(Extent {
-                pages: Arc::clone(&pages),
+                pages: Some(Arc::clone(&pages)),
                 no,
                 generation: 0,
             })
@@ -213,6 +216,13 @@ impl Pages {
 
     pub(crate) fn bytes_of_all(&self) -> u64 {
         self.bytes
+    }
+
+    /// The pages of these extents, as far as they are absent now.
+    pub(crate) fn absent_spans(&self, extents: &ExtentSet, held: &Held) -> Vec<Range<usize>> {
+        let absent = extents.iter().filter(|&no| !held.has(no));
+        let spans = absent.flat_map(|no| self.extents[no].spans.iter().cloned());
+        spans.collect()
     }
 
     /// Bytes that are not in memory, and how many of them are indexes'.
@@ -259,32 +269,44 @@ impl Pages {
     /// Takes extents out of the current set, so that they go with their last reader; whether one was
     /// in it. Nothing is done while some are read back.
     pub(crate) fn evict(&self, going: &ExtentSet, current: &Current) -> bool {
-        // Dropped behind the lock: it may be the last that holds what goes.
-        let _before;
-        let Some(_states) = self.try_lock() else {
-            return false;
+        let before = {
+            let Some(_states) = self.try_lock() else {
+                return false;
+            };
+            if !self.can_be_read_back() {
+                return false;
+            }
+            let held = current.get();
+            let goes = |no: usize| going.has(no) && self.extents[no].bytes > 0;
+            let extents = held.extents.iter().enumerate();
+            let kept = extents.map(|(no, extent)| extent.clone().filter(|_| !goes(no)));
+            let kept = Held::of(kept.collect());
+            if kept.missing == held.missing {
+                return false;
+            }
+            drop(current.swap(Arc::new(kept)));
+            held
         };
-        if !self.can_be_read_back() {
-            return false;
-        }
-        let held = current.get();
-        let goes = |no: usize| going.has(no) && self.extents[no].bytes > 0;
-        let extents = held.extents.iter().enumerate();
-        let kept = extents.map(|(no, extent)| extent.clone().filter(|_| !goes(no)));
-        let kept = Held::of(kept.collect());
-        let changes = kept.missing > held.missing;
-        if changes {
-            current.swap(Arc::new(kept));
-        }
-        _before = held;
-        changes
+        // Those that nobody else has go together, so that whole ranges of pages do.
+        let Some(before) = Arc::into_inner(before) else {
+            return true;
+        };
+        let gone = before.extents.into_iter().flatten();
+        let gone = gone.filter_map(|extent| {
+            let mut extent = Arc::into_inner(extent)?;
+            extent.pages = None;
+            Some((extent.no, extent.generation))
+        });
+        let gone: Vec<(usize, u64)> = gone.collect();
+        drop(self.give_up(&gone));
+        true
     }
 
     /// A set with all that is wanted, read back where that is needed: current from now on.
     ///
     /// # Errors
     /// Those of `charge` and `read`; [`SegmentError::Corrupt`] where other bytes were read than had
-    /// been given up. Extents that came before the error stay in the set.
+    /// been given up. Nothing has changed then.
     pub(crate) fn read_back<E: From<SegmentError>>(
         self: &Arc<Self>,
         wanted: &ExtentSet,
@@ -297,69 +319,102 @@ impl Pages {
         if held.has_all(wanted) {
             return Ok(held);
         }
+        let missing = wanted.iter().filter(|&no| held.extents[no].is_none());
+        let missing: Vec<usize> = missing.collect();
+        // Held until the new set has them.
+        let there: Vec<Option<Arc<Extent>>> = missing
+            .iter()
+            .map(|&no| states[no].extent.upgrade())
+            .collect();
+        let is_absent = |no: &usize| states[*no].is_absent;
+        let absent: Vec<usize> = missing.iter().copied().filter(is_absent).collect();
+        let charges = self.fill(&absent, &states, charge, read)?;
+        for (&no, charge) in absent.iter().zip(charges) {
+            states[no].is_absent = false;
+            states[no].charge = Some(charge);
+        }
         let mut extents = held.extents.to_vec();
-        let mut result = Ok(());
-        for no in wanted.iter().filter(|&no| held.extents[no].is_none()) {
+        for (no, extent) in missing.into_iter().zip(there) {
             let state = &mut states[no];
-            if let Some(extent) = state.extent.upgrade() {
-                extents[no] = Some(extent);
-                continue;
-            }
-            result = self.fill(no, state, charge, read);
-            if result.is_err() {
-                break;
-            }
-            state.generation += 1;
-            let extent = Arc::new(Extent {
-                pages: Arc::clone(self),
-                no,
-                generation: state.generation,
-            });
-            state.extent = Arc::downgrade(&extent);
-            extents[no] = Some(extent);
+            extents[no] = Some(extent.unwrap_or_else(|| {
+                state.generation += 1;
+                let extent = Arc::new(Extent {
+                    pages: Some(Arc::clone(self)),
+                    no,
+                    generation: state.generation,
+                });
+                state.extent = Arc::downgrade(&extent);
+                extent
+            }));
         }
         let held = Arc::new(Held::of(extents));
         current.swap(Arc::clone(&held));
-        result.map(|()| held)
+        Ok(held)
     }
 
-    /// Has the bytes of an extent that nobody has in its pages. The caller holds the lock.
+    /// Has the bytes of absent extents in their pages, and gives what each is charged to. The caller
+    /// holds the lock.
     fn fill<E: From<SegmentError>>(
         &self,
-        no: usize,
-        state: &mut State,
+        absent: &[usize],
+        states: &[State],
         charge: &mut dyn FnMut(u64) -> Result<Charge, E>,
         read: &mut dyn FnMut(Pieces<'_>) -> Result<(), E>,
-    ) -> Result<(), E> {
-        if !state.is_absent {
-            return Ok(());
+    ) -> Result<Vec<Charge>, E> {
+        if absent.is_empty() {
+            return Ok(Vec::new());
         }
-        let extent = &self.extents[no];
-        let charged = charge(extent.bytes)?;
-        let pieces = extent.spans.iter().map(|span| {
-            // SAFETY: the extent is absent: nobody holds it, so nobody refers to its bytes, and
-            // nobody will before its state says otherwise, which is locked. Its spans are apart.
+        let charges = absent.iter().map(|&no| charge(self.extents[no].bytes));
+        let charges = charges.collect::<Result<Vec<Charge>, E>>()?;
+        let stay_absent = states.iter().filter(|state| state.is_absent).count() > absent.len();
+        self.arena.set_whole(!stay_absent);
+        let spans = self.spans_of(absent.iter().copied());
+        let pieces = spans.iter().map(|span| {
+            // SAFETY: the extents are absent: nobody holds one, so nobody refers to their bytes, and
+            // nobody will before their states say otherwise, which are locked. Spans are apart.
             let bytes = unsafe { self.arena.bytes_mut(span) };
             (span.start, bytes)
         });
-        let result = read(pieces.collect()).and_then(|()| match self.is_as_it_was(no) {
-            true => Ok(()),
-            false => {
-                let what = SegmentError::Corrupt("values that were read back are other ones");
-                Err(E::from(what))
+        let result = read(pieces.collect()).and_then(|()| {
+            match absent.iter().all(|&no| self.is_as_it_was(no)) {
+                true => Ok(charges),
+                false => {
+                    let what = SegmentError::Corrupt("values that were read back are other ones");
+                    Err(E::from(what))
+                }
             }
         });
-        if result.is_err() {
-            // SAFETY: as above.
-            unsafe { self.give_up_pages(no) };
-            return result;
+        match result {
+            Ok(charges) => {
+                self.count(absent, |counter, bytes| {
+                    counter.fetch_sub(bytes, Ordering::Relaxed);
+                });
+                Ok(charges)
+            }
+            Err(error) => {
+                self.arena.set_whole(false);
+                for span in spans {
+                    // SAFETY: pages of the arena (`pages_within`), of extents that are absent still.
+                    unsafe { self.arena.give_up(span) };
+                }
+                Err(error)
+            }
         }
-        state.is_absent = false;
-        state.charge = Some(charged);
-        self.count(no, |counter, bytes| {
-            counter.fetch_sub(bytes, Ordering::Relaxed);
-        });
-        Ok(())
+    }
+
+    /// The pages of extents, those that lie side by side as one.
+    fn spans_of(&self, extents: impl Iterator<Item = usize>) -> Vec<Range<usize>> {
+        let spans = extents.flat_map(|no| self.extents[no].spans.iter().cloned());
+        let mut spans: Vec<Range<usize>> = spans.collect();
+        spans.sort_unstable_by_key(|span| span.start);
+        let mut joined: Vec<Range<usize>> = Vec::with_capacity(spans.len());
+        for span in spans {
+            match joined.last_mut() {
+                Some(last) if last.end == span.start => last.end = span.end,
+                _ => joined.push(span),
+            }
+        }
+        joined
     }
 
     fn is_as_it_was(&self, no: usize) -> bool {
@@ -375,38 +430,42 @@ impl Pages {
         checksums.is_some_and(|checksums| checksums[no] == hasher.finalize())
     }
 
-    /// Gives up what nobody holds any more, unless it has been taken up again.
-    fn give_up(&self, no: usize, generation: u64) -> Option<Charge> {
+    /// Gives up extents, by number and generation, that nobody holds any more, unless they have been
+    /// taken up again.
+    fn give_up(&self, gone: &[(usize, u64)]) -> Vec<Charge> {
         let mut states = self.states.lock();
-        let state = &mut states[no];
-        if state.generation != generation || self.extents[no].bytes == 0 {
-            return None;
+        let is_newest = |&(no, generation): &(usize, u64)| {
+            states[no].generation == generation && self.extents[no].bytes > 0
+        };
+        let gone = gone.iter().copied().filter(is_newest);
+        let gone: Vec<usize> = gone.map(|(no, _)| no).collect();
+        if gone.is_empty() {
+            return Vec::new();
         }
-        assert!(!state.is_absent, "an extent is given up once");
-        // SAFETY: the newest generation has been dropped, and with it all references to the bytes,
-        // since whoever has some holds it; the state is locked.
-        unsafe { self.give_up_pages(no) };
-        state.is_absent = true;
-        self.count(no, |counter, bytes| {
+        self.arena.set_whole(false);
+        for span in self.spans_of(gone.iter().copied()) {
+            // SAFETY: whole pages of the arena (`pages_within`). The newest generation has been
+            // dropped, and with it all references to the bytes, since whoever has some holds it;
+            // the states are locked.
+            unsafe { self.arena.give_up(span) };
+        }
+        self.count(&gone, |counter, bytes| {
             counter.fetch_add(bytes, Ordering::Relaxed);
         });
-        state.charge.take()
+        let charges = gone.into_iter().filter_map(|no| {
+            assert!(!states[no].is_absent, "an extent is given up once");
+            states[no].is_absent = true;
+            states[no].charge.take()
+        });
+        charges.collect()
     }
 
-    /// # Safety
-    /// Nobody refers to the extent's bytes.
-    unsafe fn give_up_pages(&self, no: usize) {
-        for span in &self.extents[no].spans {
-            // SAFETY: whole pages of the arena (`pages_within`); the rest is the caller's.
-            unsafe { self.arena.give_up(span.clone()) };
-        }
-    }
-
-    fn count(&self, no: usize, change: impl Fn(&AtomicU64, u64)) {
-        let extent = &self.extents[no];
-        change(&self.absent, extent.bytes);
-        if extent.is_index {
-            change(&self.absent_indexes, extent.bytes);
+    fn count(&self, extents: &[usize], change: impl Fn(&AtomicU64, u64)) {
+        for extent in extents.iter().map(|&no| &self.extents[no]) {
+            change(&self.absent, extent.bytes);
+            if extent.is_index {
+                change(&self.absent_indexes, extent.bytes);
+            }
         }
     }
 

@@ -20,6 +20,7 @@ mod differential;
 mod drivers;
 mod dump;
 mod encodings;
+mod evict;
 mod greedy;
 mod growth;
 mod harness;

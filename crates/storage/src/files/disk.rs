@@ -20,6 +20,7 @@ use std::{
     fmt,
     fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError},
     io::{self, Read, Write},
+    num::NonZeroU64,
     os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
     sync::Arc,
@@ -27,7 +28,7 @@ use std::{
 };
 
 use aerostat_types::{Clock, SystemClock};
-use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::fs::{Advice, CWD, RenameFlags, fadvise, renameat_with};
 
 /// What nobody but the owner may do with a folder that is made here.
 const FOLDER_MODE: u32 = 0o700;
@@ -181,6 +182,9 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
     /// As the system has them.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
 
+    /// Says that bytes will be read soon, so that they may be on their way before. It does not wait.
+    fn will_read(&self, _offset: u64, _bytes: u64) {}
+
     /// Writes bytes from an offset on. The file grows as far as they reach.
     ///
     /// # Errors
@@ -308,6 +312,11 @@ struct SystemFile(File);
 impl DiskFile for SystemFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         self.0.read_at(buffer, offset)
+    }
+
+    fn will_read(&self, offset: u64, bytes: u64) {
+        // A hint: who reads finds out what is wrong.
+        let _ = fadvise(&self.0, offset, NonZeroU64::new(bytes), Advice::WillNeed);
     }
 
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {

@@ -14,7 +14,7 @@ use std::{
     ops::Range,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
 };
 
@@ -47,6 +47,9 @@ const MORSELS_AT_ONCE: usize = 8;
 
 /// Rows that are given at once, if there are as many: their values stay in a second-level cache.
 const ROWS_AT_ONCE: usize = VECTOR_ROWS as usize;
+
+/// How many entries the disk reads ahead of the threads: some MB of a few columns.
+const ENTRIES_AHEAD: usize = 8;
 
 /// There are at least so many claims, so that a few morsels are shared by threads.
 const CLAIMS_MIN: usize = 64;
@@ -84,6 +87,10 @@ pub struct Scan {
     indexed: Vec<Option<Vec<u32>>>,
     lookups: Lookups,
     narrow: Narrow,
+    /// What the disk was told to read, or need not, of the entries before this position.
+    ahead: AtomicUsize,
+    /// Whether some segment had rows, so that what is projected was read.
+    projects: AtomicBool,
     /// Rows of the vectors that were not pruned, then those left after each predicate.
     rows_left_after: Box<[AtomicU64]>,
 }
@@ -177,6 +184,8 @@ impl Scan {
             schema: Arc::new(Schema::new(fields)),
             rows_left_after: counted.map(|_| AtomicU64::new(0)).collect(),
             rows_left: AtomicU64::new(spec.limit.unwrap_or(u64::MAX)),
+            ahead: AtomicUsize::new(0),
+            projects: AtomicBool::new(false),
             lookups: Lookups::new(&spec.lookups, view.directory().entries().len()),
             narrow: Narrow::default(),
             queue: Queue::new(morsels),
@@ -286,10 +295,13 @@ impl Scan {
                 self.take_out_ended(position, &mut rows);
             }
             rows.truncate(self.take_from_limit(rows.len()));
-            match rows.is_empty() {
-                true => Ok(()),
-                false => f(position, rows),
+            if rows.is_empty() {
+                return Ok(());
             }
+            if !self.projects.load(Ordering::Relaxed) {
+                self.projects.store(true, Ordering::Relaxed);
+            }
+            f(position, rows)
         };
         if let Some(key) = &self.point {
             return match self.look_up(key)? {
@@ -305,6 +317,7 @@ impl Scan {
                 self.want_conditions(narrowed, want);
                 want.attributes(projection);
             });
+            self.read_ahead(position, narrowed);
         }
         let mut whole = Whole::default();
         for morsel in claim.morsels {
@@ -446,6 +459,29 @@ impl Scan {
             })
             .expect("the update always gives a value");
         taken(before)
+    }
+
+    /// Has the disk begin to read what the entries behind one are asked for, each once.
+    fn read_ahead(&self, position: usize, narrowed: Option<&Narrowed>) {
+        let entries = self.view.directory().entries();
+        let until = entries.len().min(position + 1 + ENTRIES_AHEAD);
+        let from = self.ahead.fetch_max(until, Ordering::Relaxed);
+        let projects = self.projects.load(Ordering::Relaxed);
+        for entry in entries.get(from..until).unwrap_or_default() {
+            let segment = entry.segment();
+            let may_match = |vector: u32| {
+                let mut predicates = self.spec.predicates.iter();
+                predicates.all(|predicate| segment.may_match(vector, predicate))
+            };
+            if segment.evicted_bytes() > 0 && (0..segment.vectors()).any(may_match) {
+                entry.read_ahead(|want| {
+                    self.want_conditions(narrowed, want);
+                    if projects || !self.has_conditions(narrowed) {
+                        want.attributes(self.spec.projection.iter().copied());
+                    }
+                });
+            }
+        }
     }
 
     /// Whether rows are tested.

@@ -29,9 +29,7 @@
 use std::{cmp::Reverse, iter::Sum, ops::Range, sync::Arc, time::Duration};
 
 use aerostat_memory::{ArenaSource, MemoryClass};
-use aerostat_segment::{
-    ARENA_BYTES_MAX, FrozenFacts, FrozenImage, Segment, SegmentError, SegmentSchema,
-};
+use aerostat_segment::{FrozenFacts, FrozenImage, Segment, SegmentError, SegmentSchema};
 
 use crate::{
     StorageError, Table,
@@ -125,12 +123,6 @@ impl Table {
         })
     }
 
-    /// Freezes what takes no more rows, or was not written lately: as [`Self::freeze_due`], but that
-    /// what is cold is for that to say.
-    pub(crate) fn freeze_full(&self) -> Result<FreezeReport, StorageError> {
-        self.freeze_units(&Unit::is_due)
-    }
-
     /// How far the background freezer is behind.
     pub fn freeze_backlog(&self) -> FreezeBacklog {
         let mut backlog = FreezeBacklog::default();
@@ -172,6 +164,7 @@ impl Table {
 
     fn wanted_units(&self, wanted: &dyn Fn(&Unit) -> bool) -> Vec<Unit> {
         let directory = self.directory();
+        let bytes_max = self.store().segment_bytes_max() as u64;
         let mut units: Vec<Unit> = Vec::new();
         let mut last_end = None;
         for unit in Unit::all(&directory) {
@@ -186,7 +179,7 @@ impl Table {
                     if last_end == first
                         && !last.has_base()
                         && !unit.has_base()
-                        && last.whole_bytes() + unit.whole_bytes() <= ARENA_BYTES_MAX as u64 =>
+                        && last.whole_bytes() + unit.whole_bytes() <= bytes_max =>
                 {
                     let ranges = last.ranges.drain(..).chain(unit.ranges);
                     *last = Unit::of(ranges.collect());

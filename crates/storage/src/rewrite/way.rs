@@ -8,12 +8,19 @@
 //! The background freezer and checkpoints come to it by themselves. A load that is faster than they are
 //! would be refused; it does their work instead, and goes on when there is way.
 
+use aerostat_memory::MemoryClass;
+use aerostat_segment::ARENA_BYTES_MAX;
 use aerostat_txn::CancelToken;
 
 use crate::{StorageError, TenantStore};
 
-/// Way is made when less than this share of the memory is free or can be evicted, as a divisor.
+/// Way is made when less than this share of the memory is free or can be evicted, as a divisor, or less
+/// than freezing takes.
 const SHORT_SHARE: u64 = 4;
+
+/// Freezing takes up to so many times what a segment of short rows does (`working`). Where memory is
+/// little, segments are frozen before they are full for that.
+const FREEZING_TIMES: u64 = 8;
 
 /// It is not tried again before so much more is in use, as a divisor of the memory.
 const AGAIN_SHARE: u64 = 64;
@@ -40,7 +47,7 @@ impl TenantStore {
             if cancel.is_cancelled() {
                 return Err(StorageError::Cancelled);
             }
-            if let Err(error) = table.freeze_full() {
+            if let Err(error) = table.freeze() {
                 let error = &error as &dyn std::error::Error;
                 tracing::debug!(table = %table.id(), error, "not frozen to make way");
             }
@@ -63,6 +70,9 @@ impl TenantStore {
         }
         let free = self.budget().available();
         let memory = self.budget().used() + free;
-        free + self.evictor().resident_bytes() < memory / SHORT_SHARE
+        // One segment after the other.
+        let hot = self.budget().used_for(MemoryClass::Hot);
+        let freezing = FREEZING_TIMES * hot.min(ARENA_BYTES_MAX as u64);
+        free + self.evictor().resident_bytes() < freezing.max(memory / SHORT_SHARE)
     }
 }

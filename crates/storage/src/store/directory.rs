@@ -269,8 +269,8 @@ impl Evictable for Entry {
         self.body.pin().has_extent(extent)
     }
 
-    fn evict(&self, extent: usize) -> bool {
-        self.body.evict(&[extent].into_iter().collect())
+    fn evict(&self, extents: &ExtentSet) -> bool {
+        self.body.evict(extents)
     }
 
     fn evicted_bytes(&self) -> u64 {
@@ -408,6 +408,16 @@ impl Entry {
     /// Whether it is frozen, and its values cannot be read back yet.
     pub(crate) fn is_without_image(&self) -> bool {
         self.segment().is_frozen() && self.image.get().is_none()
+    }
+
+    /// Has the disk begin to read what of these values is evicted.
+    pub(crate) fn read_ahead(&self, want: impl FnOnce(&mut Wanted<'_>)) {
+        if let Some(image) = self.image.get().filter(|_| self.evicted_bytes() > 0) {
+            let spans = self.body.evicted_spans(&self.body.wanted(want));
+            if !spans.is_empty() {
+                image.will_read(&spans);
+            }
+        }
     }
 
     /// Says where the values of a frozen segment can be read back from, so that they can be evicted

@@ -21,6 +21,7 @@ use std::{
 };
 
 use aerostat_memory::Budget;
+use aerostat_segment::ARENA_BYTES_MAX;
 use aerostat_txn::{LogFailure, TxnManager};
 use aerostat_types::{CommitTs, TableId, TenantId};
 use parking_lot::Mutex;
@@ -41,6 +42,9 @@ use crate::{
 
 /// Evicted values are read again, which costs more than planning a statement again.
 const RECLAIM_RANK: u8 = 1;
+
+/// The part of a tenant's memory that a segment may have, as a divisor.
+const SEGMENT_SHARE: u64 = 16;
 
 /// A tenant's transactions and memory budget. Tables keep it alive.
 pub struct TenantStore {
@@ -187,6 +191,14 @@ impl TenantStore {
     /// What was evicted and read back since the tenant was opened.
     pub fn evictions(&self) -> Evictions {
         self.evictor.evictions()
+    }
+
+    /// How large a segment is to grow, if its rows are not too many for that: what is rewritten at a
+    /// time, which takes several times as much, must leave room for others where memory is little.
+    pub(crate) fn segment_bytes_max(&self) -> usize {
+        let memory = self.budget.used() + self.budget.available();
+        let share = usize::try_from(memory / SEGMENT_SHARE).unwrap_or(usize::MAX);
+        share.min(ARENA_BYTES_MAX)
     }
 
     pub(crate) fn sizes(&self) -> &ArenaSizes {

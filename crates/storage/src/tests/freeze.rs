@@ -224,7 +224,7 @@ fn tables_without_a_key_freeze_as_they_are() {
 
 #[test]
 fn without_memory_for_the_copy_the_table_stays_hot() {
-    let store = tenant("1MB", ArenaSizes::default());
+    let store = tenant("1MB", ArenaSizes::of(&[1 << 20]));
     let table = table(&store, "column");
     // Texts that are all different, so that the copy is not much smaller.
     let rows: Vec<Row> = (0..600)

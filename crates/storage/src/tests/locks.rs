@@ -426,7 +426,7 @@ fn locking_a_whole_table_takes_little_memory() {
 /// Stamps of single rows are charged: a tenant without memory for them gets an error.
 #[test]
 fn stamps_of_locks_are_charged() {
-    let store = tenant("4MB", ArenaSizes::default());
+    let store = tenant("4MB", ArenaSizes::of(&[4 << 20]));
     let table = table(&store, "row");
     let rows: Vec<Row> = (0..50_000).map(|key| (key, 0, None)).collect();
     load(&table, &rows);

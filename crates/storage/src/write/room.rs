@@ -408,7 +408,7 @@ impl Table {
         let rows = incoming.rows - from;
         let heap_bytes = incoming.heap_bytes(self, from..incoming.rows)?;
         let heap_bytes_first = incoming.heap_bytes(self, from..from + 1)?;
-        let so_far = directory
+        let so_far: usize = directory
             .entries()
             .iter()
             .map(|entry| entry.segment().arena_bytes())
@@ -430,7 +430,12 @@ impl Table {
             _ => heap_bytes.div_ceil(rows).max(heap_bytes_first),
         };
         let heap_bytes_per_row = per_row.min(heap_bytes);
-        self.open_segment(sizes.at_least(needed.max(so_far)), heap_bytes_per_row)
+        // The first row has to fit; the others may go to further segments.
+        let first = sizes.fitting(&self.segment_schema(), 1, heap_bytes_first);
+        let bytes_max = self.store().segment_bytes_max();
+        let wanted = needed.max(so_far).min(bytes_max);
+        let size = sizes.at_least(wanted.max(first.unwrap_or(sizes.largest())));
+        self.open_segment(size, heap_bytes_per_row)
     }
 }
 

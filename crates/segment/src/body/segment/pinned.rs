@@ -16,7 +16,12 @@
 //! * **The charge goes with the memory.** It is dropped with the last pin, after the arena and
 //!   what is kept beside it, never before. What it is is the caller's matter.
 
-use std::{fmt, ops::Deref, panic::RefUnwindSafe, sync::Arc};
+use std::{
+    fmt,
+    ops::{Deref, Range},
+    panic::RefUnwindSafe,
+    sync::Arc,
+};
 
 use crate::{
     Segment, SegmentError,
@@ -95,6 +100,14 @@ impl SegmentBody {
                 want(&mut wanted);
                 wanted.into_extents()
             }
+        }
+    }
+
+    /// Where in the arena those of these extents lie that are evicted now.
+    pub fn evicted_spans(&self, extents: &ExtentSet) -> Vec<Range<usize>> {
+        match self.form() {
+            Form::Hot(_) => Vec::new(),
+            Form::Frozen(frozen) => frozen.pages().absent_spans(extents, &frozen.held()),
         }
     }
 

@@ -21,6 +21,7 @@ mod worth;
 
 use std::{
     io,
+    ops::Range,
     path::PathBuf,
     sync::{
         Arc, Weak,
@@ -28,7 +29,7 @@ use std::{
     },
 };
 
-use aerostat_memory::{Budget, Reclaim};
+use aerostat_memory::{Budget, MemoryClass, Reclaim};
 use aerostat_segment::{ExtentSet, Pieces};
 use parking_lot::Mutex;
 
@@ -66,9 +67,9 @@ pub(crate) trait Evictable: Send + Sync {
     /// Whether an extent is in memory for whoever pins the segment next.
     fn has_extent(&self, extent: usize) -> bool;
 
-    /// Takes an extent out of memory as soon as nobody reads it; whether it was there, and nobody was
+    /// Takes extents out of memory as soon as nobody reads them; whether one was there, and nobody was
     /// reading anything back.
-    fn evict(&self, extent: usize) -> bool;
+    fn evict(&self, extents: &ExtentSet) -> bool;
 
     /// Bytes that are out of memory.
     fn evicted_bytes(&self) -> u64;
@@ -153,7 +154,9 @@ impl Evictor {
 
     /// Bytes in memory that can be evicted.
     pub(crate) fn resident_bytes(&self) -> u64 {
-        self.queues.lock().bytes()
+        // What has been rewritten is in the queues until its turn comes.
+        let frozen = self.budget.used_for(MemoryClass::Frozen);
+        self.queues.lock().bytes().min(frozen)
     }
 
     /// What was done so far.
@@ -192,9 +195,9 @@ impl Evictor {
         self.admit(entry, image, extents);
     }
 
-    /// The next extents to go, of so many bytes.
-    fn victims(&self, bytes: u64) -> Vec<(Arc<dyn Evictable>, usize)> {
-        let mut victims = Vec::new();
+    /// The next extents to go, of so many bytes; those of one entry that come together as one.
+    fn victims(&self, bytes: u64) -> Vec<(Arc<dyn Evictable>, ExtentSet)> {
+        let mut victims: Vec<(Arc<dyn Evictable>, ExtentSet)> = Vec::new();
         let mut found = 0;
         let mut queues = self.queues.lock();
         while found < bytes {
@@ -202,9 +205,13 @@ impl Evictor {
                 break;
             };
             // It was there a moment ago.
-            if let Some(entry) = key.entry.upgrade() {
-                victims.push((entry, key.extent));
-                found += of_extent;
+            let Some(entry) = key.entry.upgrade() else {
+                continue;
+            };
+            found += of_extent;
+            match victims.last_mut() {
+                Some((last, extents)) if Arc::ptr_eq(last, &entry) => extents.add(key.extent),
+                _ => victims.push((entry, [key.extent].into_iter().collect())),
             }
         }
         victims
@@ -221,33 +228,42 @@ impl Evictor {
                 break;
             }
             let mut busy = Vec::new();
-            for (entry, extent) in victims {
-                match self.evict_one(&*entry, extent) {
+            for (entry, extents) in victims {
+                match self.evict_from(&*entry, &extents) {
                     Some(bytes) => given += bytes,
-                    None => busy.push((entry, extent)),
+                    None => busy.push((entry, extents)),
                 }
             }
-            for (entry, extent) in busy {
-                if let Some(image) = entry.image().filter(|_| entry.has_extent(extent)) {
-                    self.admit(&entry, image, &[extent].into_iter().collect());
+            for (entry, extents) in busy {
+                let there: ExtentSet = extents.iter().filter(|at| entry.has_extent(*at)).collect();
+                if let Some(image) = entry.image() {
+                    self.admit(&entry, image, &there);
                 }
             }
         }
         given
     }
 
-    /// Bytes that are free now; `None` where it is gone already, or others are reading the segment back.
-    fn evict_one(&self, entry: &dyn Evictable, extent: usize) -> Option<u64> {
-        let known = &entry.image()?.extents[extent];
-        // First, so that who reads it back at once finds it in no queue.
-        known.is_queued.store(false, Ordering::Relaxed);
+    /// Bytes that are free now; `None` where all is gone already, or others are reading the segment back.
+    fn evict_from(&self, entry: &dyn Evictable, extents: &ExtentSet) -> Option<u64> {
+        let image = entry.image()?;
+        for extent in extents.iter() {
+            // First, so that who reads it back at once finds it in no queue.
+            image.extents[extent]
+                .is_queued
+                .store(false, Ordering::Relaxed);
+        }
         let before = entry.evicted_bytes();
-        if !entry.evict(extent) {
+        if !entry.evict(extents) {
             return None;
         }
-        let bytes = entry.extent_bytes()[extent];
-        let evicted_at = self.worth.evicted(bytes);
-        known.evicted_at.store(evicted_at, Ordering::Relaxed);
+        let bytes = entry.extent_bytes();
+        for extent in extents.iter() {
+            let evicted_at = self.worth.evicted(bytes[extent]);
+            image.extents[extent]
+                .evicted_at
+                .store(evicted_at, Ordering::Relaxed);
+        }
         Some(entry.evicted_bytes().saturating_sub(before))
     }
 }
@@ -300,6 +316,16 @@ impl Image {
 
     pub(crate) fn evictor(&self) -> &Arc<Evictor> {
         &self.evictor
+    }
+
+    /// Says that bytes of the segment will be read soon.
+    pub(crate) fn will_read(&self, spans: &[Range<usize>]) {
+        // A hint: who reads finds out what is wrong.
+        if let Ok(file) = self.disk.open(&self.path, Opened::Read) {
+            for span in spans {
+                file.will_read(self.offset + span.start as u64, span.len() as u64);
+            }
+        }
     }
 
     /// Fills pieces with the segment's bytes at their offsets.

@@ -1,0 +1,242 @@
+//! Databases larger than their memory: values leave it, and every statement goes on.
+
+use std::{fs, time::Instant};
+
+use tokio_postgres::Client;
+
+use crate::harness::{Aerostat, PATIENCE, sqlstate, value};
+
+/// Rows of a batch, each in a transaction of its own.
+const BATCH: i64 = 100_000;
+
+async fn numbers(client: &Client, sql: &str) -> Vec<i64> {
+    let row = client.query_one(sql, &[]).await.expect(sql);
+    (0..row.len()).map(|at| row.get(at)).collect()
+}
+
+async fn run(client: &Client, sql: &str) {
+    client.batch_execute(sql).await.expect(sql);
+}
+
+/// Texts that no encoding makes small, and numbers that can be foretold.
+async fn load(client: &Client, batches: std::ops::Range<i64>) {
+    for batch in batches {
+        let (first, last) = (batch * BATCH, (batch + 1) * BATCH - 1);
+        let sql = format!(
+            "INSERT INTO t SELECT n, n * 7919 % 1000003, md5(n::text), n % 10 \
+             FROM generate_series({first}::bigint, {last}) AS s(n)"
+        );
+        run(client, &sql).await;
+    }
+}
+
+const TABLE: &str = "CREATE TABLE t (k bigint PRIMARY KEY, n bigint NOT NULL, x text, g bigint)";
+
+fn sum_of_n(rows: i64) -> i64 {
+    (0..rows).map(|k| k * 7919 % 1_000_003).sum()
+}
+
+async fn bytes(client: &Client) -> (i64, i64) {
+    let sql = "SELECT bytes_used, bytes_evicted FROM aerostat.tables WHERE table_name = 't'";
+    let row = numbers(client, sql).await;
+    (row[0], row[1])
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_of_four_times_its_memory_goes_on_with_every_statement() {
+    const BATCHES: i64 = 50;
+    const MEMORY: i64 = 64 << 20;
+    let rows = BATCHES * BATCH;
+    let mut node = Aerostat::start();
+    let admin = node.connect("postgres").await;
+    run(&admin, "CREATE DATABASE shop WITH (memory_max = '64MB')").await;
+    let mut client = node.connect("shop").await;
+    run(&client, TABLE).await;
+    load(&client, 0..BATCHES).await;
+    for round in 0..2 {
+        let (used, evicted) = bytes(&client).await;
+        assert!(
+            used <= MEMORY && used + evicted > 4 * MEMORY,
+            "{used}, {evicted}"
+        );
+        let all = "SELECT count(*), sum(n)::bigint, min(k), max(k) FROM t";
+        assert_eq!(
+            numbers(&client, all).await,
+            [rows, sum_of_n(rows), 0, rows - 1]
+        );
+        let texts = "SELECT count(*) FROM t WHERE x = md5(k::text)";
+        assert_eq!(numbers(&client, texts).await, [rows]);
+        let grouped =
+            "SELECT count(*), sum(c)::bigint FROM (SELECT g, count(*) c FROM t GROUP BY g) s";
+        assert_eq!(numbers(&client, grouped).await, [10, rows]);
+        // Points by key, of which the simple ones take the fast path.
+        for k in (0..rows).step_by(rows as usize / 40) {
+            let sql = format!("SELECT n FROM t WHERE k = {k}");
+            assert_eq!(numbers(&client, &sql).await, [k * 7919 % 1_000_003]);
+        }
+        let joined =
+            "SELECT count(*) FROM t a JOIN t b ON a.k = b.n WHERE a.k < 1000 AND b.n < 1000";
+        let expected = (0..rows).filter(|k| k * 7919 % 1_000_003 < 1000).count();
+        assert_eq!(numbers(&client, joined).await, [expected as i64]);
+        let sorted = "SELECT k FROM t ORDER BY x DESC LIMIT 1";
+        let greatest = numbers(&client, sorted).await[0];
+        let above = format!("SELECT count(*) FROM t WHERE x > md5({greatest}::text)");
+        assert_eq!(numbers(&client, &above).await, [0]);
+        // Changes, undone in the end.
+        run(&client, "UPDATE t SET n = n + 1 WHERE k % 5000 = 0").await;
+        run(&client, "DELETE FROM t WHERE k >= 1000000 AND k < 1000500").await;
+        let changed = numbers(&client, "SELECT count(*), sum(n)::bigint FROM t").await;
+        let gone: i64 = (1_000_000..1_000_500)
+            .map(|k: i64| k * 7919 % 1_000_003)
+            .sum();
+        // One of the changed rows is among those that were deleted.
+        assert_eq!(
+            changed,
+            [rows - 500, sum_of_n(rows) - gone + rows / 5_000 - 1]
+        );
+        run(
+            &client,
+            "INSERT INTO t SELECT k, k * 7919 % 1000003, md5(k::text), k % 10 FROM generate_series(1000000::bigint, 1000499) AS s(k); \
+             UPDATE t SET n = k * 7919 % 1000003 WHERE k % 5000 = 0",
+        )
+        .await;
+        let twice = sqlstate(&client, "INSERT INTO t VALUES (77, 0, '', 0)").await;
+        assert_eq!(twice, "23505");
+        assert_eq!(
+            numbers(&client, all).await,
+            [rows, sum_of_n(rows), 0, rows - 1]
+        );
+        if round == 0 {
+            let worth = "SELECT bytes_evicted_total, bytes_read_back_total, reads_total \
+                         FROM aerostat.evictions WHERE database = 'shop'";
+            let counted = numbers(&client, worth).await;
+            assert!(counted.iter().all(|count| *count > 0), "{counted:?}");
+            let curve = "SELECT max(bytes_not_read)::bigint FROM aerostat.memory_worth WHERE database = 'shop'";
+            let saved = numbers(&client, curve).await[0];
+            assert!(saved > 0 && saved <= counted[1], "{saved} of {counted:?}");
+            // It opens within its memory, too.
+            drop(client);
+            let data = node.stop();
+            node = Aerostat::start_on(data, &[]);
+            client = node.connect("shop").await;
+        }
+    }
+    run(
+        &client,
+        "VACUUM FREEZE t; ALTER TABLE t ADD COLUMN y int DEFAULT 3",
+    )
+    .await;
+    assert_eq!(
+        numbers(&client, "SELECT sum(y)::bigint FROM t").await,
+        [3 * rows]
+    );
+    run(&client, "TRUNCATE t").await;
+    assert_eq!(numbers(&client, "SELECT count(*) FROM t").await, [0]);
+}
+
+/// What the kernel says of the process.
+fn resident(node: &Aerostat) -> i64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", node.process_id())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kilobytes = line.unwrap().trim().strip_suffix("kB").unwrap().trim();
+    kilobytes.parse::<i64>().unwrap() << 10
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_gives_back_what_its_frozen_rows_take() {
+    let node = Aerostat::start_with(&["--memory", "1GB"]);
+    let client = node.create("shop").await;
+    run(&client, TABLE).await;
+    load(&client, 0..40).await;
+    run(&client, "VACUUM FREEZE t; CHECKPOINT").await;
+    let rows = 40 * BATCH;
+    let (whole, evicted) = bytes(&client).await;
+    assert!(whole > 120 << 20 && evicted == 0, "{whole}, {evicted}");
+    let before = resident(&node);
+    let admin = node.connect("postgres").await;
+    run(&admin, "ALTER SYSTEM SET memory = '64MB'").await;
+    let started = Instant::now();
+    while resident(&node) > before - whole / 2 {
+        assert!(
+            started.elapsed() < PATIENCE,
+            "{before}, now {}",
+            resident(&node)
+        );
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    let (used, evicted) = bytes(&client).await;
+    assert!(
+        used + evicted == whole && evicted > whole / 2,
+        "{used}, {evicted}"
+    );
+    let all = "SELECT count(*), sum(n)::bigint FROM t";
+    assert_eq!(numbers(&client, all).await, [rows, sum_of_n(rows)]);
+    run(&admin, "ALTER SYSTEM RESET memory").await;
+    let texts = "SELECT count(*) FROM t WHERE x = md5(k::text)";
+    assert_eq!(numbers(&client, texts).await, [rows]);
+    assert_eq!(numbers(&client, all).await, [rows, sum_of_n(rows)]);
+    // All is back, but for what nobody has asked for.
+    let (used, evicted) = bytes(&client).await;
+    assert!(
+        used > whole * 9 / 10,
+        "{used} of {whole}, {evicted} evicted"
+    );
+    assert_eq!(
+        node.metric("aerostat_tenant_evicted_bytes{tenant=\"shop\"}"),
+        evicted as f64
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_image_is_told_of_and_nothing_else_is_lost() {
+    let node = Aerostat::start_with(&["--freezer", "0%"]);
+    let client = node.create("shop").await;
+    run(&client, TABLE).await;
+    load(&client, 0..2).await;
+    run(
+        &client,
+        "CREATE TABLE other AS SELECT k, x FROM t; VACUUM FREEZE; CHECKPOINT",
+    )
+    .await;
+    run(&client, "ALTER DATABASE shop SET (memory_max = '1MB')").await;
+    let oid = value(
+        &client,
+        "SELECT oid FROM pg_database WHERE datname = 'shop'",
+    )
+    .await;
+    let folder = node.data().join(format!("tenants/{oid}/checkpoint"));
+    let images: Vec<_> = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|kind| kind == "img"))
+        .collect();
+    let kept: Vec<Vec<u8>> = images.iter().map(|path| fs::read(path).unwrap()).collect();
+    for (path, bytes) in images.iter().zip(&kept) {
+        let mut bytes = bytes.clone();
+        bytes
+            .iter_mut()
+            .skip(70_000)
+            .step_by(4_096)
+            .for_each(|byte| *byte ^= 1);
+        fs::write(path, bytes).unwrap();
+    }
+    run(&client, "ALTER DATABASE shop SET (memory_max = '1GB')").await;
+    let texts = "SELECT count(*) FROM t WHERE x = md5(k::text)";
+    for _ in 0..2 {
+        assert_eq!(sqlstate(&client, texts).await, "XX001");
+    }
+    images
+        .iter()
+        .for_each(|path| fs::remove_file(path).unwrap());
+    assert_eq!(sqlstate(&client, texts).await, "58030");
+    // What is in memory is there, and what is written is taken.
+    assert_eq!(
+        numbers(&client, "SELECT count(*) FROM t").await,
+        [2 * BATCH]
+    );
+    run(&client, "CREATE TABLE new AS SELECT 1 AS a").await;
+    for (path, bytes) in images.iter().zip(&kept) {
+        fs::write(path, bytes).unwrap();
+    }
+    assert_eq!(numbers(&client, texts).await, [2 * BATCH]);
+}
