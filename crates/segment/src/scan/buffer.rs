@@ -140,6 +140,22 @@ impl<'a> Views<'a> {
         unsafe { self.into_array::<BinaryViewType>(nulls) }
     }
 
+    /// A copy of the long values, to which the views point from now on.
+    fn copied(&mut self, long_bytes: usize) -> Buffer {
+        let heap = self.segment.form().heap_of(self.attribute);
+        let mut copy = Vec::with_capacity(long_bytes);
+        for view in &mut self.views {
+            let len = *view as u32;
+            if len > VIEW_INLINE_BYTES_MAX {
+                let offset = (*view >> 96) as usize;
+                let to = copy.len() as u128;
+                copy.extend_from_slice(&heap[offset..offset + len as usize]);
+                *view = *view & (u128::MAX >> 32) | to << 96;
+            }
+        }
+        Buffer::from_vec(copy)
+    }
+
     /// # Safety
     /// The values are valid for `T`: UTF-8 for text.
     unsafe fn into_array<T: ByteViewType>(
@@ -149,7 +165,12 @@ impl<'a> Views<'a> {
         // Only the span in use is handed out, so that whoever accounts for the array's
         // memory does not see the whole heap.
         let mut buffers = Vec::new();
-        if self.from < self.to {
+        let long = self.views.iter().map(|view| *view as u32);
+        let long = long.filter(|len| *len > VIEW_INLINE_BYTES_MAX);
+        let long_bytes: usize = long.map(|len| len as usize).sum();
+        if long_bytes * COPIED_SHARE < self.to.saturating_sub(self.from) {
+            buffers.push(self.copied(long_bytes));
+        } else if self.from < self.to {
             buffers.push(heap(self.segment, self.attribute, self.from, self.to));
             for view in &mut self.views {
                 let long = *view as u32 > VIEW_INLINE_BYTES_MAX;
@@ -163,13 +184,17 @@ impl<'a> Views<'a> {
             "a bit per view"
         );
         // SAFETY: a view of up to 12 bytes is inline and zero-padded; a longer one has its
-        // prefix, buffer 0, and an offset within from..to, rebased to from; the nulls are as
-        // many as the views (asserted); the values are valid for T (caller).
+        // prefix, buffer 0, and an offset within from..to, rebased to from, or of its copy; the
+        // nulls are as many as the views (asserted); the values are valid for T (caller).
         unsafe {
             GenericByteViewArray::new_unchecked(ScalarBuffer::from(self.views), buffers, nulls)
         }
     }
 }
+
+/// Long values are copied where they are less than this share of the bytes that they lie among, as a
+/// divisor: a few rows are not to keep a segment's texts in memory.
+const COPIED_SHARE: usize = 16;
 
 /// An Arrow view holds values up to this length itself.
 const VIEW_INLINE_BYTES_MAX: u32 = 12;

@@ -2,7 +2,7 @@
 //! [`aerostat_types::SqlType::arrow`].
 //!
 //! A range over adjacent values in their Arrow form is handed out without a copy. Long texts are
-//! never copied: a view points into the heap.
+//! copied only where they are a small part of those they lie among: else a view points into the heap.
 
 mod frozen;
 
@@ -68,7 +68,7 @@ impl Pinned<'_> {
 
     /// The selected values of an attribute. Nothing is copied where the selection is a
     /// range and the attribute has a group of its own in Arrow's form; long texts are
-    /// never copied. The array keeps the segment pinned.
+    /// copied only where they are few. An array that shares bytes keeps them in memory.
     pub fn gather(&self, attribute: usize, selection: &Selection) -> ArrayRef {
         self.assert_has(attribute);
         if let Form::Frozen(frozen) = self.form()

@@ -99,6 +99,9 @@ struct Switched {
     latched: Duration,
 }
 
+/// See [`Table::freeze_settled`].
+const SETTLED_SHARE: usize = 8;
+
 impl Table {
     /// Freezes everything that can be, however small or lately written, and merges what
     /// was written in front of frozen segments.
@@ -107,7 +110,7 @@ impl Table {
     /// Lack of memory for the copies, if nothing at all could be frozen. The table is then
     /// what it was.
     pub fn freeze(&self) -> Result<FreezeReport, StorageError> {
-        self.freeze_units(&|unit| unit.is_worth())
+        self.freeze_units(&|unit| unit.is_worth(), 1)
     }
 
     /// Freezes what is full, or was not written since the last such call, and merges what
@@ -116,11 +119,17 @@ impl Table {
     /// # Errors
     /// As [`Self::freeze`].
     pub fn freeze_due(&self) -> Result<FreezeReport, StorageError> {
-        self.freeze_units(&|unit| {
+        let wanted = |unit: &Unit| {
             let is_due = unit.is_due();
             unit.entries.iter().for_each(|entry| entry.look());
             is_due
-        })
+        };
+        self.freeze_units(&wanted, 1)
+    }
+
+    /// As [`Self::freeze`], of what has been committed for the most part: the rest would be copied.
+    pub(crate) fn freeze_settled(&self) -> Result<FreezeReport, StorageError> {
+        self.freeze_units(&|unit| unit.is_worth(), SETTLED_SHARE)
     }
 
     /// How far the background freezer is behind.
@@ -138,8 +147,13 @@ impl Table {
         backlog
     }
 
-    /// What scans have suffered from most comes first.
-    fn freeze_units(&self, wanted: &dyn Fn(&Unit) -> bool) -> Result<FreezeReport, StorageError> {
+    /// What scans have suffered from most comes first. Rows that are too new are to be at most the
+    /// others' number divided by `tail_share`.
+    fn freeze_units(
+        &self,
+        wanted: &dyn Fn(&Unit) -> bool,
+        tail_share: usize,
+    ) -> Result<FreezeReport, StorageError> {
         let _freezing = self.freezing();
         let mut units = self.wanted_units(wanted);
         units.sort_by_cached_key(|unit| Reverse(unit.penalty_ns()));
@@ -151,7 +165,7 @@ impl Table {
             }
             // It was tried, and is tried again when scans have paid as much once more.
             unit.entries.iter().for_each(|entry| entry.penalty.spend());
-            match self.freeze_unit(&unit, &mut report) {
+            match self.freeze_unit(&unit, tail_share, &mut report) {
                 Ok(true) => {}
                 Ok(false) => report.postponed += 1,
                 Err(error) => failure = Some(error),
@@ -192,10 +206,18 @@ impl Table {
     }
 
     /// `false`, and nothing changed, when writers or snapshots are in the way.
-    fn freeze_unit(&self, unit: &Unit, report: &mut FreezeReport) -> Result<bool, StorageError> {
+    fn freeze_unit(
+        &self,
+        unit: &Unit,
+        tail_share: usize,
+        report: &mut FreezeReport,
+    ) -> Result<bool, StorageError> {
         let _working = self.reserve_working(unit)?;
         let chosen = self.choose(unit)?;
-        if chosen.len() == 0 || chosen.tail_len() > chosen.len() || !chosen.is_worth(unit) {
+        if chosen.len() == 0
+            || chosen.tail_len() * tail_share > chosen.len()
+            || !chosen.is_worth(unit)
+        {
             return Ok(false);
         }
         self.replace_unit(unit, &chosen, report)

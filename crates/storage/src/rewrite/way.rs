@@ -20,10 +20,13 @@ const SHORT_SHARE: u64 = 4;
 
 /// Freezing takes up to so many times what a segment of short rows does (`working`). Where memory is
 /// little, segments are frozen before they are full for that.
-const FREEZING_TIMES: u64 = 8;
+const FREEZING_TIMES: u64 = 16;
 
 /// It is not tried again before so much more is in use, as a divisor of the memory.
 const AGAIN_SHARE: u64 = 64;
+
+/// The same where something was committed since.
+const COMMITTED_SHARE: u64 = 512;
 
 impl TenantStore {
     /// Has rows and values go where they can be evicted, if memory is short of such. To be called
@@ -37,17 +40,23 @@ impl TenantStore {
             return Ok(());
         }
         // Others wait for the first, and find that there is way.
-        let mut tried_at = self.made_way.lock();
+        let mut tried = self.made_way.lock();
         let used = self.budget().used();
         let memory = used + self.budget().available();
-        if !self.is_short() || used < tried_at.saturating_add(memory / AGAIN_SHARE) {
+        let commit = self.txns().last_commit();
+        let share = match *tried {
+            Some((_, at)) if at == commit => AGAIN_SHARE,
+            _ => COMMITTED_SHARE,
+        };
+        let tried_at = tried.map_or(0, |(used, _)| used);
+        if !self.is_short() || used < tried_at.saturating_add(memory / share) {
             return Ok(());
         }
         for table in self.living.all() {
             if cancel.is_cancelled() {
                 return Err(StorageError::Cancelled);
             }
-            if let Err(error) = table.freeze() {
+            if let Err(error) = table.freeze_settled() {
                 let error = &error as &dyn std::error::Error;
                 tracing::debug!(table = %table.id(), error, "not frozen to make way");
             }
@@ -56,10 +65,8 @@ impl TenantStore {
             let error = &error as &dyn std::error::Error;
             tracing::debug!(error, "no checkpoint to make way");
         }
-        *tried_at = match self.is_short() {
-            true => self.budget().used(),
-            false => 0,
-        };
+        let is_short = self.is_short();
+        *tried = is_short.then(|| (self.budget().used(), commit));
         Ok(())
     }
 

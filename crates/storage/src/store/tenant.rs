@@ -55,8 +55,8 @@ pub struct TenantStore {
     is_leaving: AtomicBool,
     pub(crate) living: Living<Table>,
     evictor: Arc<Evictor>,
-    /// What was in use when way was made last and there was too little still; 0 otherwise.
-    pub(crate) made_way: Mutex<u64>,
+    /// What was in use when way was made last and there was too little still, and the newest commit.
+    pub(crate) made_way: Mutex<Option<(u64, CommitTs)>>,
     /// `None` if nothing is to survive.
     pub(crate) durable: Option<Durable>,
 }
@@ -155,7 +155,7 @@ impl TenantStore {
             txns,
             budget,
             evictor,
-            made_way: Mutex::new(0),
+            made_way: Mutex::default(),
             sizes,
             is_leaving: AtomicBool::new(false),
             living: Living::default(),
