@@ -56,9 +56,7 @@ fn a_seal_is_of_what_is_stamped() {
 }
 
 /// A reader has the values that it has pinned, while others evict and read back the same extent; and when
-/// nobody has it, it is charged exactly if it is there. Seen to fail: an extent of another generation
-/// beside one that a reader has; a drop that gives up pages of another generation than its own, or
-/// without the lock; a set that is put in place after the lock was given back.
+/// nobody has it, it is charged exactly if it is there.
 #[test]
 fn a_reader_has_what_it_has_pinned() {
     model(|| {
