@@ -73,6 +73,7 @@ pub(crate) use find::{find, key_of};
 /// A frozen segment's arena and what reads it.
 pub(crate) struct Frozen {
     arena: Arc<FrozenArena>,
+    /// Before the extents, which give nothing up where the arena goes with them.
     pages: Arc<Pages>,
     held: Current,
     schema: Arc<SegmentSchema>,
@@ -161,12 +162,6 @@ impl Frozen {
     /// See [`crate::Pinned::frozen_bytes`].
     pub(crate) fn bytes_as_made(&self) -> Vec<u8> {
         seal::bytes_as_made(self)
-    }
-
-    /// The checksum of each extent.
-    pub(crate) fn extent_checksums(&self) -> Box<[u32]> {
-        let front = self.arena.copy_of_front(self.plan().fixed_bytes());
-        self.pages.checksums_in(&front)
     }
 
     /// See [`crate::forge`].

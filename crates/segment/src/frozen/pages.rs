@@ -28,7 +28,7 @@ use aerostat_sync::{AtomicU64, Mutex, Ordering};
 
 use crate::{
     SegmentError,
-    frozen::{arena::FrozenArena, extents::ExtentSet},
+    frozen::{arena::FrozenArena, extents::ExtentSet, plan::Bytes},
 };
 
 /// What an extent's memory is charged to; dropped when it is given up.
@@ -124,15 +124,15 @@ impl Current {
 
 /// Stands for an extent's being in memory.
 pub(crate) struct Extent {
-    /// `None` where somebody else gives the pages up.
-    pages: Option<Arc<Pages>>,
+    /// Of nobody where the segment goes as a whole, or somebody else gives these up.
+    pages: Weak<Pages>,
     no: usize,
     generation: u64,
 }
 
 impl Drop for Extent {
     fn drop(&mut self) {
-        if let Some(pages) = self.pages.take() {
+        if let Some(pages) = self.pages.upgrade() {
             let charges = pages.give_up(&[(self.no, self.generation)]);
             // After the mutex, for whatever it does.
             drop(charges);
@@ -196,7 +196,7 @@ impl Pages {
         });
         let all = (0..pages.extents.len()).map(|no| {
             Arc::new(Extent {
-                pages: Some(Arc::clone(&pages)),
+                pages: Arc::downgrade(&pages),
                 no,
                 generation: 0,
             })
@@ -220,9 +220,7 @@ impl Pages {
 
     /// The pages of these extents, as far as they are absent now.
     pub(crate) fn absent_spans(&self, extents: &ExtentSet, held: &Held) -> Vec<Range<usize>> {
-        let absent = extents.iter().filter(|&no| !held.has(no));
-        let spans = absent.flat_map(|no| self.extents[no].spans.iter().cloned());
-        spans.collect()
+        self.spans_of(extents.iter().filter(|&no| !held.has(no)))
     }
 
     /// Bytes that are not in memory, and how many of them are indexes'.
@@ -239,16 +237,19 @@ impl Pages {
         }
     }
 
-    /// The checksum of each extent, as it stands in bytes like the arena's.
-    pub(crate) fn checksums_in(&self, bytes: &[u8]) -> Box<[u32]> {
-        let checksum = |extent: &Spans| {
-            let mut hasher = crc32fast::Hasher::new();
-            for span in &extent.spans {
-                hasher.update(&bytes[span.clone()]);
-            }
-            hasher.finalize()
-        };
-        self.extents.iter().map(checksum).collect()
+    /// The checksum of each extent. All of them are in memory.
+    pub(crate) fn checksums(&self) -> Box<[u32]> {
+        let extents = 0..self.extents.len();
+        extents.map(|no| self.checksum(no)).collect()
+    }
+
+    fn checksum(&self, no: usize) -> u32 {
+        let mut hasher = crc32fast::Hasher::new();
+        for span in &self.extents[no].spans {
+            let (offset, bytes) = (span.start, span.len());
+            hasher.update(self.arena.bytes(Bytes { offset, bytes }));
+        }
+        hasher.finalize()
     }
 
     /// Says that extents can be read back from now on, and what they must be then.
@@ -294,7 +295,7 @@ impl Pages {
         let gone = before.extents.into_iter().flatten();
         let gone = gone.filter_map(|extent| {
             let mut extent = Arc::into_inner(extent)?;
-            extent.pages = None;
+            extent.pages = Weak::new();
             Some((extent.no, extent.generation))
         });
         let gone: Vec<(usize, u64)> = gone.collect();
@@ -339,7 +340,7 @@ impl Pages {
             extents[no] = Some(extent.unwrap_or_else(|| {
                 state.generation += 1;
                 let extent = Arc::new(Extent {
-                    pages: Some(Arc::clone(self)),
+                    pages: Arc::downgrade(self),
                     no,
                     generation: state.generation,
                 });
@@ -419,15 +420,7 @@ impl Pages {
 
     fn is_as_it_was(&self, no: usize) -> bool {
         let checksums = self.checksums.get();
-        let mut hasher = crc32fast::Hasher::new();
-        for span in &self.extents[no].spans {
-            let (offset, bytes) = (span.start, span.len());
-            hasher.update(
-                self.arena
-                    .bytes(crate::frozen::plan::Bytes { offset, bytes }),
-            );
-        }
-        checksums.is_some_and(|checksums| checksums[no] == hasher.finalize())
+        checksums.is_some_and(|checksums| checksums[no] == self.checksum(no))
     }
 
     /// Gives up extents, by number and generation, that nobody holds any more, unless they have been

@@ -138,14 +138,6 @@ async fn a_database_of_four_times_its_memory_goes_on_with_every_statement() {
     assert_eq!(numbers(&client, "SELECT count(*) FROM t").await, [0]);
 }
 
-/// What the kernel says of the process.
-fn resident(node: &Aerostat) -> i64 {
-    let status = fs::read_to_string(format!("/proc/{}/status", node.process_id())).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kilobytes = line.unwrap().trim().strip_suffix("kB").unwrap().trim();
-    kilobytes.parse::<i64>().unwrap() << 10
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_gives_back_what_its_frozen_rows_take() {
     let node = Aerostat::start_with(&["--memory", "1GB"]);
@@ -156,15 +148,16 @@ async fn a_node_gives_back_what_its_frozen_rows_take() {
     let rows = 40 * BATCH;
     let (whole, evicted) = bytes(&client).await;
     assert!(whole > 120 << 20 && evicted == 0, "{whole}, {evicted}");
-    let before = resident(&node);
+    let before = node.resident_bytes();
+    let half = u64::try_from(whole / 2).unwrap();
     let admin = node.connect("postgres").await;
     run(&admin, "ALTER SYSTEM SET memory = '64MB'").await;
     let started = Instant::now();
-    while resident(&node) > before - whole / 2 {
+    while node.resident_bytes() > before - half {
         assert!(
             started.elapsed() < PATIENCE,
             "{before}, now {}",
-            resident(&node)
+            node.resident_bytes()
         );
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     }

@@ -293,6 +293,15 @@ impl Aerostat {
         }
     }
 
+    /// What the kernel says of the process's memory.
+    pub(crate) fn resident_bytes(&self) -> u64 {
+        let status =
+            std::fs::read_to_string(format!("/proc/{}/status", self.process_id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kilobytes = line.unwrap().trim().strip_suffix("kB").unwrap().trim();
+        kilobytes.parse::<u64>().unwrap() << 10
+    }
+
     /// The process's number.
     pub(crate) fn process_id(&self) -> u32 {
         self.child.id()

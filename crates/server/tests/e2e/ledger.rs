@@ -26,22 +26,14 @@ fn of(ledger: &Ledger, class: &str) -> u64 {
     ledger[&("shop".to_owned(), class.to_owned())]
 }
 
-/// What the kernel says of the process.
-fn resident(node: &Aerostat) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", node.process_id())).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kilobytes = line.unwrap().trim().strip_suffix("kB").unwrap().trim();
-    kilobytes.parse::<u64>().unwrap() << 10
-}
-
 /// Asks until the classes together are what the kernel counts, within 5%, and what is free of the heap
 /// is little: freed memory goes back within some seconds, but for what threads and the allocator's
 /// sizes keep of a small process.
 async fn agreed(node: &Aerostat, client: &Client) -> Ledger {
     let started = Instant::now();
     loop {
-        let (before, ledger) = (resident(node), ledger(client).await);
-        let after = resident(node);
+        let (before, ledger) = (node.resident_bytes(), ledger(client).await);
+        let after = node.resident_bytes();
         let sum: u64 = ledger.values().sum();
         let slack = ledger[&(String::new(), "slack".to_owned())];
         let (least, most) = (before.min(after), before.max(after));

@@ -1,7 +1,6 @@
 //! Clients that do not read, do not speak, or keep what they can: the node stays within its
 //! memory, others are served, and what was taken comes back.
 
-use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
@@ -22,14 +21,6 @@ const WIDE: &str = "SELECT g, repeat('x', 1000) FROM generate_series(1, 30000) g
 /// What the plans of these statements may go on taking, which are the database's. What a session
 /// had kept is many times as much.
 const PLANS_BYTES: f64 = (4 << 20) as f64;
-
-/// Memory that the process has now.
-fn resident_mb(node: &Aerostat) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{}/status", node.process_id())).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kib: u64 = line.unwrap().trim_end_matches("kB").trim().parse().unwrap();
-    kib >> 10
-}
 
 /// Waits until no more is charged than `before`.
 fn wait_until_given_back(node: &Aerostat, before: f64) {
@@ -73,7 +64,7 @@ fn results_that_nobody_reads_take_little_and_are_charged() {
     neighbour.query("SELECT 1").unwrap();
     let before = node.metric("aerostat_memory_used_bytes");
     let mut clients = unread(&node, WIDE);
-    let resident = resident_mb(&node);
+    let resident = node.resident_bytes() >> 20;
     assert!(resident < memory_mb + BESIDE_MB, "{resident} MB");
     let used = node.metric("aerostat_memory_used_bytes");
     assert!(used > before, "nothing is charged");

@@ -80,7 +80,9 @@ impl ImageWriter {
         entry: &Arc<Entry>,
         in_front: bool,
     ) -> io::Result<Written> {
-        let frozen = match is_of_layout(view.table(), entry.segment()) {
+        // The manifest says how the table is laid out.
+        let of_layout = view.table().shape().has(entry.segment());
+        let frozen = match of_layout {
             true => {
                 let pinned = entry.pin_all(Access::Again);
                 let pinned = pinned.map_err(io::Error::other)?;
@@ -178,11 +180,6 @@ pub(crate) struct Written {
     pub(crate) file: ImageFile,
     /// Of a frozen one, where its bytes begin in the file, and the checksums of its extents.
     pub(crate) place: Option<(u64, Box<[u32]>)>,
-}
-
-/// Whether the segment is laid out as the manifest says that the table is.
-fn is_of_layout(table: &Table, segment: &Segment) -> bool {
-    segment.schema().fingerprint() == table.segment_schema().fingerprint()
 }
 
 /// Appends the rows of an image to a buffer.

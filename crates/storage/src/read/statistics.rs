@@ -5,7 +5,10 @@ use std::sync::Arc;
 use aerostat_memory::MemoryClass;
 use aerostat_segment::SegmentMemory;
 
-use crate::{Table, TableView, TenantStore, store::directory::Directory};
+use crate::{
+    Table, TableView, TenantStore,
+    store::directory::{Directory, Entry},
+};
 
 /// Sizes and counts of a table at one moment; with writers about, estimates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -97,32 +100,30 @@ pub struct ArenaMemory {
 impl TenantStore {
     /// Bytes of frozen segments that are evicted now. As [`Self::arena_memory`], for reports.
     pub fn evicted_bytes(&self) -> u64 {
-        let tables = self.living.all().into_iter();
-        let of_table = |table: Arc<Table>| {
-            let directory = table.directory();
-            let entries = directory.entries().iter();
-            entries
-                .map(|entry| entry.segment().evicted_bytes())
-                .sum::<u64>()
-        };
-        tables.map(of_table).sum()
+        self.sum_of_entries(&|_, entry| entry.segment().evicted_bytes())
     }
 
-    /// Bytes of frozen segments that no checkpoint has written yet.
+    /// Bytes of frozen segments that no checkpoint has written yet, though the next one would.
     pub(crate) fn frozen_without_image(&self) -> u64 {
-        let tables = self.living.all().into_iter();
+        self.sum_of_entries(&|table, entry| {
+            let segment = entry.segment();
+            // What is in another layout than the table's is written as rows.
+            let is_written = !table.is_temporary() && table.shape().has(segment);
+            match is_written && entry.is_without_image() {
+                true => segment.footprint_bytes(),
+                false => 0,
+            }
+        })
+    }
+
+    /// Of all segments of all tables, temporary ones too.
+    fn sum_of_entries(&self, of: &dyn Fn(&Table, &Entry) -> u64) -> u64 {
         let of_table = |table: Arc<Table>| {
             let directory = table.directory();
             let entries = directory.entries().iter();
-            let without = entries.filter(|entry| entry.is_without_image());
-            without
-                .map(|entry| entry.segment().footprint_bytes())
-                .sum::<u64>()
+            entries.map(|entry| of(&table, entry)).sum::<u64>()
         };
-        tables
-            .filter(|table| !table.is_temporary())
-            .map(of_table)
-            .sum()
+        self.living.all().into_iter().map(of_table).sum()
     }
 
     /// What the memory of its segments of a class is for, [`MemoryClass::Hot`] or

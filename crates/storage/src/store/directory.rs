@@ -393,16 +393,12 @@ impl Entry {
             Ok(Box::new(reservation) as Charge)
         };
         let read = &mut |pieces: Pieces<'_>| image.read(pieces).map_err(StorageError::ReadBack);
-        let pinned = self.body.read_back(wanted, charge, read);
-        // Some may have come back before the error.
+        let pinned = self.body.read_back(wanted, charge, read)?;
         if let Some(own) = self.place.entry() {
-            let now = self.body.pin();
-            let back: ExtentSet = missing.iter().filter(|at| now.has_extent(*at)).collect();
-            drop(now);
             let own: Arc<dyn Evictable> = own;
-            image.came_back(&own, &back);
+            image.came_back(&own, &missing);
         }
-        pinned
+        Ok(pinned)
     }
 
     /// Whether it is frozen, and its values cannot be read back yet.
@@ -412,7 +408,7 @@ impl Entry {
 
     /// Has the disk begin to read what of these values is evicted.
     pub(crate) fn read_ahead(&self, want: impl FnOnce(&mut Wanted<'_>)) {
-        if let Some(image) = self.image.get().filter(|_| self.evicted_bytes() > 0) {
+        if let Some(image) = self.image.get() {
             let spans = self.body.evicted_spans(&self.body.wanted(want));
             if !spans.is_empty() {
                 image.will_read(&spans);

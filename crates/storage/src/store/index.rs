@@ -133,6 +133,11 @@ impl<'a> Piece<'a> {
         Ok(self.pinned.get_or_init(|| pinned))
     }
 
+    /// Lets go of what is pinned.
+    pub(crate) fn unpin(&mut self) {
+        self.pinned.take();
+    }
+
     /// Calls `f` with every row that has the key, all versions, until it breaks.
     ///
     /// # Errors

@@ -265,9 +265,10 @@ impl Table {
             drop(entry.latch());
         }
         let directory = Arc::clone(&self.directory());
-        for nth in 0..index.within(&directory, Access::Again).len() {
-            // Anew for each, or all there are would be in memory at the end.
-            let segments = index.within(&directory, Access::Again);
+        let mut segments = index.within(&directory, Access::Again);
+        for nth in 0..segments.len() {
+            // Or all there are would be in memory at the end.
+            segments.iter_mut().for_each(Piece::unpin);
             let piece = &segments[nth];
             let (segment, position) = (piece.pinned()?, piece.position());
             for row in 0..segment.rows() {

@@ -310,7 +310,7 @@ impl<'a> Pinned<'a> {
         self.assert_is_whole();
         match self.form() {
             Form::Hot(_) => Box::default(),
-            Form::Frozen(frozen) => frozen.extent_checksums(),
+            Form::Frozen(frozen) => frozen.pages().checksums(),
         }
     }
 }

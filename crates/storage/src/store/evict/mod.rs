@@ -168,6 +168,7 @@ impl Evictor {
     pub(crate) fn admit(&self, entry: &Arc<dyn Evictable>, image: &Image, extents: &ExtentSet) {
         let bytes = entry.extent_bytes();
         let mut queues = self.queues.lock();
+        queues.prune(&Counted);
         let resident = queues.bytes();
         for extent in extents.iter().filter(|&extent| bytes[extent] > 0) {
             let known = &image.extents[extent];

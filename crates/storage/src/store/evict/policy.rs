@@ -28,6 +28,9 @@ pub(crate) trait Uses<K> {
 /// More uses are not counted.
 pub(crate) const USES_MAX: u8 = 3;
 
+/// Below this number of keys none is looked for that is gone.
+const PRUNED_FROM: usize = 64;
+
 /// In the small queue, so many uses are needed to stay.
 const USES_TO_STAY: u8 = 2;
 
@@ -35,6 +38,8 @@ const USES_TO_STAY: u8 = 2;
 pub(crate) struct S3Fifo<K> {
     small: Queue<K>,
     main: Queue<K>,
+    /// How many keys there were when those that are gone were taken out.
+    pruned_to: usize,
 }
 
 struct Queue<K> {
@@ -47,6 +52,7 @@ impl<K> Default for S3Fifo<K> {
         Self {
             small: Queue::default(),
             main: Queue::default(),
+            pruned_to: 0,
         }
     }
 }
@@ -80,6 +86,24 @@ impl<K> S3Fifo<K> {
             true => self.main.push(key, bytes),
             false => self.small.push(key, bytes),
         }
+    }
+
+    /// How many keys there are.
+    fn len(&self) -> usize {
+        self.small.keys.len() + self.main.keys.len()
+    }
+
+    /// Takes out the keys that are gone for good, once there are twice as many keys as were left the
+    /// last time: where memory is never short, nobody else comes to them.
+    pub(crate) fn prune(&mut self, uses: &dyn Uses<K>) {
+        if self.len() < PRUNED_FROM.max(2 * self.pruned_to) {
+            return;
+        }
+        for queue in [&mut self.small, &mut self.main] {
+            queue.keys.retain(|(key, _)| uses.get(key).is_some());
+            queue.bytes = queue.keys.iter().map(|(_, bytes)| bytes).sum();
+        }
+        self.pruned_to = self.len();
     }
 
     /// Bytes of all keys.
@@ -197,5 +221,18 @@ mod tests {
             .map(|(key, _)| key)
             .collect();
         assert_eq!(order, [2, 3, 4, 5, 1]);
+    }
+
+    #[test]
+    fn keys_that_are_gone_are_taken_out() {
+        let (mut queues, uses) = (S3Fifo::default(), Counted::default());
+        for key in 0..10_000 {
+            queues.admit(key, 10, key % 2 == 0);
+            queues.prune(&uses);
+            assert!(queues.len() <= 2_000, "{key}");
+        }
+        assert!(queues.bytes() < 20_000);
+        let left: Vec<_> = std::iter::from_fn(|| queues.next(&uses)).collect();
+        assert_eq!(left.len(), 1_000);
     }
 }
