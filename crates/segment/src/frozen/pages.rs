@@ -41,6 +41,8 @@ pub type Pieces<'a> = Vec<(usize, &'a mut [u8])>;
 pub(crate) struct Held {
     extents: Box<[Option<Arc<Extent>>]>,
     missing: u32,
+    /// Whether something of the segment was evicted before.
+    after_eviction: bool,
 }
 
 impl Held {
@@ -61,8 +63,14 @@ impl Held {
         self.extents[extent].as_ref()
     }
 
-    fn of(extents: Vec<Option<Arc<Extent>>>) -> Held {
+    /// Whether something was evicted before: then memory is short, or was.
+    pub(crate) fn is_after_eviction(&self) -> bool {
+        self.after_eviction
+    }
+
+    fn of(extents: Vec<Option<Arc<Extent>>>, after_eviction: bool) -> Held {
         Held {
+            after_eviction,
             missing: extents.iter().filter(|extent| extent.is_none()).count() as u32,
             extents: extents.into(),
         }
@@ -205,7 +213,7 @@ impl Pages {
         for (state, extent) in pages.states.lock().iter_mut().zip(&all) {
             state.extent = Arc::downgrade(extent);
         }
-        let all = Held::of(all.into_iter().map(Some).collect());
+        let all = Held::of(all.into_iter().map(Some).collect(), false);
         (pages, Current::new(all))
     }
 
@@ -281,7 +289,7 @@ impl Pages {
             let goes = |no: usize| going.has(no) && self.extents[no].bytes > 0;
             let extents = held.extents.iter().enumerate();
             let kept = extents.map(|(no, extent)| extent.clone().filter(|_| !goes(no)));
-            let kept = Held::of(kept.collect());
+            let kept = Held::of(kept.collect(), true);
             if kept.missing == held.missing {
                 return false;
             }
@@ -348,7 +356,7 @@ impl Pages {
                 extent
             }));
         }
-        let held = Arc::new(Held::of(extents));
+        let held = Arc::new(Held::of(extents, true));
         current.swap(Arc::clone(&held));
         Ok(held)
     }

@@ -24,6 +24,9 @@ pub(crate) fn column<T: Plain + ArrowNativeType>(
     from: usize,
     to: usize,
 ) -> Option<ScalarBuffer<T>> {
+    if !segment.may_be_shared() {
+        return None;
+    }
     let values = segment
         .form()
         .slots::<T>(attribute)
@@ -38,9 +41,12 @@ pub(crate) fn column<T: Plain + ArrowNativeType>(
     Some(ScalarBuffer::new(buffer, 0, len / size_of::<T>()))
 }
 
-/// Bytes `from..to` of an attribute's long values as an Arrow buffer.
+/// Bytes `from..to` of an attribute's long values as an Arrow buffer, shared or a copy.
 fn heap(segment: &Pinned<'_>, attribute: usize, from: usize, to: usize) -> Buffer {
     let bytes = &segment.form().heap_of(attribute)[from..to];
+    if !segment.may_be_shared() {
+        return Buffer::from(bytes);
+    }
     let owner = segment.owner(attribute);
     // SAFETY: as in `column`.
     unsafe { Buffer::from_custom_allocation(NonNull::from(bytes).cast(), bytes.len(), owner) }
@@ -168,7 +174,12 @@ impl<'a> Views<'a> {
         let long = self.views.iter().map(|view| *view as u32);
         let long = long.filter(|len| *len > VIEW_INLINE_BYTES_MAX);
         let long_bytes: usize = long.map(|len| len as usize).sum();
-        if long_bytes * COPIED_SHARE < self.to.saturating_sub(self.from) {
+        let span = self.to.saturating_sub(self.from);
+        let is_copied = match self.segment.may_be_shared() {
+            true => long_bytes * COPIED_SHARE < span,
+            false => long_bytes > 0,
+        };
+        if is_copied && long_bytes <= span {
             buffers.push(self.copied(long_bytes));
         } else if self.from < self.to {
             buffers.push(heap(self.segment, self.attribute, self.from, self.to));

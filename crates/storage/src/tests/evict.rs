@@ -189,6 +189,27 @@ fn what_a_reader_holds_stays_and_is_paid_for() {
     assert_eq!(scan(&view, Vec::new()), again);
 }
 
+/// Who collects all rows, as a sort does or a client that does not read, holds copies: the segments'
+/// values come and go meanwhile.
+#[test]
+fn rows_that_are_collected_keep_nothing_in_memory() {
+    let (_folder, store, table) = frozen();
+    let all_bytes = evict_all(&store, &table);
+    let used = store.budget().used();
+    let view = table.view(store.txns().snapshot());
+    let mut reader = view.scan(all(Vec::new())).unwrap().reader();
+    let mut batches = Vec::new();
+    while let Some(batch) = reader.next_batch().unwrap() {
+        batches.push(batch);
+        store.evict(ALL);
+    }
+    assert_eq!(evicted_bytes(&table), all_bytes);
+    assert_eq!(store.budget().used(), used);
+    let mut found: Vec<Row> = batches.iter().flat_map(rows_of).collect();
+    found.sort();
+    assert_eq!(found, rows(0..ROWS));
+}
+
 #[test]
 fn points_and_changes_go_on() {
     let (_folder, store, table) = frozen();

@@ -230,6 +230,12 @@ impl<'a> Pinned<'a> {
         self.held().is_none_or(|held| held.has_all(extents))
     }
 
+    /// Whether arrays may share the segment's bytes, which they then keep in memory. Not after something of
+    /// it was evicted: who collects rows of many segments would bring all of them back to stay.
+    pub(crate) fn may_be_shared(&self) -> bool {
+        !self.held().is_some_and(Held::is_after_eviction)
+    }
+
     /// Called by whatever reads an attribute's values, once.
     ///
     /// # Panics
@@ -582,6 +588,30 @@ mod tests {
         );
         let back = read_back(&body, &bytes, 1).unwrap();
         assert_eq!(back.frozen_bytes().unwrap(), bytes);
+    }
+
+    /// Once memory has been short, arrays are on their own.
+    #[test]
+    fn after_an_eviction_arrays_are_copies() {
+        let (body, bytes) = evictable();
+        let all = Selection::Range(0..4_000);
+        let texts = |array: &ArrayRef| -> Vec<String> {
+            let texts = array.as_string_view().iter().flatten();
+            texts.map(str::to_owned).collect()
+        };
+        let wanted = texts(&body.pin().gather(1, &all));
+        let checksums = body.pin().extent_checksums();
+        body.allow_eviction(checksums);
+        body.evict(&ExtentSet::all(2));
+        let some = Selection::Rows((7..4_000).step_by(3).collect());
+        let pinned = read_back(&body, &bytes, 1).unwrap();
+        let arrays = [pinned.gather(1, &all), pinned.gather(1, &some)];
+        drop(pinned);
+        body.evict(&ExtentSet::all(2));
+        assert_eq!(body.evicted_bytes(), body.bytes_of_extents());
+        assert_eq!(texts(&arrays[0]), wanted);
+        let third: Vec<String> = wanted.into_iter().skip(7).step_by(3).collect();
+        assert_eq!(texts(&arrays[1]), third);
     }
 
     #[test]
