@@ -188,6 +188,9 @@ struct State {
     kept: Sizes,
     /// Whether it is being given back.
     purges: bool,
+    /// What was told last of memory that nobody has reserved, and the heap's size then.
+    told: u64,
+    told_heap: u64,
 }
 
 impl State {
@@ -196,6 +199,8 @@ impl State {
             base: sizes.resident.saturating_sub(reserved),
             kept: sizes,
             purges: false,
+            told: 0,
+            told_heap: sizes.heap,
         }
     }
 
@@ -213,7 +218,13 @@ impl State {
             ASKED.fetch_add(1, Ordering::Relaxed);
             purger.begin();
         }
-        governor.set_unreserved(self.unreserved(sizes, governor.used(), limit));
+        let reserved = governor.used();
+        self.told = match self.purges {
+            true => self.unreserved_meanwhile(sizes, reserved, limit),
+            false => self.unreserved(sizes, reserved, limit),
+        };
+        self.told_heap = sizes.heap;
+        governor.set_unreserved(self.told);
         pause_ms(sizes.resident, limit)
     }
 
@@ -227,6 +238,14 @@ impl State {
             return false;
         }
         sizes.free_since(self.kept) > (limit / FREE_PARTS).max(FREE_BYTES_MIN)
+    }
+
+    /// The same while what is free goes back to the system. How much that is will be known in the end; before,
+    /// only what the heap has grown by counts beyond what was told.
+    fn unreserved_meanwhile(&self, sizes: Sizes, reserved: u64, limit: u64) -> u64 {
+        let grown = sizes.heap.saturating_sub(self.told_heap);
+        let most = self.told.saturating_add(grown);
+        self.unreserved(sizes, reserved, limit).min(most)
     }
 
     /// What nobody has reserved of a process of which so much is.
@@ -365,6 +384,27 @@ mod tests {
         // What was there at the start, and reserved, may be given back.
         let state = State::of_start(sizes(850, 10), 800 * MIB);
         assert_eq!(state.base, 50 * MIB);
+    }
+
+    #[test]
+    fn what_goes_back_just_now_is_not_told_of() {
+        let mut state = State::of_start(sizes(50, 10), 0);
+        let meanwhile = |state: &State, sizes, reserved: u64| {
+            state.unreserved_meanwhile(sizes, reserved * MIB, LIMIT) / MIB
+        };
+        // 300 are free of 800, which the last time nobody could know.
+        state.kept = sizes(850, 310);
+        assert_eq!(
+            state.unreserved(sizes(850, 310), 300 * MIB, LIMIT) / MIB,
+            500 - 32
+        );
+        state.told_heap = 310 * MIB;
+        assert_eq!(meanwhile(&state, sizes(850, 310), 300), 0);
+        // What is taken meanwhile counts.
+        assert_eq!(meanwhile(&state, sizes(900, 360), 300), 50);
+        state.told = 20 * MIB;
+        assert_eq!(meanwhile(&state, sizes(850, 300), 300), 20);
+        assert_eq!(meanwhile(&state, sizes(390, 310), 300), 8);
     }
 
     #[test]

@@ -68,6 +68,17 @@ impl Held {
         self.after_eviction
     }
 
+    /// The same without those that are not wanted; `None` where there are no others.
+    pub(crate) fn only(&self, wanted: &ExtentSet) -> Option<Held> {
+        let extents = self.extents.iter().enumerate();
+        let mut others = extents
+            .clone()
+            .filter(|(no, extent)| extent.is_some() && !wanted.has(*no));
+        others.next()?;
+        let kept = extents.map(|(no, extent)| extent.clone().filter(|_| wanted.has(no)));
+        Some(Held::of(kept.collect(), self.after_eviction))
+    }
+
     fn of(extents: Vec<Option<Arc<Extent>>>, after_eviction: bool) -> Held {
         Held {
             after_eviction,
@@ -309,6 +320,17 @@ impl Pages {
         let gone: Vec<(usize, u64)> = gone.collect();
         drop(self.give_up(&gone));
         true
+    }
+
+    /// Whether something goes with its last reader that is not current any more.
+    pub(crate) fn is_leaving(&self, current: &Current) -> bool {
+        // While some are read back, that is what readers wait for.
+        let Some(states) = self.try_lock() else {
+            return false;
+        };
+        let held = current.get();
+        let mut extents = states.iter().zip(&self.extents).enumerate();
+        extents.any(|(no, (state, spans))| spans.bytes > 0 && !held.has(no) && !state.is_absent)
     }
 
     /// A set with all that is wanted, read back where that is needed: current from now on.

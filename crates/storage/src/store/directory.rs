@@ -276,6 +276,10 @@ impl Evictable for Entry {
     fn evicted_bytes(&self) -> u64 {
         self.segment().evicted_bytes()
     }
+
+    fn is_leaving(&self) -> bool {
+        self.body.is_leaving()
+    }
 }
 
 impl Entry {
@@ -364,7 +368,7 @@ impl Entry {
         access: Access,
         want: impl FnOnce(&mut Wanted<'_>),
     ) -> Result<Pinned<'a>, StorageError> {
-        if access == Access::Again && pinned.is_whole() {
+        if access == Access::Again && !pinned.is_after_eviction() {
             return Ok(pinned);
         }
         let wanted = self.body.wanted(want);
@@ -372,7 +376,11 @@ impl Entry {
             image.used(&wanted);
         }
         if pinned.has_all(&wanted) {
-            return Ok(pinned);
+            return Ok(match access {
+                // It reads a row, and is done before anybody misses the memory.
+                Access::RowsNow => pinned,
+                _ => pinned.only(&wanted),
+            });
         }
         if access == Access::RowsNow {
             return Err(StorageError::WouldWait { awaited: None });
@@ -382,8 +390,19 @@ impl Entry {
         self.read_back(image, &wanted)
     }
 
+    /// Reads back what is evicted. Where other readers have the memory for it, it waits for them.
     #[cold]
     fn read_back(&self, image: &Image, wanted: &ExtentSet) -> Result<Pinned<'_>, StorageError> {
+        let mut wait = image.evictor().wait();
+        loop {
+            match self.try_read_back(image, wanted) {
+                Err(StorageError::OutOfMemory(_)) if wait.for_readers() => {}
+                read => return read.map(|pinned| pinned.only(wanted)),
+            }
+        }
+    }
+
+    fn try_read_back(&self, image: &Image, wanted: &ExtentSet) -> Result<Pinned<'_>, StorageError> {
         let budget = image.evictor().budget();
         let before = self.body.pin();
         let missing: ExtentSet = wanted.iter().filter(|at| !before.has_extent(*at)).collect();

@@ -147,7 +147,7 @@ impl TenantStore {
         txns: Arc<TxnManager>,
         durable: Option<Durable>,
     ) -> Arc<Self> {
-        let evictor = Evictor::new(Arc::clone(&budget));
+        let evictor = Evictor::new(Arc::clone(&budget), Arc::clone(txns.clock()));
         let reclaim = Arc::downgrade(&evictor);
         budget.reclaim_from(RECLAIM_RANK, reclaim);
         Arc::new(Self {

@@ -15,6 +15,7 @@ use super::{
     recovery::{open, options, read_names},
     *,
 };
+use crate::store::directory::Access;
 
 const ROWS: i32 = 20_000;
 const ALL: u64 = u64::MAX;
@@ -191,6 +192,58 @@ fn what_a_reader_holds_stays_and_is_paid_for() {
 
 /// Who collects all rows, as a sort does or a client that does not read, holds copies: the segments'
 /// values come and go meanwhile.
+/// Once memory has been short a pin has what was asked for alone.
+#[test]
+fn what_nobody_asked_for_goes_from_under_a_reader() {
+    let (_folder, store, table) = frozen();
+    evict_all(&store, &table);
+    let directory = table.directory();
+    let entry = &directory.entries()[0];
+    drop(entry.pin_all(Access::Rows).unwrap());
+    let bytes = entry.segment().extent_bytes();
+    let pin = entry
+        .pin(Access::Rows, |want| want.attributes([1]))
+        .unwrap();
+    store.evict(ALL);
+    let wanted = (0..bytes.len()).filter(|&at| pin.has_extent(at));
+    let wanted: u64 = wanted.map(|at| bytes[at]).sum();
+    let all: u64 = bytes.iter().sum();
+    assert!(wanted > 0 && wanted < all, "{wanted} of {all}");
+    assert_eq!(entry.segment().evicted_bytes(), all - wanted);
+    drop(pin);
+    assert_eq!(entry.segment().evicted_bytes(), all);
+}
+
+#[test]
+fn who_finds_all_memory_read_waits_for_it() {
+    let (_folder, store, table) = frozen();
+    load(&table, &rows(ROWS..5 * ROWS));
+    table.freeze().unwrap();
+    store.checkpoint().unwrap().unwrap();
+    evict_all(&store, &table);
+    let directory = table.directory();
+    let [first, second] = [0, 1].map(|at| &directory.entries()[at]);
+    let need = first
+        .segment()
+        .bytes_of_extents()
+        .max(second.segment().bytes_of_extents());
+    let budget = store.budget();
+    budget.set_max(Some(ByteSize(budget.used() + need)));
+    let reader = first.pin_all(Access::Rows).unwrap();
+    // As long as somebody reads there is nothing to be had.
+    let refused = second.pin_all(Access::Rows).unwrap_err();
+    assert!(
+        matches!(refused, StorageError::OutOfMemory(_)),
+        "{refused:?}"
+    );
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| second.pin_all(Access::Rows).map(drop));
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        drop(reader);
+        waiting.join().unwrap().unwrap();
+    });
+}
+
 #[test]
 fn rows_that_are_collected_keep_nothing_in_memory() {
     let (_folder, store, table) = frozen();

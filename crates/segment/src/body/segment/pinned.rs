@@ -149,6 +149,14 @@ impl SegmentBody {
         }
     }
 
+    /// Whether some of it was [evicted](Self::evict), and is in memory until its last reader is done.
+    pub fn is_leaving(&self) -> bool {
+        match self.form() {
+            Form::Hot(_) => false,
+            Form::Frozen(frozen) => frozen.pages().is_leaving(frozen.current()),
+        }
+    }
+
     /// Says that values can be read back from now on, as [`Pinned::frozen_bytes`] gave them, and what
     /// the checksums of extents must be then.
     ///
@@ -230,10 +238,27 @@ impl<'a> Pinned<'a> {
         self.held().is_none_or(|held| held.has_all(extents))
     }
 
-    /// Whether arrays may share the segment's bytes, which they then keep in memory. Not after something of
-    /// it was evicted: who collects rows of many segments would bring all of them back to stay.
+    /// Whether something of the segment was evicted before: memory is short, or was.
+    #[inline]
+    pub fn is_after_eviction(&self) -> bool {
+        self.held().is_some_and(Held::is_after_eviction)
+    }
+
+    /// The same pin of these extents alone, so that the others may leave memory meanwhile.
+    pub fn only(self, extents: &ExtentSet) -> Self {
+        match self.held().and_then(|held| held.only(extents)) {
+            None => self,
+            Some(held) => Self {
+                held: Some(HeldExtents::Own(Arc::new(held))),
+                body: self.body,
+            },
+        }
+    }
+
+    /// Whether arrays may share the segment's bytes, which they then keep in memory. After an eviction
+    /// they may not: rows that are collected from many segments would keep all of these in memory.
     pub(crate) fn may_be_shared(&self) -> bool {
-        !self.held().is_some_and(Held::is_after_eviction)
+        !self.is_after_eviction()
     }
 
     /// Called by whatever reads an attribute's values, once.

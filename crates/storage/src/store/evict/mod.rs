@@ -13,6 +13,7 @@
 //!   for them (`Entry::pin`), each with its checksum.
 //! * A budget that would refuse asks the tenant's [`Evictor`] first. It takes no lock under which
 //!   somebody reserves, and leaves alone what is being read back.
+//! * What somebody reads goes when that is done. Whoever finds all memory read waits a moment for it.
 //! * Which go is decided by `policy`. How soon what went was wanted again is counted, by the bytes
 //!   that had gone since: what more memory would have been worth.
 
@@ -27,10 +28,12 @@ use std::{
         Arc, Weak,
         atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use aerostat_memory::{Budget, MemoryClass, Reclaim};
 use aerostat_segment::{ExtentSet, Pieces};
+use aerostat_types::Clock;
 use parking_lot::Mutex;
 
 use self::{
@@ -47,6 +50,11 @@ pub use self::worth::WorthOfMemory;
 /// How often others are tried in place of extents that somebody is reading.
 const ROUNDS_MAX: usize = 16;
 
+/// How long somebody waits at a time who finds that readers have all memory, and how often: a scan
+/// is done with a part of a segment in milliseconds.
+const WAIT: Duration = Duration::from_millis(1);
+const WAITS_MAX: u32 = 2_000;
+
 /// Decides for a tenant which values leave memory.
 pub(crate) struct Evictor {
     queues: Mutex<S3Fifo<Key>>,
@@ -54,6 +62,9 @@ pub(crate) struct Evictor {
     images: Living<Image>,
     worth: Worth,
     budget: Arc<Budget>,
+    /// Entries of which something was evicted that others were reading.
+    leaving: Mutex<Vec<Weak<dyn Evictable>>>,
+    clock: Arc<dyn Clock>,
 }
 
 /// An entry, as far as eviction has to do with it.
@@ -73,6 +84,9 @@ pub(crate) trait Evictable: Send + Sync {
 
     /// Bytes that are out of memory.
     fn evicted_bytes(&self) -> u64;
+
+    /// Whether something of it was evicted that is in memory until its last reader is done.
+    fn is_leaving(&self) -> bool;
 }
 
 /// An extent of an entry.
@@ -114,12 +128,14 @@ pub struct Evictions {
 }
 
 impl Evictor {
-    pub(crate) fn new(budget: Arc<Budget>) -> Arc<Evictor> {
+    pub(crate) fn new(budget: Arc<Budget>, clock: Arc<dyn Clock>) -> Arc<Evictor> {
         Arc::new(Evictor {
             queues: Mutex::default(),
             images: Living::default(),
             worth: Worth::default(),
             budget,
+            leaving: Mutex::default(),
+            clock,
         })
     }
 
@@ -230,7 +246,7 @@ impl Evictor {
             }
             let mut busy = Vec::new();
             for (entry, extents) in victims {
-                match self.evict_from(&*entry, &extents) {
+                match self.evict_from(&entry, &extents) {
                     Some(bytes) => given += bytes,
                     None => busy.push((entry, extents)),
                 }
@@ -246,7 +262,7 @@ impl Evictor {
     }
 
     /// Bytes that are free now; `None` where all is gone already, or others are reading the segment back.
-    fn evict_from(&self, entry: &dyn Evictable, extents: &ExtentSet) -> Option<u64> {
+    fn evict_from(&self, entry: &Arc<dyn Evictable>, extents: &ExtentSet) -> Option<u64> {
         let image = entry.image()?;
         for extent in extents.iter() {
             // First, so that who reads it back at once finds it in no queue.
@@ -265,8 +281,52 @@ impl Evictor {
                 .evicted_at
                 .store(evicted_at, Ordering::Relaxed);
         }
+        if entry.is_leaving() {
+            let mut leaving = self.leaving.lock();
+            leaving.retain(is_leaving);
+            leaving.push(Arc::downgrade(entry));
+        }
         Some(entry.evicted_bytes().saturating_sub(before))
     }
+
+    /// Whether memory comes back as soon as somebody has done reading.
+    fn has_leaving(&self) -> bool {
+        let mut leaving = self.leaving.lock();
+        leaving.retain(is_leaving);
+        !leaving.is_empty()
+    }
+
+    /// A wait that has not begun.
+    pub(crate) fn wait(&self) -> Wait<'_> {
+        Wait {
+            evictor: self,
+            times: 0,
+        }
+    }
+}
+
+/// A wait for memory that readers have.
+///
+/// Whoever waits may hold values that another waits for, so it ends.
+pub(crate) struct Wait<'a> {
+    evictor: &'a Evictor,
+    times: u32,
+}
+
+impl Wait<'_> {
+    /// Waits a little, if that is of use; whether to try again.
+    pub(crate) fn for_readers(&mut self) -> bool {
+        if self.times == WAITS_MAX || !self.evictor.has_leaving() {
+            return false;
+        }
+        self.times += 1;
+        self.evictor.clock.sleep(WAIT);
+        true
+    }
+}
+
+fn is_leaving(entry: &Weak<dyn Evictable>) -> bool {
+    entry.upgrade().is_some_and(|entry| entry.is_leaving())
 }
 
 impl Reclaim for Evictor {
