@@ -12,7 +12,7 @@
 //!     │── demand (wanted, costs) ───────────────────────►│   whenever more would help
 //! ```
 //!
-//! * A message is a line of JSON ([`line`]), over a Unix socket or TLS ([`endpoint`]).
+//! * A message is a line of JSON ([`mod@line`]), over a Unix socket or TLS ([`endpoint`]).
 //! * A target is identified by its epoch. A participant that receives an epoch again answers again
 //!   and changes nothing, and it ignores epochs older than the last one it applied.
 //! * A participant keeps its last target while no broker answers: the broker's ledger has granted

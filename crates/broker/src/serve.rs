@@ -14,6 +14,7 @@ use std::{
     io,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
+    pin::pin,
     sync::Arc,
     time::Duration,
 };
@@ -422,14 +423,17 @@ impl Connection {
         if self.events.send(entered).await.is_err() {
             return;
         }
-        // The end of one is the other's: the core closes the queue, or the participant the connection.
-        tokio::select! {
-            () = send_all(to, messages) => {}
-            () = receive_all(session, from, &self.events) => {}
-            () = async { ended.cancelled().await; tokio::time::sleep(TICK).await } => {}
-        }
-        // The core may have gone first.
+        let mut sending = pin!(send_all(to, messages));
+        let is_sent = tokio::select! {
+            () = &mut sending => true,
+            () = receive_all(session, from, &self.events) => false,
+            () = ended.cancelled() => false,
+        };
+        // The core may have gone first. It closes the queue; what is in it is still sent.
         let _ = self.events.send(Event::Disconnected(session)).await;
+        if !is_sent {
+            let _ = timeout(FIRST_LINE_MAX, sending).await;
+        }
     }
 
     async fn administrate(

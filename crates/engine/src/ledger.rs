@@ -14,9 +14,11 @@
 //! the kernel counts beyond both, so a mistake in any class shows there: the tests ask that after
 //! a purge of the heap it is little.
 
+use aerostat_catalog::admin::MEMORY_BYTES_MIN;
 use aerostat_memory::{Budget, MemoryClass, ResidentParts, heap_bytes};
 use aerostat_pgcatalog::{EvictionUse, MemoryLimit, MemoryUse};
 use aerostat_storage::{ArenaMemory, TenantStore};
+use aerostat_types::{ByteSize, ErrorKind, SqlError};
 
 use crate::engine::Engine;
 
@@ -101,6 +103,25 @@ impl Engine {
             }
         });
         [node].into_iter().chain(of_database).collect()
+    }
+
+    /// Has the node live by so much memory at most, as a broker's target does, or by its settings alone.
+    ///
+    /// # Errors
+    /// Only superusers may; less than [`MEMORY_BYTES_MIN`].
+    pub(crate) fn set_balloon(&self, role: &str, bytes: Option<ByteSize>) -> Result<(), SqlError> {
+        if !self.role(role).is_some_and(|role| role.superuser) {
+            let message = "permission denied to set the balloon";
+            return Err(SqlError::new(ErrorKind::InsufficientPrivilege, message)
+                .with_detail("Only superusers may change the memory of the node."));
+        }
+        if bytes.is_some_and(|bytes| bytes.0 < MEMORY_BYTES_MIN) {
+            let least = ByteSize(MEMORY_BYTES_MIN);
+            let message = format!("the balloon must leave at least {least}");
+            return Err(SqlError::new(ErrorKind::InvalidParameterValue, message));
+        }
+        self.governor().set_cap(bytes);
+        Ok(())
     }
 
     /// What was evicted of open databases, and read back.

@@ -61,8 +61,10 @@ pub trait Reclaim: Send + Sync {
 #[derive(Debug)]
 pub struct Governor {
     root: Arc<Budget>,
-    /// What the limit is to become.
+    /// What the node's settings say.
     target: AtomicU64,
+    /// What a broker grants of it.
+    cap: AtomicU64,
     /// The limit that it began with.
     configured: ByteSize,
     is_given: bool,
@@ -84,6 +86,7 @@ impl Governor {
         Arc::new(Governor {
             root: Arc::new(Budget::with("node".to_owned(), limit.0, None)),
             target: limit.0.into(),
+            cap: UNLIMITED.into(),
             configured: limit,
             is_given,
         })
@@ -132,12 +135,33 @@ impl Governor {
         self.root.max.load(Ordering::Relaxed)
     }
 
-    /// Bytes the node may use once what it holds beyond has come back.
+    /// Bytes the node may use once what it holds beyond has come back: what its settings say, or
+    /// less where a broker grants less.
     pub fn target(&self) -> u64 {
+        self.configured_target()
+            .min(self.cap.load(Ordering::Relaxed))
+    }
+
+    /// Bytes the node may use by its settings.
+    pub fn configured_target(&self) -> u64 {
         self.target.load(Ordering::Relaxed)
     }
 
-    /// Changes what the node may use. A higher target is the limit from now on; a lower one is
+    /// What a broker grants, if there is one.
+    pub fn cap(&self) -> Option<ByteSize> {
+        let cap = self.cap.load(Ordering::Relaxed);
+        (cap != UNLIMITED).then_some(ByteSize(cap))
+    }
+
+    /// Changes what a broker grants; `None` where there is none. It counts as
+    /// [`Governor::set_target`] does, beside it.
+    pub fn set_cap(&self, cap: Option<ByteSize>) {
+        let cap = cap.map_or(UNLIMITED, |cap| cap.0);
+        self.cap.store(cap, Ordering::Relaxed);
+        self.approach();
+    }
+
+    /// Changes what the node's settings say. A higher target is the limit from now on; a lower one is
     /// approached, from this call on and by [`Governor::approach`].
     pub fn set_target(&self, bytes: ByteSize) {
         self.target.store(bytes.0, Ordering::Relaxed);
@@ -545,6 +569,20 @@ mod tests {
             "nobody has anything any more"
         );
         drop(held);
+    }
+
+    #[test]
+    fn a_broker_grants_less_than_the_settings_and_never_more() {
+        let governor = Governor::new(ByteSize(100_000));
+        governor.set_cap(Some(ByteSize(60_000)));
+        assert_eq!((governor.target(), governor.limit()), (60_000, 60_000));
+        governor.set_target(ByteSize(50_000));
+        assert_eq!((governor.target(), governor.limit()), (50_000, 50_000));
+        governor.set_target(ByteSize(200_000));
+        assert_eq!((governor.target(), governor.limit()), (60_000, 60_000));
+        governor.set_cap(None);
+        assert_eq!((governor.target(), governor.cap()), (200_000, None));
+        assert_eq!(governor.limit(), 200_000);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use aerostat_embedded::machine_memory_bytes;
 use aerostat_lab::LabCommand;
 use clap::{Arg, ArgMatches, Args, FromArgMatches, Parser, Subcommand};
 
+use crate::broker::BrokerCommand;
 use crate::client::backup::{BackupArguments, RestoreArguments};
 use crate::client::bench::BenchCommand;
 use crate::client::calibrate::CalibrateArguments;
@@ -61,6 +62,11 @@ pub(crate) enum Command {
     Lab {
         #[command(subcommand)]
         command: LabCommand,
+    },
+    /// Move memory between programs of this machine
+    Broker {
+        #[command(subcommand)]
+        command: BrokerCommand,
     },
     /// Plan which tenants go on which nodes
     Plan(PlanArguments),

@@ -18,9 +18,15 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use aerostat_balloon::{
+    endpoint::{Endpoint, EndpointError},
+    message::NAME_BYTES_MAX,
+};
 use aerostat_embedded::{
     ByteSize, DiskQuantity, Eviction, MEMORY_BYTES_MIN, Opening, Options, Pinning, SpillLimits,
 };
+
+use crate::balloon::Identity;
 
 pub(crate) use environment::read as read_environment;
 pub(crate) use file::read as read_file;
@@ -101,6 +107,18 @@ pub(crate) enum Tls {
     },
 }
 
+/// How the node takes part in a broker's division of memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Balloon {
+    /// A socket's path, or host and port.
+    pub(crate) broker: String,
+    pub(crate) identity: Identity,
+    /// File with the token that a broker over the network asks for.
+    pub(crate) token_file: Option<PathBuf>,
+    /// File with the certificate of such a broker.
+    pub(crate) trust: Option<PathBuf>,
+}
+
 /// How a client proves who it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Auth {
@@ -128,6 +146,8 @@ pub(crate) struct Config {
     pub(crate) memory: ByteSize,
     /// Whether it counts before what ALTER SYSTEM has set.
     pub(crate) memory_is_given: bool,
+    /// The broker that decides on the memory, if one does.
+    pub(crate) balloon: Option<Balloon>,
     pub(crate) threads: usize,
     pub(crate) pinning: Pinning,
     /// Whether I/O threads go before others.
@@ -268,6 +288,7 @@ impl Reader<'_> {
                 self.value("memory").origin,
                 Origin::Flag | Origin::Environment
             ),
+            balloon: self.balloon(),
             threads: self.count("threads").unwrap_or(machine.threads),
             pinning: self.choice("pin-threads", &[("off", Pinning::Off), ("on", Pinning::On)]),
             io_precedence: self.choice("io-precedence", &[("off", false), ("on", true)]),
@@ -414,6 +435,44 @@ impl Reader<'_> {
                 ByteSize(0)
             }
         }
+    }
+
+    fn balloon(&mut self) -> Option<Balloon> {
+        let broker = self.text("balloon");
+        let floor = self.bytes("balloon-floor").0;
+        if broker.is_empty() {
+            return None;
+        }
+        let trust = self.path("balloon-trust");
+        match Endpoint::parse(&broker, None) {
+            Err(EndpointError::Syntax(_)) => self.invalid(
+                "balloon",
+                "the path of a broker's socket, or its host and port",
+            ),
+            Err(EndpointError::NoTrust) if trust.is_none() => {
+                let message =
+                    "a broker at a host and port needs balloon-trust, a file with its certificate";
+                let error = ConfigError::Contradiction(message.to_owned());
+                self.errors.push(error);
+            }
+            _ => {}
+        }
+        if floor < MEMORY_BYTES_MIN {
+            let least = ByteSize(MEMORY_BYTES_MIN);
+            self.invalid("balloon-floor", format!("at least {least}"));
+        }
+        let name = self.text("balloon-name");
+        let is_of_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+        if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.bytes().all(is_of_name) {
+            let expected = format!("1 to {NAME_BYTES_MAX} letters, digits, '-', '_' and '.'");
+            self.invalid("balloon-name", expected);
+        }
+        Some(Balloon {
+            broker,
+            identity: Identity { name, floor },
+            token_file: self.path("balloon-token-file"),
+            trust,
+        })
     }
 
     fn choice<T: Copy>(&mut self, name: &str, choices: &[(&str, T)]) -> T {

@@ -65,6 +65,24 @@ where
         .await
 }
 
+/// Answers with one page of metrics and with health until `stop` is cancelled.
+///
+/// # Errors
+/// When the listener fails.
+pub(crate) async fn serve_text(
+    listener: TcpListener,
+    render: impl Fn() -> String + Clone + Send + Sync + 'static,
+    stop: CancellationToken,
+) -> std::io::Result<()> {
+    let page = async move || ([(header::CONTENT_TYPE, METRICS_TYPE)], render());
+    let router = Router::new()
+        .route("/healthz", get(async || "ok\n"))
+        .route("/metrics", get(page));
+    axum::serve(Guests::new(listener), router)
+        .with_graceful_shutdown(stop.cancelled_owned())
+        .await
+}
+
 /// A node that serves is 200, though it may not serve every tenant as it should: taking it out
 /// of a balancer's rotation would help none of them and harm the others.
 fn health(

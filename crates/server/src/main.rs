@@ -9,6 +9,7 @@
 //!                 clients over the wire; they know nothing of the engine
 //!   calibrate     times this machine's memory ─► a file that serve reads
 //!   plan          tenants, a workload model ─► which of them on which nodes
+//!   broker        moves memory between programs of this machine; or asks the broker that does
 //!   lab           experiments ─► raw data, plots, a report; its helpers are this binary
 //! ```
 //!
@@ -17,6 +18,8 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
+mod balloon;
+mod broker;
 mod cli;
 mod client;
 mod config;
@@ -83,6 +86,7 @@ fn main() -> ExitCode {
         Command::Restore(arguments) => client::backup::restore(arguments),
         Command::Calibrate(arguments) => client::calibrate::run(&arguments),
         Command::Lab { command } => lab(command),
+        Command::Broker { command } => broker::run(command),
         Command::Plan(arguments) => client::plan::run(&arguments),
         Command::Demo(arguments) => client::demo::run(&arguments),
     };

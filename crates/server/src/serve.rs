@@ -11,6 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use aerostat_balloon::{endpoint::Endpoint, participant};
 use aerostat_embedded::{
     Aerostat, Engine, ErrorKind, Observer, SERVER_VERSION, StatementRecord, leave_purging_to_others,
 };
@@ -18,9 +19,11 @@ use aerostat_gateway::{GatewayOptions, Listeners, LocalListener, NodeSecret};
 use anyhow::{Context, Result};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::{Auth, Config};
+use crate::balloon::NodeMemory;
+use crate::config::{Auth, Balloon, Config};
 use crate::http::{self, Pages};
 use crate::logs;
 use crate::metrics::{MemorySample, Metrics, NodeSample, Outcome, TenantSample, TenantState};
@@ -112,8 +115,16 @@ async fn node(config: Config, threads: &Threads) -> Result<()> {
         memory = %config.memory, threads = config.threads, degraded, "ready"
     );
 
+    let balloon = config.balloon.as_ref();
+    let balloon = balloon.map(|balloon| participate(database.engine(), balloon, stopping.clone()));
+    let balloon = balloon.transpose()?;
+
     let result = wait(signals, stopping, gateway).await;
     stopped.cancel();
+    if let Some(balloon) = balloon {
+        // It has said goodbye, or has no broker.
+        balloon.await.context("the participant's task died")?;
+    }
     let pages = pages.await;
     // Queries that ignore their cancellation must not hold the process.
     database.abandon();
@@ -124,6 +135,20 @@ async fn node(config: Config, threads: &Threads) -> Result<()> {
     result
 }
 
+/// Has a broker decide on the node's memory, until `stopping`.
+fn participate(
+    engine: &Arc<Engine>,
+    balloon: &Balloon,
+    stopping: CancellationToken,
+) -> Result<JoinHandle<()>> {
+    let endpoint = Endpoint::parse(&balloon.broker, balloon.trust.as_deref())
+        .with_context(|| format!("cannot use the broker {}", balloon.broker))?;
+    let token = balloon.token_file.as_deref().map(first_line).transpose()?;
+    let memory = NodeMemory::new(Arc::clone(engine), balloon.identity.clone());
+    let run = participant::run(Arc::new(memory), endpoint, token, stopping);
+    Ok(tokio::spawn(run))
+}
+
 fn open(config: &Config, metrics: Arc<Metrics>) -> Result<Aerostat> {
     let mut options = config.options();
     options.observer = metrics;
@@ -131,7 +156,7 @@ fn open(config: &Config, metrics: Arc<Metrics>) -> Result<Aerostat> {
         .with_context(|| format!("cannot open the data folder {}", config.data.display()))?;
     if let Some(file) = &config.password_file {
         // Without a session: the database it would be of may be one that cannot be opened.
-        let password = read_password(file)?;
+        let password = first_line(file)?;
         let node = database.engine().node();
         node.set_password(SUPERUSER, &password)
             .with_context(|| format!("cannot set the password of {SUPERUSER}"))?;
@@ -145,16 +170,17 @@ fn open(config: &Config, metrics: Arc<Metrics>) -> Result<Aerostat> {
     Ok(database)
 }
 
-fn read_password(file: &Path) -> Result<String> {
+/// The secret that the first line of a file is.
+fn first_line(file: &Path) -> Result<String> {
     let text = std::fs::read_to_string(file)
-        .with_context(|| format!("cannot read the password file {}", file.display()))?;
-    let password = text.lines().next().unwrap_or_default();
+        .with_context(|| format!("cannot read the file {}", file.display()))?;
+    let line = text.lines().next().unwrap_or_default();
     anyhow::ensure!(
-        !password.is_empty(),
+        !line.is_empty(),
         "the first line of {} is empty",
         file.display()
     );
-    Ok(password.to_owned())
+    Ok(line.to_owned())
 }
 
 async fn bind(setting: &str, address: std::net::SocketAddr) -> Result<TcpListener> {
@@ -176,7 +202,7 @@ fn bind_local(folder: &Path, port: u16) -> Result<LocalListener> {
 async fn wait(
     mut signals: Signals,
     stopping: CancellationToken,
-    mut gateway: tokio::task::JoinHandle<std::io::Result<()>>,
+    mut gateway: JoinHandle<std::io::Result<()>>,
 ) -> Result<()> {
     tokio::select! {
         ended = &mut gateway => {
@@ -201,13 +227,13 @@ async fn wait(
 }
 
 /// The signals that stop a node.
-struct Signals {
+pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
 }
 
 impl Signals {
-    fn new() -> Result<Self> {
+    pub(crate) fn new() -> Result<Self> {
         let listen = |kind| signal(kind).context("cannot listen for signals");
         Ok(Self {
             terminate: listen(SignalKind::terminate())?,
@@ -215,7 +241,7 @@ impl Signals {
         })
     }
 
-    async fn next(&mut self) -> &'static str {
+    pub(crate) async fn next(&mut self) -> &'static str {
         tokio::select! {
             _ = self.terminate.recv() => "SIGTERM",
             _ = self.interrupt.recv() => "SIGINT",

@@ -12,7 +12,7 @@ use aerostat_pgcatalog::{
     SessionDescription, Setting, Signal, Waits,
 };
 use aerostat_query::plan::Gate;
-use aerostat_types::{RelationId, SqlError};
+use aerostat_types::{ByteSize, RelationId, SqlError};
 use parking_lot::Mutex;
 
 use super::{
@@ -182,6 +182,10 @@ impl Facts for SessionFacts {
 
     fn memory_limits(&self) -> Vec<MemoryLimit> {
         self.engine.memory_limits()
+    }
+
+    fn set_balloon(&self, bytes: Option<ByteSize>) -> Result<(), SqlError> {
+        self.engine.set_balloon(&self.role, bytes)
     }
 
     fn evictions(&self) -> Vec<EvictionUse> {

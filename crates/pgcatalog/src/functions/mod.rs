@@ -5,6 +5,7 @@
 //! is evaluated once, when the statement is planned.
 
 mod arrays;
+mod balloon;
 mod definitions;
 mod listed;
 mod names;
@@ -137,6 +138,7 @@ fn definitions() -> &'static [Definition] {
             arrays::definitions(),
             waiting::definitions(),
             signals::definitions(),
+            balloon::definitions(),
         ]
         .into_iter()
         .flatten()

@@ -506,6 +506,10 @@ impl Facts for SampleFacts {
         ]
     }
 
+    fn set_balloon(&self, _: Option<ByteSize>) -> Result<(), SqlError> {
+        Ok(())
+    }
+
     fn memory_limits(&self) -> Vec<MemoryLimit> {
         let of = |database: Option<&str>, limit| MemoryLimit {
             database: database.map(str::to_owned),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use aerostat_advice::Machine;
 use aerostat_api::Client;
 use aerostat_catalog::{SequenceEntry, admin::DatabaseState, sequence::Taken};
-use aerostat_types::{RelationId, SqlError};
+use aerostat_types::{ByteSize, RelationId, SqlError};
 use parking_lot::Mutex;
 
 use super::waits::Waits;
@@ -64,6 +64,11 @@ pub trait Facts: Send + Sync {
     fn memory(&self) -> Vec<MemoryUse>;
     /// What the node and its open databases may use of memory.
     fn memory_limits(&self) -> Vec<MemoryLimit>;
+    /// Has the node live by so much memory at most, or by its settings alone.
+    ///
+    /// # Errors
+    /// The role may not, or it is too little.
+    fn set_balloon(&self, bytes: Option<ByteSize>) -> Result<(), SqlError>;
     /// What was evicted of open databases, and read back.
     fn evictions(&self) -> Vec<EvictionUse>;
     /// When the node started, in microseconds since 1970 UTC.

@@ -50,6 +50,28 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "Memory for data and queries: 8GB, or a share of what machine and cgroup allow",
     ),
     setting(
+        "balloon",
+        "",
+        "Broker that decides on the memory, up to --memory: the path of its socket, or host:port; none if empty",
+    ),
+    setting("balloon-name", "aerostat", "The node's name on that broker"),
+    // The least with which recovery, a checkpoint and short statements of some databases go on.
+    setting(
+        "balloon-floor",
+        "256MB",
+        "Memory that the broker leaves to the node in any case",
+    ),
+    setting(
+        "balloon-token-file",
+        "",
+        "File whose first line is the token that a broker at host:port asks for",
+    ),
+    setting(
+        "balloon-trust",
+        "",
+        "PEM file with the certificate of a broker at host:port, or of who has signed it",
+    ),
+    setting(
         "threads",
         "auto",
         "Threads that run queries, and as many for connections",

@@ -26,7 +26,7 @@ use std::{
     path::PathBuf,
     sync::{
         Arc, Weak,
-        atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -64,6 +64,8 @@ pub(crate) struct Evictor {
     budget: Arc<Budget>,
     /// Entries of which something was evicted that others were reading.
     leaving: Mutex<Vec<Weak<dyn Evictable>>>,
+    /// How many are reading something back, which is in no queue before they have it.
+    reading: AtomicUsize,
     clock: Arc<dyn Clock>,
 }
 
@@ -135,6 +137,7 @@ impl Evictor {
             worth: Worth::default(),
             budget,
             leaving: Mutex::default(),
+            reading: AtomicUsize::new(0),
             clock,
         })
     }
@@ -289,8 +292,17 @@ impl Evictor {
         Some(entry.evicted_bytes().saturating_sub(before))
     }
 
-    /// Whether memory comes back as soon as somebody has done reading.
-    fn has_leaving(&self) -> bool {
+    /// Says that something is read back as long as the value is there.
+    pub(crate) fn reading(&self) -> Reading<'_> {
+        self.reading.fetch_add(1, Ordering::Relaxed);
+        Reading(self)
+    }
+
+    /// Whether memory comes back, or can be evicted, as soon as somebody has done reading.
+    fn has_readers(&self) -> bool {
+        if self.reading.load(Ordering::Relaxed) > 0 {
+            return true;
+        }
         let mut leaving = self.leaving.lock();
         leaving.retain(is_leaving);
         !leaving.is_empty()
@@ -305,6 +317,15 @@ impl Evictor {
     }
 }
 
+/// Something is being read back.
+pub(crate) struct Reading<'a>(&'a Evictor);
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        self.0.reading.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// A wait for memory that readers have.
 ///
 /// Whoever waits may hold values that another waits for, so it ends.
@@ -316,7 +337,7 @@ pub(crate) struct Wait<'a> {
 impl Wait<'_> {
     /// Waits a little, if that is of use; whether to try again.
     pub(crate) fn for_readers(&mut self) -> bool {
-        if self.times == WAITS_MAX || !self.evictor.has_leaving() {
+        if self.times == WAITS_MAX || !self.evictor.has_readers() {
             return false;
         }
         self.times += 1;
