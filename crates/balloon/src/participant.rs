@@ -37,6 +37,11 @@ const PAUSE_MAX: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(20);
 const PROGRESS: Duration = Duration::from_millis(200);
 
+/// How many times in a heartbeat it is looked whether the program wants another amount, and by which
+/// part of that, as a divisor, it must differ to be told before the next heartbeat.
+const LOOKS_IN_BEAT: u32 = 4;
+const WANTED_PARTS: u64 = 16;
+
 /// Messages from a broker that have not been handled: it sends few, and waits for answers.
 const MESSAGES_MAX: usize = 16;
 
@@ -162,6 +167,10 @@ struct Link {
     giving: Option<Giving>,
     /// When the broker was heard last.
     heard: Instant,
+    /// How often it was looked what the program wants.
+    looks: u32,
+    /// What it wanted when that was told last.
+    told_wanted: u64,
 }
 
 /// The task that reads from the broker; it ends with the link, and the connection with it.
@@ -234,6 +243,8 @@ impl Link {
             epoch: 0,
             giving: None,
             heard: Instant::now(),
+            looks: 0,
+            told_wanted: 0,
         };
         participant.connection(Connection::Welcomed(&welcome));
         // Epochs of another connection may be another broker's.
@@ -249,7 +260,7 @@ impl Link {
         participant: &dyn Participant,
         stopping: &CancellationToken,
     ) -> Result<(), ConnectionError> {
-        let mut beat = interval(self.heartbeat);
+        let mut beat = interval(self.heartbeat / LOOKS_IN_BEAT);
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut look = interval(LOOK);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -342,9 +353,18 @@ impl Link {
         if self.heard.elapsed() > self.lease {
             return Err(ConnectionError::Silent);
         }
-        let heartbeat = FromParticipant::Heartbeat(self.report(participant));
-        line::write(&mut self.to_broker, &heartbeat).await?;
-        if let Some(demand) = participant.demand() {
+        let is_due = self.looks.is_multiple_of(LOOKS_IN_BEAT);
+        self.looks = self.looks.wrapping_add(1);
+        if is_due {
+            let heartbeat = FromParticipant::Heartbeat(self.report(participant));
+            line::write(&mut self.to_broker, &heartbeat).await?;
+        }
+        let Some(demand) = participant.demand() else {
+            return Ok(());
+        };
+        let differs = demand.wanted.abs_diff(self.told_wanted) > self.told_wanted / WANTED_PARTS;
+        if is_due || differs {
+            self.told_wanted = demand.wanted;
             line::write(&mut self.to_broker, &FromParticipant::Demand(demand)).await?;
         }
         Ok(())

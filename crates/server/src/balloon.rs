@@ -35,8 +35,8 @@ const SLACK_PARTS: u64 = 32;
 
 /// How far above what it uses a node that lacks nothing wants to be, as a divisor and at least: room for
 /// the next load until the broker has heard of it.
-const HEADROOM_PARTS: u64 = 8;
-const HEADROOM_BYTES_MIN: u64 = 64 << 20;
+const HEADROOM_PARTS: u64 = 4;
+const HEADROOM_BYTES_MIN: u64 = 256 << 20;
 
 /// Between two samples of what was read back.
 const SAMPLE: Duration = Duration::from_secs(1);

@@ -8,6 +8,7 @@
 mod alter;
 mod backup;
 mod benchmarks;
+mod broker;
 mod cached_plans;
 mod calibration;
 mod cgroup;

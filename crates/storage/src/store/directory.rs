@@ -416,7 +416,7 @@ impl Entry {
         let pinned = self.body.read_back(wanted, charge, read)?;
         if let Some(own) = self.place.entry() {
             let own: Arc<dyn Evictable> = own;
-            image.came_back(&own, &missing);
+            image.came_back(&own, &missing, wanted);
         }
         Ok(pinned)
     }

@@ -244,6 +244,40 @@ fn who_finds_all_memory_read_waits_for_it() {
     });
 }
 
+/// Whatever is evicted while others read it back can be evicted again.
+#[test]
+fn nothing_stays_in_memory_for_good() {
+    let (_folder, store, table) = frozen();
+    let all = evict_all(&store, &table);
+    let directory = table.directory();
+    let entry = &directory.entries()[0];
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let readers: [&[usize]; 4] = [&[0], &[1, 2], &[0, 1], &[0, 1, 2]];
+        let readers = readers.map(|columns| {
+            scope.spawn(move || {
+                for _ in 0..8_000 {
+                    let wanted = columns.iter().copied();
+                    let pin = entry.pin(Access::Rows, |want| want.attributes(wanted));
+                    drop(pin.unwrap());
+                }
+            })
+        });
+        let evictor = scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                store.evict(ALL);
+            }
+        });
+        readers
+            .into_iter()
+            .for_each(|reader| reader.join().unwrap());
+        done.store(true, Ordering::Relaxed);
+        evictor.join().unwrap();
+    });
+    store.evict(ALL);
+    assert_eq!(evicted_bytes(&table), all);
+}
+
 #[test]
 fn rows_that_are_collected_keep_nothing_in_memory() {
     let (_folder, store, table) = frozen();

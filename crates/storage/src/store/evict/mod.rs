@@ -203,8 +203,15 @@ impl Evictor {
         }
     }
 
-    /// Counts what was read back, and takes it into account.
-    fn came_back(&self, entry: &Arc<dyn Evictable>, image: &Image, extents: &ExtentSet) {
+    /// Counts extents that were read back, and takes all that a reader wanted into account: more of it
+    /// may have been evicted since the reader looked, and was read back with it.
+    fn came_back(
+        &self,
+        entry: &Arc<dyn Evictable>,
+        image: &Image,
+        extents: &ExtentSet,
+        wanted: &ExtentSet,
+    ) {
         let bytes = entry.extent_bytes();
         for extent in extents.iter() {
             let known = &image.extents[extent];
@@ -212,7 +219,7 @@ impl Evictor {
             let evicted_at = known.evicted_at.load(Ordering::Relaxed);
             self.worth.read_back(evicted_at, bytes[extent]);
         }
-        self.admit(entry, image, extents);
+        self.admit(entry, image, wanted);
     }
 
     /// The next extents to go, of so many bytes; those of one entry that come together as one.
@@ -391,9 +398,14 @@ impl Image {
         }
     }
 
-    /// Says that extents have come back.
-    pub(crate) fn came_back(&self, entry: &Arc<dyn Evictable>, extents: &ExtentSet) {
-        self.evictor.came_back(entry, self, extents);
+    /// Says that extents have come back, for somebody who wanted these.
+    pub(crate) fn came_back(
+        &self,
+        entry: &Arc<dyn Evictable>,
+        extents: &ExtentSet,
+        wanted: &ExtentSet,
+    ) {
+        self.evictor.came_back(entry, self, extents, wanted);
     }
 
     pub(crate) fn evictor(&self) -> &Arc<Evictor> {

@@ -1,0 +1,353 @@
+//! A broker and nodes as its participants, each a process of its own.
+
+use std::{
+    io::{BufRead, BufReader},
+    path::Path,
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+use tokio_postgres::Client;
+
+use crate::harness::{Aerostat, BINARY, PATIENCE, sqlstate, value};
+
+const MIB: u64 = 1 << 20;
+
+/// `aerostat broker run` on a folder.
+struct Broker {
+    child: Child,
+    folder: tempfile::TempDir,
+}
+
+impl Broker {
+    fn start(flags: &[&str]) -> Broker {
+        Self::start_on(tempfile::tempdir().unwrap(), flags)
+    }
+
+    fn start_on(folder: tempfile::TempDir, flags: &[&str]) -> Broker {
+        let mut child = Command::new(BINARY)
+            .args(["broker", "run", "--dwell", "1", "--data"])
+            .arg(folder.path())
+            .args(flags)
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let ready = lines.find(|line| line.as_ref().is_ok_and(|line| line.contains("ready")));
+        assert!(ready.is_some(), "the broker did not start");
+        // Whatever it says further is read, so that it does not wait for a reader.
+        std::thread::spawn(move || lines.for_each(drop));
+        Broker { child, folder }
+    }
+
+    fn socket(&self) -> String {
+        self.folder.path().join("broker.sock").display().to_string()
+    }
+
+    fn command(&self, words: &[&str]) -> std::process::Output {
+        let (data, mut command) = (self.folder.path(), Command::new(BINARY));
+        command.arg("broker").args(words).arg("--data").arg(data);
+        command.output().unwrap()
+    }
+
+    fn status(&self) -> Value {
+        let output = self.command(&["status", "--json"]);
+        assert!(output.status.success(), "{output:?}");
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    fn participant(&self, name: &str) -> Option<Value> {
+        let status = self.status();
+        let mut all = status["participants"].as_array().unwrap().iter();
+        all.find(|one| one["name"] == name).cloned()
+    }
+
+    fn granted(&self, name: &str) -> u64 {
+        let one = self.participant(name);
+        one.map_or(0, |one| one["granted"].as_u64().unwrap())
+    }
+
+    /// Waits until it is so of a participant.
+    async fn until(&self, name: &str, is: impl Fn(&Value) -> bool) -> Value {
+        let started = Instant::now();
+        loop {
+            let one = self.participant(name);
+            if let Some(one) = one.filter(|one| is(one)) {
+                return one;
+            }
+            assert!(started.elapsed() < PATIENCE, "{name}: {:#}", self.status());
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    fn kill(mut self) -> tempfile::TempDir {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        std::mem::replace(&mut self.folder, tempfile::tempdir().unwrap())
+    }
+}
+
+impl Drop for Broker {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn bytes(one: &Value, field: &str) -> u64 {
+    one[field].as_u64().unwrap_or(0)
+}
+
+/// A node of a broker, with a table of rows that are frozen and can be evicted.
+async fn node(broker: &Broker, name: &str, rows: u64) -> (Aerostat, Client) {
+    let socket = broker.socket();
+    let flags = [
+        "--balloon",
+        &socket,
+        "--balloon-name",
+        name,
+        "--balloon-floor",
+        "128MB",
+    ];
+    let node = Aerostat::start_with(&flags);
+    let client = node.create("shop").await;
+    for batch in 0..rows.div_ceil(500_000) {
+        let (first, last) = (batch * 500_000, ((batch + 1) * 500_000).min(rows) - 1);
+        let into = match batch {
+            0 => "CREATE TABLE t (k bigint PRIMARY KEY, x text);",
+            _ => "",
+        };
+        let sql = format!(
+            "{into} INSERT INTO t SELECT n, md5(n::text) FROM generate_series({first}::bigint, {last}) AS s(n)"
+        );
+        client.batch_execute(&sql).await.unwrap();
+    }
+    client
+        .batch_execute("VACUUM FREEZE t; CHECKPOINT")
+        .await
+        .unwrap();
+    (node, client)
+}
+
+async fn count(client: &Client) -> String {
+    value(client, "SELECT count(*) FROM t WHERE x = md5(k::text)").await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_give_and_take_while_they_serve() {
+    const ROWS: u64 = 4_000_000;
+    let broker = Broker::start(&["--memory", "1200MB", "--reserve", "50MB"]);
+    let (shop, in_shop) = node(&broker, "shop", ROWS).await;
+    let (_logs, in_logs) = node(&broker, "logs", 1_000).await;
+    broker
+        .until("logs", |one| one["state"] == "connected")
+        .await;
+    let before = broker
+        .until("shop", |one| bytes(one, "account") > 200 * MIB)
+        .await;
+    assert!(
+        bytes(&before, "granted") >= bytes(&before, "account") - 64 * MIB,
+        "{before}"
+    );
+
+    // Less: values leave memory, the kernel counts it, statements go on.
+    let pinned = broker.command(&["pin", "shop", "180MB"]);
+    assert!(pinned.status.success(), "{pinned:?}");
+    let after = broker
+        .until("shop", |one| bytes(one, "granted") <= 190 * MIB)
+        .await;
+    assert!(bytes(&after, "account") <= 200 * MIB, "{after}");
+    assert!(shop.metric("aerostat_memory_target_bytes") < 180e6);
+    let evicted = "SELECT sum(bytes_evicted)::bigint FROM aerostat.evictions";
+    let evicted: i64 = in_shop.query_one(evicted, &[]).await.unwrap().get(0);
+    assert!(evicted > 50 << 20, "{evicted}");
+    assert_eq!(count(&in_shop).await, ROWS.to_string());
+
+    // What it gave goes to another one, and comes back.
+    let pinned = broker.command(&["pin", "logs", "900MB"]);
+    assert!(pinned.status.success(), "{pinned:?}");
+    broker
+        .until("logs", |one| bytes(one, "granted") >= 890 * MIB)
+        .await;
+    assert_eq!(value(&in_logs, "SELECT count(*) FROM t").await, "1000");
+    for name in ["logs", "shop"] {
+        assert!(broker.command(&["unpin", name]).status.success());
+    }
+    // It reads again and again what does not fit, so memory is worth more to it.
+    let started = Instant::now();
+    while broker.granted("shop") < 260 * MIB {
+        assert_eq!(count(&in_shop).await, ROWS.to_string());
+        assert!(started.elapsed() < PATIENCE, "{:#}", broker.status());
+    }
+    let status = broker.status();
+    let all = status["participants"].as_array().unwrap().iter();
+    let granted: u64 = all.map(|one| bytes(one, "granted")).sum();
+    assert!(granted + 50 * MIB <= 1200 * MIB, "{status:#}");
+    let text = String::from_utf8(broker.command(&["status"]).stdout).unwrap();
+    assert!(
+        text.contains("shop (aerostat)") && text.contains("1.2 GiB for all"),
+        "{text}"
+    );
+
+    // A broker that dies leaves everybody what they have, and goes on with its ledger.
+    let before = broker.granted("shop");
+    let folder = broker.kill();
+    assert_eq!(count(&in_shop).await, ROWS.to_string());
+    let broker = Broker::start_on(
+        folder,
+        &[
+            "--memory",
+            "1200MB",
+            "--reserve",
+            "50MB",
+            "--policy",
+            "static",
+        ],
+    );
+    let again = broker
+        .until("shop", |one| one["state"] == "connected")
+        .await;
+    assert!(
+        bytes(&again, "granted") >= before,
+        "{again}, {before} before"
+    );
+    // A participant that has gone gives all back.
+    drop((shop, in_shop));
+    let started = Instant::now();
+    while broker.participant("shop").is_some() {
+        assert!(started.elapsed() < PATIENCE, "{:#}", broker.status());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_administrator_sets_the_balloon_by_sql() {
+    let node = Aerostat::start();
+    let admin = node.connect("postgres").await;
+    let now = "SELECT aerostat.balloon()";
+    let configured = value(&admin, now).await;
+    assert_eq!(
+        value(&admin, "SELECT aerostat.balloon('512MB')").await,
+        (512 * MIB).to_string()
+    );
+    assert_eq!(
+        node.metric("aerostat_memory_target_bytes"),
+        (512 * MIB) as f64
+    );
+    // The lower of balloon and setting counts.
+    admin
+        .batch_execute("ALTER SYSTEM SET memory = '300MB'")
+        .await
+        .unwrap();
+    assert_eq!(value(&admin, now).await, (300 * MIB).to_string());
+    admin
+        .batch_execute("ALTER SYSTEM RESET memory")
+        .await
+        .unwrap();
+    assert_eq!(value(&admin, now).await, (512 * MIB).to_string());
+    assert_eq!(
+        value(&admin, "SELECT aerostat.balloon('off')").await,
+        configured
+    );
+    for (sql, state) in [
+        ("SELECT aerostat.balloon('much')", "22023"),
+        ("SELECT aerostat.balloon('1MB')", "22023"),
+        ("SELECT aerostat.balloon('1GB', 2)", "42883"),
+    ] {
+        assert_eq!(sqlstate(&admin, sql).await, state, "{sql}");
+    }
+    admin
+        .batch_execute("CREATE ROLE clerk LOGIN")
+        .await
+        .unwrap();
+    let mut config = node.config("postgres");
+    config.user("clerk");
+    let (clerk, connection) = config.connect(tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    assert_eq!(value(&clerk, now).await, configured);
+    assert_eq!(
+        sqlstate(&clerk, "SELECT aerostat.balloon('1GB')").await,
+        "42501"
+    );
+    assert_eq!(value(&admin, now).await, configured);
+}
+
+#[test]
+fn wrong_words_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |words: &[&str]| {
+        let output = Command::new(BINARY)
+            .args(words)
+            .current_dir(folder.path())
+            .output()
+            .unwrap();
+        (
+            output.status.code(),
+            String::from_utf8_lossy(&output.stderr).into_owned(),
+        )
+    };
+    for (words, code, message) in [
+        (
+            &["broker", "run", "--memory", "much"][..],
+            1,
+            "is not a quantity",
+        ),
+        (&["broker", "run", "--policy", "fair"], 2, "is no policy"),
+        (
+            &["broker", "run", "--listen", "127.0.0.1:0"],
+            2,
+            "--token-file",
+        ),
+        (
+            &["broker", "run", "--memory", "1GB", "--reserve", "1GB"],
+            1,
+            "leaves nothing",
+        ),
+        (&["broker", "status"], 1, "cannot reach a broker"),
+        (
+            &["serve", "--balloon", "host"],
+            2,
+            "the path of a broker's socket",
+        ),
+        (&["serve", "--balloon", "host:1"], 2, "balloon-trust"),
+        (
+            &["serve", "--balloon", "/s", "--balloon-name", "a b"],
+            2,
+            "letters, digits",
+        ),
+        (
+            &["serve", "--balloon", "/s", "--balloon-floor", "1MB"],
+            2,
+            "at least",
+        ),
+    ] {
+        let (status, text) = run(words);
+        assert_eq!(status, Some(code), "{words:?}: {text}");
+        assert!(text.contains(message), "{words:?}: {text}");
+    }
+    // A damaged ledger is refused and kept, and so is one that another broker has open.
+    let data = folder.path().join("data");
+    std::fs::create_dir(&data).unwrap();
+    std::fs::write(data.join("ledger.json"), "{").unwrap();
+    let (status, text) = run(&["broker", "run", "--memory", "1GB", "--data", "data"]);
+    assert_eq!(status, Some(1));
+    assert!(text.contains("the ledger is damaged"), "{text}");
+    let broker = Broker::start(&["--memory", "1GB"]);
+    let (status, text) = run_on(broker.folder.path());
+    assert_eq!(status, Some(1));
+    assert!(text.contains("another broker runs on"), "{text}");
+}
+
+fn run_on(data: &Path) -> (Option<i32>, String) {
+    let output = Command::new(BINARY)
+        .args(["broker", "run", "--memory", "1GB", "--data"])
+        .arg(data)
+        .output()
+        .unwrap();
+    (
+        output.status.code(),
+        String::from_utf8_lossy(&output.stderr).into_owned(),
+    )
+}
