@@ -345,6 +345,10 @@ impl Pages {
         charge: &mut dyn FnMut(u64) -> Result<Charge, E>,
         read: &mut dyn FnMut(Pieces<'_>) -> Result<(), E>,
     ) -> Result<Arc<Held>, E> {
+        // Before the guard, so that an error drops them after the mutex has been given back. The other
+        // readers of an extent may be done meanwhile: its drop takes the mutex then. A charge may, too.
+        let mut there: Vec<Option<Arc<Extent>>> = Vec::new();
+        let mut charges: Vec<Charge> = Vec::new();
         let mut states = self.states.lock();
         let held = current.get();
         if held.has_all(wanted) {
@@ -353,13 +357,13 @@ impl Pages {
         let missing = wanted.iter().filter(|&no| held.extents[no].is_none());
         let missing: Vec<usize> = missing.collect();
         // Held until the new set has them.
-        let there: Vec<Option<Arc<Extent>>> = missing
-            .iter()
-            .map(|&no| states[no].extent.upgrade())
-            .collect();
+        there.extend(missing.iter().map(|&no| states[no].extent.upgrade()));
         let is_absent = |no: &usize| states[*no].is_absent;
         let absent: Vec<usize> = missing.iter().copied().filter(is_absent).collect();
-        let charges = self.fill(&absent, &states, charge, read)?;
+        for &no in &absent {
+            charges.push(charge(self.extents[no].bytes)?);
+        }
+        self.fill(&absent, &states, read)?;
         for (&no, charge) in absent.iter().zip(charges) {
             states[no].is_absent = false;
             states[no].charge = Some(charge);
@@ -383,20 +387,16 @@ impl Pages {
         Ok(held)
     }
 
-    /// Has the bytes of absent extents in their pages, and gives what each is charged to. The caller
-    /// holds the lock.
+    /// Has the bytes of absent extents in their pages. The caller holds the lock.
     fn fill<E: From<SegmentError>>(
         &self,
         absent: &[usize],
         states: &[State],
-        charge: &mut dyn FnMut(u64) -> Result<Charge, E>,
         read: &mut dyn FnMut(Pieces<'_>) -> Result<(), E>,
-    ) -> Result<Vec<Charge>, E> {
+    ) -> Result<(), E> {
         if absent.is_empty() {
-            return Ok(Vec::new());
+            return Ok(());
         }
-        let charges = absent.iter().map(|&no| charge(self.extents[no].bytes));
-        let charges = charges.collect::<Result<Vec<Charge>, E>>()?;
         let stay_absent = states.iter().filter(|state| state.is_absent).count() > absent.len();
         self.arena.set_whole(!stay_absent);
         let spans = self.spans_of(absent.iter().copied());
@@ -408,7 +408,7 @@ impl Pages {
         });
         let result = read(pieces.collect()).and_then(|()| {
             match absent.iter().all(|&no| self.is_as_it_was(no)) {
-                true => Ok(charges),
+                true => Ok(()),
                 false => {
                     let what = SegmentError::Corrupt("values that were read back are other ones");
                     Err(E::from(what))
@@ -416,21 +416,18 @@ impl Pages {
             }
         });
         match result {
-            Ok(charges) => {
-                self.count(absent, |counter, bytes| {
-                    counter.fetch_sub(bytes, Ordering::Relaxed);
-                });
-                Ok(charges)
-            }
-            Err(error) => {
+            Ok(()) => self.count(absent, |counter, bytes| {
+                counter.fetch_sub(bytes, Ordering::Relaxed);
+            }),
+            Err(_) => {
                 self.arena.set_whole(false);
                 for span in spans {
                     // SAFETY: pages of the arena (`pages_within`), of extents that are absent still.
                     unsafe { self.arena.give_up(span) };
                 }
-                Err(error)
             }
         }
+        result
     }
 
     /// The pages of extents, those that lie side by side as one.
