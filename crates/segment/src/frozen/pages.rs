@@ -21,7 +21,7 @@
 
 use std::{
     ops::Range,
-    sync::{Arc, Weak},
+    sync::{Arc, Weak, atomic::fence},
 };
 
 use aerostat_sync::{AtomicU64, Mutex, Ordering};
@@ -358,6 +358,9 @@ impl Pages {
         let missing: Vec<usize> = missing.collect();
         // Held until the new set has them.
         there.extend(missing.iter().map(|&no| states[no].extent.upgrade()));
+        // An upgrade that fails orders nothing by itself. With the fence, what the last readers of that
+        // generation read comes before what is done with the next one, whose end gives the pages up.
+        fence(Ordering::Acquire);
         let is_absent = |no: &usize| states[*no].is_absent;
         let absent: Vec<usize> = missing.iter().copied().filter(is_absent).collect();
         for &no in &absent {

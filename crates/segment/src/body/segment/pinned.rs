@@ -645,6 +645,28 @@ mod tests {
         assert_eq!(back.frozen_bytes().unwrap(), bytes);
     }
 
+    /// As the models of `frozen::loom_tests`, without loom: Miri sees what orders reads of the bytes
+    /// before these are given up.
+    #[test]
+    fn threads_evict_and_read_and_read_back() {
+        let (body, bytes) = evictable_of(8);
+        let checksums = body.pin().extent_checksums();
+        body.allow_eviction(checksums);
+        let all = ExtentSet::all(2);
+        let look = |pinned: Pinned<'_>| {
+            assert!(!pinned.has_extent(0) || pinned.value(7, 0) == crate::ValueRef::I64(7));
+        };
+        for _ in 0..if cfg!(miri) { 10 } else { 2_000 } {
+            std::thread::scope(|scope| {
+                scope.spawn(|| look(body.pin()));
+                scope.spawn(|| body.evict(&all));
+                look(read_back(&body, &bytes, 0).unwrap());
+                body.evict(&all);
+            });
+        }
+        assert!(!body.is_leaving());
+    }
+
     /// Once memory has been short, arrays are on their own.
     #[test]
     fn after_an_eviction_arrays_are_copies() {
