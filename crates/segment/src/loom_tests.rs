@@ -12,7 +12,7 @@ use arrow_array::{ArrayRef, Int64Array};
 
 use crate::{
     AttributeSpec, FrozenFacts, FrozenImage, HeapRegion, IndexSearch, IndexSpec, Keys, NewRows,
-    Pinned, Seen, Segment, SegmentBody, SegmentSchema, Selection, ValueRef,
+    Pinned, Region, Seen, Segment, SegmentBody, SegmentSchema, Selection, ValueRef,
     format::{
         chain, index,
         skip::{self, Inserter, SkipList},
@@ -258,16 +258,30 @@ pub(crate) fn keyed(rows: i64, frozen: bool) -> Pinned<'static> {
         (0..rows).for_each(|key| append(&segment, &[ValueRef::I64(key)], 5));
         return segment;
     }
-    Pinned::new(frozen_of(schema, rows), ())
+    let region = |bytes| Box::new(HeapRegion::new(bytes)) as Box<dyn Region>;
+    Pinned::new(frozen_of(schema, rows, region), ())
 }
 
-/// A frozen segment of such rows, which can be evicted.
-pub(crate) fn body_of(rows: i64) -> SegmentBody {
-    let schema = schema(&[(SqlType::BigInt, false)]);
-    SegmentBody::new(frozen_of(schema, rows), ())
+/// A frozen segment whose rows have their number in each attribute. An attribute is an extent.
+pub(crate) fn body_of(
+    attributes: usize,
+    rows: i64,
+    region: impl FnOnce(usize) -> Box<dyn Region>,
+) -> SegmentBody {
+    let number = AttributeSpec {
+        ty: SqlType::BigInt,
+        nullable: false,
+    };
+    let groups = (0..attributes).map(|attribute| vec![attribute]).collect();
+    let schema = SegmentSchema::new(vec![number; attributes], groups, vec![0]).unwrap();
+    SegmentBody::new(frozen_of(schema, rows, region), ())
 }
 
-fn frozen_of(schema: SegmentSchema, rows: i64) -> Segment {
+fn frozen_of(
+    schema: SegmentSchema,
+    rows: i64,
+    region: impl FnOnce(usize) -> Box<dyn Region>,
+) -> Segment {
     let facts = FrozenFacts {
         table: TableId(1),
         no: SegmentNo(1),
@@ -276,7 +290,7 @@ fn frozen_of(schema: SegmentSchema, rows: i64) -> Segment {
     };
     let mut column = |_| Arc::new(Int64Array::from_iter_values(0..rows)) as ArrayRef;
     let image = FrozenImage::encode(&schema, facts, &mut column).unwrap();
-    let region = Box::new(HeapRegion::new(image.arena_bytes()));
+    let region = region(image.arena_bytes());
     Segment::create_frozen(region, Arc::new(schema), image)
 }
 

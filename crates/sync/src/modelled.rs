@@ -3,7 +3,7 @@
 use std::{
     fmt,
     ops::{Deref, DerefMut},
-    sync::{OnceLock as StdOnceLock, PoisonError},
+    sync::{Arc, OnceLock as StdOnceLock, PoisonError, atomic::AtomicUsize as StdAtomicUsize},
     time::Instant,
 };
 
@@ -25,16 +25,26 @@ const PREEMPTIONS: usize = 2;
 /// The most steps in one order; more are a loop that does not end.
 const STEPS_MAX: usize = 20_000;
 
-/// Runs a model in every order of its threads. `LOOM_MAX_PREEMPTIONS` and loom's other variables
-/// say how many there are.
+/// Runs a model in every order of its threads, and prints how many orders it tried.
+/// `LOOM_MAX_PREEMPTIONS` and loom's other variables say how many there are.
 ///
 /// # Panics
 /// When the model does in one of them, or all of its threads wait.
+#[allow(
+    clippy::print_stdout,
+    reason = "a test's output says how much it has tried"
+)]
 pub fn model(run: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = builder.preemption_bound.or(Some(PREEMPTIONS));
     builder.max_branches = builder.max_branches.max(STEPS_MAX);
-    builder.check(run);
+    let orders = Arc::new(StdAtomicUsize::new(0));
+    let counted = Arc::clone(&orders);
+    builder.check(move || {
+        counted.fetch_add(1, Ordering::Relaxed);
+        run();
+    });
+    println!("{} orders", orders.load(Ordering::Relaxed));
 }
 
 /// As the standard library's, of one value that is made without code.

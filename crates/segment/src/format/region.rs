@@ -15,9 +15,6 @@ pub const REGION_ALIGN: usize = 64;
 /// What a [`HeapRegion`] calls a page: so small that all but the smallest segments have some.
 const HEAP_PAGE_BYTES: usize = REGION_ALIGN;
 
-/// What stands in pages of a [`HeapRegion`] that were given up: whoever reads them is found out.
-const GIVEN_UP: u8 = 0xDB;
-
 /// A piece of memory for one segment.
 ///
 /// # Safety
@@ -60,6 +57,9 @@ pub struct HeapRegion {
 }
 
 impl HeapRegion {
+    /// What stands in pages that were given up: whoever reads them is found out.
+    pub(crate) const GIVEN_UP: u8 = 0xDB;
+
     /// A zeroed region of `bytes` bytes, at least one.
     pub fn new(bytes: usize) -> HeapRegion {
         let layout = Layout::from_size_align(bytes.max(1), REGION_ALIGN)
@@ -122,7 +122,7 @@ unsafe impl Region for HeapRegion {
         unsafe {
             self.base
                 .add(pages.start)
-                .write_bytes(GIVEN_UP, pages.len())
+                .write_bytes(Self::GIVEN_UP, pages.len())
         }
     }
 }
