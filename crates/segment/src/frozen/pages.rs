@@ -322,11 +322,11 @@ impl Pages {
         true
     }
 
-    /// Whether something goes with its last reader that is not current any more.
+    /// Whether something goes with its last reader that is not current any more; true, too, while
+    /// somebody reads back or gives up, so that it is not known.
     pub(crate) fn is_leaving(&self, current: &Current) -> bool {
-        // While some are read back, that is what readers wait for.
         let Some(states) = self.try_lock() else {
-            return false;
+            return true;
         };
         let held = current.get();
         let mut extents = states.iter().zip(&self.extents).enumerate();

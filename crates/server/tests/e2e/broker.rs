@@ -259,7 +259,7 @@ async fn an_administrator_sets_the_balloon_by_sql() {
         assert_eq!(sqlstate(&admin, sql).await, state, "{sql}");
     }
     admin
-        .batch_execute("CREATE ROLE clerk LOGIN")
+        .batch_execute("CREATE ROLE clerk LOGIN; GRANT CONNECT ON DATABASE postgres TO clerk")
         .await
         .unwrap();
     let mut config = node.config("postgres");
