@@ -128,6 +128,9 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ),
     ("gateway", &["types", "api"]),
     ("workload", &["types"]),
+    ("balloon", &[]),
+    ("broker", &["types", "balloon"]),
+    ("adapters", &["types", "balloon", "broker"]),
     (
         "server",
         &[

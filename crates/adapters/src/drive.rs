@@ -1,0 +1,232 @@
+//! The task that talks to a program.
+//!
+//! ```text
+//!        ┌─ target told ─► approach ─► followed ─┐
+//!  look ─┤                                       ├─► wait a second or for a target ─► look
+//!        └─ drifted off the target ─► approach ──┘
+//!  any failure ─► pause, twice as long ─► connect again, unless the process has gone
+//! ```
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use aerostat_balloon::participant::Participant;
+use aerostat_broker::ledger::Owner;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    Ended, Running,
+    error::AdapterError,
+    options::Common,
+    proxy::{Proxy, View},
+};
+
+/// How often a program is looked at.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// The pauses between two attempts to reach a program.
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// How far a program may drift from its target before it is told again: a 32nd and 16 MiB. The
+/// overhead of MariaDB was seen to waver by 10 MiB.
+const DRIFT_SHARE: u64 = 32;
+const DRIFT_BYTES: u64 = 16 << 20;
+
+/// A program that can be asked and told.
+pub(crate) trait Program: Send + 'static {
+    /// The kind, for people.
+    const KIND: &'static str;
+
+    /// The least time between two attempts to bring it back to a target that it has drifted from.
+    const CORRECT: Duration = Duration::from_secs(10);
+
+    /// Whose memory it is.
+    fn owner(&self) -> Owner;
+
+    /// Connects again after a failure.
+    fn connect(&mut self) -> impl Future<Output = Result<(), AdapterError>> + Send;
+
+    /// What it has and wants. `account` is what the kernel counts.
+    fn look(&mut self, account: u64) -> impl Future<Output = Result<View, AdapterError>> + Send;
+
+    /// Brings it to a target as far as that is possible, and says what it allows itself then.
+    fn approach(&mut self, aim: Aim<'_>) -> impl Future<Output = Result<u64, AdapterError>> + Send;
+}
+
+/// A target that a program is brought to.
+#[derive(Clone, Copy)]
+pub(crate) struct Aim<'a> {
+    /// Bytes as the kernel counts them.
+    pub(crate) target: u64,
+    number: u64,
+    proxy: &'a Proxy,
+}
+
+impl Aim<'_> {
+    /// What the kernel counts now.
+    pub(crate) fn account(&self) -> u64 {
+        self.proxy.account().unwrap_or(0)
+    }
+
+    /// Whether another target has come, or the process has gone, so that this one is of no use.
+    pub(crate) fn is_outdated(&self) -> bool {
+        self.proxy.is_outdated(self.number) || self.proxy.account().is_none()
+    }
+
+    /// Says what the program allows itself on its way.
+    pub(crate) fn allow(&self, bytes: u64) {
+        self.proxy.allow(bytes.max(self.target));
+    }
+
+    /// Waits until the kernel counts no more than the target, for a time at most; whether it does.
+    pub(crate) async fn settled(&self, patience: Duration) -> bool {
+        let until = Instant::now() + patience;
+        loop {
+            if self.account() <= self.target {
+                return true;
+            }
+            if Instant::now() >= until || self.is_outdated() {
+                return false;
+            }
+            sleep(Duration::from_millis(50)).await;
+        }
+    }
+}
+
+/// Begins to talk to a program that is connected.
+pub(crate) async fn start<P: Program>(
+    mut program: P,
+    common: Common,
+    stopping: CancellationToken,
+) -> Result<Running, AdapterError> {
+    let owner = program.owner();
+    let proxy = Proxy::new(common.name, P::KIND, owner, View::default());
+    let account = proxy.account().ok_or(AdapterError::NoProcess)?;
+    proxy.see(program.look(account).await?);
+    let proxy = Arc::new(proxy);
+    let participant: Arc<dyn Participant> = Arc::clone(&proxy) as _;
+    let ended = tokio::spawn(drive(program, proxy, stopping));
+    Ok(Running { participant, ended })
+}
+
+async fn drive<P: Program>(
+    mut program: P,
+    proxy: Arc<Proxy>,
+    stopping: CancellationToken,
+) -> Ended {
+    let mut pause = PAUSE_MIN;
+    let mut corrected_at = Instant::now();
+    let mut is_lost = false;
+    loop {
+        let Some(account) = proxy.account() else {
+            return Ended::Gone;
+        };
+        // No part of this is interrupted: a change of size that was begun is finished.
+        let done = async {
+            if is_lost {
+                program.connect().await?;
+            }
+            step(&mut program, &proxy, account, &mut corrected_at).await
+        };
+        let wait = match done.await {
+            Ok(()) => {
+                if is_lost {
+                    tracing::info!(kind = P::KIND, "the program answers again");
+                }
+                (is_lost, pause) = (false, PAUSE_MIN);
+                LOOK
+            }
+            Err(error) => {
+                if !is_lost {
+                    let error = &error as &dyn std::error::Error;
+                    tracing::warn!(kind = P::KIND, error, "the program does not follow");
+                }
+                let wait = pause;
+                (is_lost, pause) = (true, (pause * 2).min(PAUSE_MAX));
+                wait
+            }
+        };
+        tokio::select! {
+            () = sleep(wait) => {}
+            () = proxy.woken(), if !is_lost => {}
+            () = stopping.cancelled() => return Ended::Stopped,
+        }
+    }
+}
+
+/// Follows the newest target, or looks.
+async fn step<P: Program>(
+    program: &mut P,
+    proxy: &Proxy,
+    account: u64,
+    corrected_at: &mut Instant,
+) -> Result<(), AdapterError> {
+    while let Some((number, target)) = proxy.unfollowed() {
+        let aim = Aim {
+            target,
+            number,
+            proxy,
+        };
+        let allowed = approach(program, aim).await?;
+        proxy.follow(number, allowed);
+        *corrected_at = Instant::now();
+    }
+    let view = program.look(account).await?;
+    let has_drifted = proxy
+        .told()
+        .is_some_and(|(_, told)| has_drifted(&view, account, told));
+    proxy.see(view);
+    if has_drifted && corrected_at.elapsed() >= P::CORRECT {
+        *corrected_at = Instant::now();
+        if let Some((number, target)) = proxy.told() {
+            let aim = Aim {
+                target,
+                number,
+                proxy,
+            };
+            let allowed = approach(program, aim).await?;
+            proxy.allow(allowed);
+        }
+    }
+    Ok(())
+}
+
+async fn approach<P: Program>(program: &mut P, aim: Aim<'_>) -> Result<u64, AdapterError> {
+    let view = aim.proxy.view();
+    if view.is_fixed {
+        // It has what it has. To be allowed more changes nothing.
+        return Ok(view.limit);
+    }
+    program.approach(aim).await
+}
+
+/// Whether a program has more than it was told, or allows itself less than it might.
+fn has_drifted(view: &View, account: u64, told: u64) -> bool {
+    let slack = told / DRIFT_SHARE + DRIFT_BYTES;
+    let may = told.min(view.ceiling);
+    account > told.saturating_add(slack) || view.limit.saturating_add(slack) < may
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_differences_are_no_drift() {
+        const MIB: u64 = 1 << 20;
+        let view = |limit: u64| View {
+            ceiling: 1000 * MIB,
+            limit: limit * MIB,
+            ..View::default()
+        };
+        assert!(!has_drifted(&view(320), 330 * MIB, 320 * MIB));
+        assert!(has_drifted(&view(320), 350 * MIB, 320 * MIB));
+        assert!(has_drifted(&view(280), 200 * MIB, 320 * MIB));
+        assert!(!has_drifted(&view(300), 200 * MIB, 320 * MIB));
+        assert!(!has_drifted(&view(1000), 200 * MIB, 2000 * MIB));
+    }
+}

@@ -1,0 +1,82 @@
+//! Why an adapter cannot be made, or cannot reach its program.
+
+use std::{io, path::PathBuf};
+
+/// Why options name no adapter.
+#[derive(Debug, thiserror::Error)]
+pub enum OptionsError {
+    /// There is no adapter of this kind.
+    #[error("{0:?} is none of mariadb, mysql, redis, valkey, jvm and cgroup")]
+    Kind(String),
+    /// A part of the text is not `key=value`. It is not shown, since it may be what follows a comma in a
+    /// password.
+    #[error("a part of the options is not key=value")]
+    Syntax,
+    /// An option is given twice.
+    #[error("the option {0} is given twice")]
+    Twice(String),
+    /// An adapter of this kind has no such option.
+    #[error("there is no option {0} for this kind of program")]
+    Unknown(String),
+    /// An option without which there is no adapter.
+    #[error("the option {0} is missing")]
+    Missing(&'static str),
+    /// The value of an option is not one.
+    #[error("the option {key} cannot be {value:?}: {why}")]
+    Value {
+        /// The option.
+        key: &'static str,
+        /// What it was given; the text of a password is never here.
+        value: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A file that an option names cannot be read.
+    #[error("cannot read {path}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Why an adapter does not reach its program.
+#[derive(Debug, thiserror::Error)]
+pub enum AdapterError {
+    /// The connection to the program failed, or a file of the kernel cannot be read.
+    #[error("cannot talk to the program")]
+    Io(#[from] io::Error),
+    /// The database refuses a statement or the connection.
+    #[error("the database refuses")]
+    Sql(#[from] mysql_async::Error),
+    /// The program answers with an error.
+    #[error("the program refuses {what}: {answer}")]
+    Refused {
+        /// What it was asked.
+        what: String,
+        /// What it said.
+        answer: String,
+    },
+    /// The program's answer lacks what the adapter needs.
+    #[error("the program's answer has no usable {0}")]
+    Answer(&'static str),
+    /// The program did not answer in time.
+    #[error("the program does not answer")]
+    Silent,
+    /// The number of the program's process is not known, or there is none of this number.
+    #[error("cannot tell which process the program is; give its pid")]
+    NoProcess,
+    /// The process is not what the adapter is for.
+    #[error("process {pid} is no {expected}")]
+    NotThis {
+        /// The process.
+        pid: u32,
+        /// What it should be.
+        expected: &'static str,
+    },
+    /// The task of the adapter ended in an unexpected way.
+    #[error("the adapter's task broke")]
+    Broken,
+}

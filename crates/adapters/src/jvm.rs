@@ -1,0 +1,278 @@
+//! The HotSpot Java virtual machine: its heap, by the attach protocol.
+//!
+//! | collector | gives memory back | how |
+//! |---|---|---|
+//! | ZGC | if `ZUncommit` is on, `ZUncommitDelay` is at most 30 s and `-Xms` is below `-Xmx` | `SoftMaxHeapSize`, then a collection |
+//! | Shenandoah | if `ShenandoahUncommit` is on and `-Xms` is below `-Xmx` | the same |
+//! | G1 | yes, in a pause, 0.7 to 1.3 s for 6 GB | `MinHeapFreeRatio`, `MaxHeapFreeRatio`, two collections |
+//! | Parallel, Serial, Epsilon | no: the kernel counted as much after it | reported as fixed |
+//!
+//! * G1 takes no limit beside `-Xmx`. After it has given memory back it may grow again, and is then made
+//!   smaller again, at most twice a minute.
+//! * A collector that maps its heap several times (ZGC before JDK 21) is counted several times by the
+//!   kernel, between once and three times. The adapter converts by what it observes.
+//! * The adapter must run as the virtual machine's user or as root.
+
+mod attach;
+mod demand;
+mod facts;
+
+use std::time::{Duration, Instant};
+
+use aerostat_broker::{
+    kernel,
+    ledger::{Owner, Process},
+};
+use aerostat_types::ByteSize;
+use tokio::time::sleep;
+
+use self::{
+    attach::Machine,
+    demand::Work,
+    facts::{Collector, Flags, Heap},
+};
+use crate::{
+    drive::{Aim, Program},
+    error::{AdapterError, OptionsError},
+    options::{Common, Options},
+    proxy::View,
+    scale::Scale,
+};
+
+/// What a virtual machine's collector needs beyond what lives, so that it does not collect all the
+/// time: a quarter.
+const ROOM_SHARE: u64 = 4;
+
+/// The least heap that the adapter sets.
+const HEAP_BYTES_MIN: u64 = 16 << 20;
+
+/// How long a collector may take to give back, beside its own delay.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How often a collector is asked to collect for one target.
+const COLLECTIONS_MAX: usize = 3;
+
+/// How a Java virtual machine is reached.
+#[derive(Clone, Debug)]
+pub struct JvmOptions {
+    /// Its process.
+    pub pid: u32,
+}
+
+impl JvmOptions {
+    pub(crate) fn take(options: &mut Options) -> Result<JvmOptions, OptionsError> {
+        let pid = options.take_parsed("pid")?;
+        Ok(JvmOptions {
+            pid: pid.ok_or(OptionsError::Missing("pid"))?,
+        })
+    }
+}
+
+/// A virtual machine that answers.
+pub(crate) struct Jvm {
+    common: Common,
+    process: Process,
+    machine: Machine,
+    flags: Flags,
+    collector: Collector,
+    /// `SoftMaxHeapSize`, or what G1 was told last.
+    heap_max: u64,
+    scale: Scale,
+    work: Work,
+}
+
+pub(crate) async fn connect(common: &Common, options: JvmOptions) -> Result<Jvm, AdapterError> {
+    let process = kernel::process(options.pid).ok_or(AdapterError::NoProcess)?;
+    let machine = Machine::find(options.pid)?;
+    let flags = Flags::parse(&machine.command("VM.flags -all").await?);
+    let collector = flags.collector();
+    let heap_max = flags.heap_max()?;
+    let soft_max = flags.number("SoftMaxHeapSize").filter(|bytes| *bytes > 0);
+    let mut jvm = Jvm {
+        common: common.clone(),
+        process,
+        machine,
+        heap_max: soft_max.unwrap_or(heap_max),
+        collector,
+        scale: Scale::known(0, 1.0),
+        work: Work::default(),
+        flags,
+    };
+    let account = crate::proxy::account(&jvm.owner()).ok_or(AdapterError::NoProcess)?;
+    let heap = jvm.heap().await?;
+    jvm.scale = Scale::new(account, heap.used, heap.committed);
+    jvm.measure(account, heap);
+    Ok(jvm)
+}
+
+impl Jvm {
+    async fn heap(&self) -> Result<Heap, AdapterError> {
+        let text = self.machine.command("GC.heap_info").await?;
+        Heap::parse(&text).ok_or(AdapterError::Answer("size of the heap"))
+    }
+
+    /// Learns how the kernel counts the heap.
+    fn measure(&mut self, account: u64, heap: Heap) {
+        let shared = match self.collector {
+            // Its heap, and hardly anything else, is shared memory.
+            Collector::Z => self.machine.shared_bytes(),
+            _ => None,
+        };
+        match shared {
+            Some(shared) if shared > 0 && heap.committed > 0 => {
+                let factor = shared as f64 / heap.committed as f64;
+                let overhead = account.saturating_sub(shared);
+                self.scale = Scale::known(overhead, factor.clamp(1.0, 3.0));
+            }
+            _ => self.scale.observe(account, heap.used, heap.committed),
+        }
+    }
+
+    /// Whether the collector gives nothing back, or not in a time in which anyone waits.
+    fn is_fixed(&self) -> bool {
+        !self.flags.may_give()
+    }
+
+    /// The least heap for what lives.
+    fn least(&self, lives: u64) -> u64 {
+        let room = lives.saturating_add(lives / ROOM_SHARE);
+        let start = self.flags.number("MinHeapSize").unwrap_or(0);
+        let of_floor = self
+            .common
+            .floor
+            .map(|floor| self.scale.to_adjustable(floor));
+        let least = room.max(of_floor.unwrap_or(0)).max(start);
+        least.max(HEAP_BYTES_MIN)
+    }
+
+    async fn set_flag(&self, name: &str, value: u64) -> Result<(), AdapterError> {
+        self.machine.set_flag(name, &value.to_string()).await
+    }
+
+    async fn collect(&self) -> Result<(), AdapterError> {
+        let answer = self.machine.command("GC.run").await?;
+        match answer.contains("disabled") {
+            false => Ok(()),
+            true => Err(AdapterError::Refused {
+                what: "GC.run".to_owned(),
+                answer: answer.trim().to_owned(),
+            }),
+        }
+    }
+
+    /// Tells the collector how large the heap may be.
+    async fn limit(&mut self, heap: Heap, bytes: u64) -> Result<(), AdapterError> {
+        match self.collector {
+            Collector::Z | Collector::Shenandoah => {
+                // The server rounds down to its own unit at most.
+                self.set_flag("SoftMaxHeapSize", bytes).await?;
+            }
+            Collector::G1 => {
+                let (min, max) = facts::free_ratios(heap.used, bytes);
+                // Neither may cross the other on the way.
+                self.set_flag("MinHeapFreeRatio", 0).await?;
+                self.set_flag("MaxHeapFreeRatio", max).await?;
+                self.set_flag("MinHeapFreeRatio", min).await?;
+            }
+            Collector::Other => return Ok(()),
+        }
+        self.heap_max = bytes;
+        Ok(())
+    }
+
+    /// Collects and waits until the kernel counts no more than the target.
+    async fn shrink(&mut self, aim: Aim<'_>) -> Result<(), AdapterError> {
+        let until = Instant::now() + PATIENCE + self.flags.delay();
+        for _ in 0..COLLECTIONS_MAX {
+            self.collect().await?;
+            let heap = self.heap().await?;
+            self.work.collected(heap.used);
+            let goal = self
+                .scale
+                .to_adjustable(aim.target)
+                .max(self.least(heap.used))
+                .min(self.flags.heap_max()?);
+            // What lives was not known before.
+            self.limit(heap, goal).await?;
+            let patience = match self.collector {
+                // It has given what it gives when it has collected; the second time by the new ratios.
+                Collector::G1 => Duration::from_millis(200),
+                _ => (PATIENCE + self.flags.delay()) / COLLECTIONS_MAX as u32,
+            };
+            if aim.settled(patience).await || aim.is_outdated() || Instant::now() >= until {
+                break;
+            }
+            let heap = self.heap().await?;
+            self.measure(aim.account(), heap);
+            if self.collector != Collector::G1 && heap.committed <= goal {
+                sleep(Duration::from_millis(100)).await;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Program for Jvm {
+    const KIND: &'static str = "jvm";
+
+    /// Collections of G1 stop the program.
+    const CORRECT: Duration = Duration::from_secs(30);
+
+    fn owner(&self) -> Owner {
+        Owner {
+            process: Some(self.process),
+            cgroup: None,
+        }
+    }
+
+    async fn connect(&mut self) -> Result<(), AdapterError> {
+        // Each command has a connection of its own.
+        self.heap().await.map(|_| ())
+    }
+
+    async fn look(&mut self, account: u64) -> Result<View, AdapterError> {
+        let heap = self.heap().await?;
+        self.measure(account, heap);
+        self.work.observe(heap.used, Instant::now());
+        let heap_max = self.flags.heap_max()?;
+        let start = self.flags.number("MinHeapSize").unwrap_or(0);
+        let floor = self.scale.to_account(start.max(HEAP_BYTES_MIN));
+        let (floor, ceiling) = self.common.limits(floor, self.scale.to_account(heap_max));
+        let limit = match self.is_fixed() {
+            true => account,
+            false => self.scale.to_account(self.heap_max),
+        };
+        Ok(View {
+            floor,
+            ceiling,
+            limit,
+            gives_bytes_per_s: self.flags.gives_bytes_per_s(),
+            is_fixed: self.is_fixed(),
+            demand: Some(self.work.demand(heap, heap_max, self.scale)),
+        })
+    }
+
+    async fn approach(&mut self, aim: Aim<'_>) -> Result<u64, AdapterError> {
+        let heap = self.heap().await?;
+        self.measure(aim.account(), heap);
+        let heap_max = self.flags.heap_max()?;
+        let asked = self.scale.to_adjustable(aim.target);
+        // Before a collection it is not known what lives; less than this was never seen.
+        let goal = asked.max(self.least(self.work.lives())).min(heap_max);
+        self.limit(heap, goal).await?;
+        if aim.account() > aim.target {
+            self.shrink(aim).await?;
+        }
+        tracing::info!(
+            target = %ByteSize(aim.target),
+            heap = %ByteSize(self.heap_max),
+            "the heap follows a target"
+        );
+        // It promises what it was told, or more where it cannot go as low.
+        let is_clamped = self.heap_max > self.scale.to_adjustable(aim.target);
+        Ok(match is_clamped && aim.account() > aim.target {
+            true => self.scale.to_account(self.heap_max).max(aim.target),
+            false => aim.target,
+        })
+    }
+}

@@ -1,0 +1,158 @@
+//! What more or less buffer pool would be worth.
+//!
+//! ```text
+//!  ms/s
+//!   │ ●  misses/s × cost of a miss, at the pages in memory now
+//!   │   ╲
+//!   │     ╲
+//!   └───────● all of the data fits
+//! ```
+//!
+//! The straight line is what uniform access to the data gives. With skewed access the first bytes are
+//! worth more than the line says, so the line errs on the side of leaving memory with others.
+
+use aerostat_balloon::message::{Cost, Demand};
+
+use crate::scale::Scale;
+
+/// Lost work below this, in milliseconds a second, is no reason to want more.
+const LOSS_MS_PER_S_MIN: f64 = 1.0;
+
+/// A buffer pool that has more free pages than this share, as a divisor, does not lack any.
+const FREE_SHARE: u64 = 20;
+
+/// What a buffer pool has and does. Amounts are bytes of the buffer pool.
+pub(crate) struct Load {
+    /// Its size.
+    pub(crate) size: u64,
+    /// Pages that hold something.
+    pub(crate) in_use: u64,
+    /// Pages that hold nothing.
+    pub(crate) free: u64,
+    /// Tables and indexes on disk; 0 where that is not known.
+    pub(crate) data: u64,
+    /// The largest size that it can have.
+    pub(crate) most: u64,
+    /// Pages that had to be read while a statement waited.
+    pub(crate) misses_per_s: f64,
+    /// How long such a read takes.
+    pub(crate) miss_ms: f64,
+    /// Whether statements wait for free pages.
+    pub(crate) is_stalled: bool,
+}
+
+impl Load {
+    /// In bytes as the kernel counts them.
+    pub(crate) fn demand(&self, scale: Scale) -> Demand {
+        let loss = self.misses_per_s * self.miss_ms;
+        let is_full = self.free <= self.size / FREE_SHARE;
+        let lacks = is_full && (loss >= LOSS_MS_PER_S_MIN || self.is_stalled);
+        // Pages also hold locks, the hash index and undo: a 20th more than the data.
+        let all = match self.data {
+            0 => self.size.saturating_mul(2),
+            data => data.saturating_add(data / 20),
+        };
+        let wanted = match lacks {
+            true => all.max(self.in_use).min(self.most),
+            false => self.in_use.min(self.most),
+        };
+        let mut costs = Vec::new();
+        if lacks && all > self.in_use {
+            costs.push(Cost {
+                bytes: scale.to_account(self.in_use),
+                ms_per_s: loss,
+            });
+            // Beyond the largest size the line is of no use to anyone, but its slope is.
+            costs.push(Cost {
+                bytes: scale.to_account(all),
+                ms_per_s: 0.0,
+            });
+        } else {
+            costs.push(Cost {
+                bytes: scale.to_account(self.in_use),
+                ms_per_s: 0.0,
+            });
+        }
+        Demand {
+            used: scale.to_account(self.in_use),
+            wanted: scale.to_account(wanted),
+            is_stalled: lacks && self.is_stalled,
+            costs,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn load() -> Load {
+        Load {
+            size: 256 * MIB,
+            in_use: 250 * MIB,
+            free: 0,
+            data: 1_000 * MIB,
+            most: 2_000 * MIB,
+            misses_per_s: 500.0,
+            miss_ms: 0.2,
+            is_stalled: false,
+        }
+    }
+
+    fn scale() -> Scale {
+        Scale::known(100 * MIB, 1.0)
+    }
+
+    #[test]
+    fn misses_are_worth_memory_until_all_data_fits() {
+        let demand = load().demand(scale());
+        assert_eq!(demand.check(), Ok(()));
+        assert_eq!(demand.wanted, 1_150 * MIB);
+        assert_eq!(demand.costs[0].bytes, 350 * MIB);
+        assert!((demand.costs[0].ms_per_s - 100.0).abs() < 1e-9);
+        assert_eq!(
+            (demand.costs[1].bytes, demand.costs[1].ms_per_s),
+            (1_150 * MIB, 0.0)
+        );
+        let little = Load {
+            most: 512 * MIB,
+            ..load()
+        };
+        assert_eq!(little.demand(scale()).wanted, 612 * MIB);
+    }
+
+    #[test]
+    fn a_pool_without_misses_or_with_free_pages_wants_what_it_has() {
+        let calm = Load {
+            misses_per_s: 2.0,
+            ..load()
+        };
+        let roomy = Load {
+            free: 100 * MIB,
+            in_use: 156 * MIB,
+            ..load()
+        };
+        for (load, wanted) in [(calm, 350 * MIB), (roomy, 256 * MIB)] {
+            let demand = load.demand(scale());
+            assert_eq!(demand.check(), Ok(()));
+            assert_eq!(demand.wanted, wanted);
+            assert_eq!(demand.costs.len(), 1);
+        }
+    }
+
+    #[test]
+    fn statements_that_wait_for_pages_are_stalled() {
+        let stalled = Load {
+            is_stalled: true,
+            misses_per_s: 0.0,
+            data: 0,
+            ..load()
+        };
+        let demand = stalled.demand(scale());
+        assert_eq!(demand.check(), Ok(()));
+        assert!(demand.is_stalled);
+        assert_eq!(demand.wanted, 612 * MIB);
+    }
+}

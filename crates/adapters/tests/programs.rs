@@ -1,0 +1,265 @@
+//! Adapters beside the real programs: what they are told to have is what the kernel counts.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)]
+
+mod support;
+
+use std::time::Duration;
+
+use aerostat_adapters::{Adapter, Ended, run_adapter};
+use aerostat_balloon::endpoint::Endpoint;
+use aerostat_broker::{
+    core::Settings,
+    serve::{Broker, Options},
+};
+use support::{MIB, Watched, java::Java, mariadb::MariaDb, redis::Redis, report, skip, until};
+use tokio_util::sync::CancellationToken;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mariadb_gives_its_buffer_pool_and_takes_it_again() {
+    let sizes = [
+        "--innodb-buffer-pool-size=512M",
+        "--innodb-buffer-pool-size-max=768M",
+    ];
+    let mut server = match MariaDb::start(&sizes).await {
+        Ok(server) => server,
+        Err(why) => return skip("MariaDB", &why),
+    };
+    server.fill(28_000).await;
+    let watched = Watched::start("mariadb", &server.options()).await;
+    let hello = watched.hello();
+    assert_eq!(hello.pid, Some(server.process.pid()));
+    assert!(!hello.is_fixed);
+    let before = server.process.counted();
+    assert!(before > 450 * MIB, "{before}");
+    assert!(hello.ceiling > 768 * MIB && hello.ceiling < 1024 * MIB);
+    assert!(
+        (512 * MIB..700 * MIB).contains(&hello.target),
+        "{}",
+        hello.target
+    );
+    let dirty = server.variable("innodb_max_dirty_pages_pct").await;
+    let capacity = server.variable("innodb_io_capacity_max").await;
+
+    let target = 320 * MIB;
+    let took = watched.tell(target).await;
+    let after = server.process.counted();
+    report("MariaDB", before, target, after, took);
+    assert!(after <= target, "{after}");
+    assert!(watched.participant.target() <= target);
+    let small: u64 = server
+        .variable("innodb_buffer_pool_size")
+        .await
+        .parse()
+        .unwrap();
+    assert!((128 * MIB..300 * MIB).contains(&small), "{small}");
+    assert_eq!(server.variable("innodb_max_dirty_pages_pct").await, dirty);
+    assert_eq!(server.variable("innodb_io_capacity_max").await, capacity);
+
+    // Nothing fits any more: reads miss, and the adapter says what that costs.
+    until("a demand", || {
+        let demand = watched.participant.demand();
+        demand.is_some_and(|demand| demand.check().is_ok() && demand.wanted > 0)
+    })
+    .await;
+    server.query("SELECT SUM(LENGTH(p)) FROM shop.t").await;
+    until("a wish for more", || {
+        let demand = watched.participant.demand().unwrap();
+        demand.wanted > target && demand.costs.first().is_some_and(|cost| cost.ms_per_s > 1.0)
+    })
+    .await;
+
+    let took = watched.tell(700 * MIB).await;
+    let large: u64 = server
+        .variable("innodb_buffer_pool_size")
+        .await
+        .parse()
+        .unwrap();
+    println!(
+        "MariaDB: grew from {} to {} MiB in {} ms",
+        small / MIB,
+        large / MIB,
+        took.as_millis()
+    );
+    assert!(large > 512 * MIB, "{large}");
+    assert_eq!(watched.participant.target(), 700 * MIB);
+
+    // Less than it can have: it keeps what it needs and says so.
+    watched.tell(16 * MIB).await;
+    let least: u64 = server
+        .variable("innodb_buffer_pool_size")
+        .await
+        .parse()
+        .unwrap();
+    assert_eq!(least, 64 * MIB);
+    assert!(watched.participant.target() > 64 * MIB);
+
+    server.process.kill();
+    watched.sees_the_end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn redis_evicts_down_to_its_target() {
+    let redis = match Redis::start("allkeys-lru", "400mb").await {
+        Ok(redis) => redis,
+        Err(why) => return skip("Redis", &why),
+    };
+    redis.fill(9_000, 32 << 10);
+    let watched = Watched::start("redis", &redis.options()).await;
+    let before = redis.process.counted();
+    assert!(before > 280 * MIB, "{before}");
+    assert_eq!(watched.hello().pid, Some(redis.process.pid()));
+
+    let target = 150 * MIB;
+    let took = watched.tell(target).await;
+    let after = redis.process.counted();
+    report("Redis", before, target, after, took);
+    assert!(after <= target, "{after}");
+    assert!(watched.participant.target() <= target);
+
+    watched.tell(350 * MIB).await;
+    let limit: u64 = redis.setting("maxmemory").parse().unwrap();
+    assert!((250 * MIB..=350 * MIB).contains(&limit), "{limit}");
+    redis.fill(9_000, 32 << 10);
+    assert!(redis.process.counted() > 250 * MIB);
+    watched.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn redis_that_may_not_evict_keeps_what_it_uses() {
+    let mut redis = match Redis::start("noeviction", "400mb").await {
+        Ok(redis) => redis,
+        Err(why) => return skip("Redis", &why),
+    };
+    redis.fill(4_000, 32 << 10);
+    let watched = Watched::start("redis", &redis.options()).await;
+    let used = redis.process.counted();
+    assert!(watched.hello().floor >= used);
+    watched.tell(32 * MIB).await;
+    let limit: u64 = redis.setting("maxmemory").parse().unwrap();
+    assert!(limit > 120 * MIB, "{limit}");
+    assert!(watched.participant.target() > 120 * MIB);
+    // It still takes writes.
+    redis.fill(10, 1 << 10);
+    redis.process.kill();
+    watched.sees_the_end().await;
+}
+
+/// A virtual machine whose collector gives memory back.
+async fn java_gives(what: &str, options: &[&str]) {
+    let java = match Java::start(options, 20, 300) {
+        Ok(java) => java,
+        Err(why) => return skip(what, &why),
+    };
+    let watched = Watched::start("jvm", &java.options()).await;
+    let hello = watched.hello();
+    assert!(!hello.is_fixed, "{what}");
+    let before = java.process.counted();
+    assert!(before > 250 * MIB, "{what}: {before}");
+    let target = 160 * MIB;
+    let took = watched.tell(target).await;
+    let after = java.process.counted();
+    report(what, before, target, after, took);
+    assert!(after <= target, "{what}: {after}");
+    assert!(watched.participant.target() <= target, "{what}");
+    let demand = watched.participant.demand().unwrap();
+    assert_eq!(demand.check(), Ok(()));
+    watched.tell(hello.ceiling).await;
+    assert_eq!(watched.participant.target(), hello.ceiling);
+    watched.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn zgc_gives_its_garbage_back() {
+    let options = ["-XX:+UseZGC", "-Xmx512m", "-Xms16m", "-XX:ZUncommitDelay=1"];
+    java_gives("ZGC", &options).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn shenandoah_gives_its_garbage_back() {
+    let options = ["-XX:+UseShenandoahGC", "-Xmx512m", "-Xms16m"];
+    java_gives("Shenandoah", &options).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g1_gives_its_garbage_back() {
+    java_gives("G1", &["-XX:+UseG1GC", "-Xmx512m", "-Xms16m"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn collectors_that_cannot_give_are_fixed() {
+    for collector in ["-XX:+UseSerialGC", "-XX:+UseParallelGC", "-XX:+UseZGC"] {
+        // ZGC waits five minutes unless it is told otherwise.
+        let options = [collector, "-Xmx256m", "-Xms16m"];
+        let mut java = match Java::start(&options, 10, 10) {
+            Ok(java) => java,
+            Err(why) => return skip("Java", &why),
+        };
+        let watched = Watched::start("jvm", &java.options()).await;
+        assert!(watched.hello().is_fixed, "{collector}");
+        let before = java.process.counted();
+        watched.tell(32 * MIB).await;
+        assert!(watched.participant.target() > 32 * MIB, "{collector}");
+        assert!(java.process.counted() >= before / 2, "{collector}");
+        java.process.kill();
+        watched.sees_the_end().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_that_is_no_virtual_machine_gets_no_signal() {
+    let mut sleep = support::Started::new(std::process::Command::new("sleep").arg("60"));
+    let adapter = Adapter::parse("jvm", &format!("name=app,pid={}", sleep.pid())).unwrap();
+    assert!(adapter.start(CancellationToken::new()).await.is_err());
+    assert!(sleep.0.try_wait().unwrap().is_none(), "it lives");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broker_moves_memory_of_a_program_that_does_not_know_it() {
+    let mut redis = match Redis::start("allkeys-lru", "300mb").await {
+        Ok(redis) => redis,
+        Err(why) => return skip("Redis", &why),
+    };
+    redis.fill(7_000, 32 << 10);
+    let before = redis.process.counted();
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("broker.sock");
+    let broker = Broker::open(Options {
+        settings: Settings {
+            // Less than the program has: it is told to have what there is.
+            budget: 200 * MIB,
+            ..Settings::of_budget(200 * MIB)
+        },
+        data: folder.path().join("data"),
+        socket: socket.clone(),
+        network: None,
+    })
+    .await
+    .unwrap();
+    let stopping = CancellationToken::new();
+    let (statuses, mut status) = tokio::sync::watch::channel(None);
+    let serving = tokio::spawn(broker.run(stopping.clone(), move |status| {
+        statuses.send_replace(Some(status));
+    }));
+    let adapter = Adapter::parse("redis", &redis.options()).unwrap();
+    let endpoint = Endpoint::parse(socket.to_str().unwrap(), None).unwrap();
+    let adapting = tokio::spawn(run_adapter(adapter, endpoint, None, stopping.clone()));
+    until("the kernel counts less than the budget", || {
+        redis.process.counted() <= 200 * MIB
+    })
+    .await;
+    let after = redis.process.counted();
+    report(
+        "Redis with a broker",
+        before,
+        200 * MIB,
+        after,
+        Duration::ZERO,
+    );
+    status.wait_for(|status| status.is_some()).await.unwrap();
+    redis.process.kill();
+    let ended = adapting.await.unwrap().unwrap();
+    assert_eq!(ended, Ended::Gone);
+    stopping.cancel();
+    serving.await.unwrap();
+}
