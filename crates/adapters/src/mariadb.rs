@@ -244,6 +244,7 @@ impl Program for MariaDb {
             size,
             in_use,
             free: status.free_pages * self.limits.page,
+            kept_free: self.limits.kept_free,
             data: self.data_bytes().await,
             most: self.limits.most,
             misses_per_s: self.misses.per_s(),

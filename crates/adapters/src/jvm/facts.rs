@@ -54,6 +54,10 @@ impl Flags {
         self.0.get(name).is_some_and(|value| value == "true")
     }
 
+    fn is_off(&self, name: &str) -> bool {
+        self.0.get(name).is_some_and(|value| value == "false")
+    }
+
     pub(crate) fn collector(&self) -> Collector {
         let known = [
             ("UseZGC", Collector::Z),
@@ -85,7 +89,8 @@ impl Flags {
         let has_room = self.number("MinHeapSize") < self.number("MaxHeapSize");
         let gives = match self.collector() {
             Collector::Z => self.is_on("ZUncommit") && self.delay() <= DELAY_MAX,
-            Collector::Shenandoah => self.is_on("ShenandoahUncommit"),
+            // An experimental flag that is not unlocked is not listed; it is on unless it is turned off.
+            Collector::Shenandoah => !self.is_off("ShenandoahUncommit"),
             Collector::G1 => true,
             Collector::Other => false,
         };
@@ -222,6 +227,10 @@ mod tests {
         assert!(!slow.may_give());
         let whole = flags(&format!("{z}size_t MinHeapSize = 536870912 {{product}}\n"));
         assert!(!whole.may_give());
+        let shenandoah = "bool UseShenandoahGC = true {product}\n";
+        assert!(flags(shenandoah).may_give());
+        let off = format!("{shenandoah}bool ShenandoahUncommit = false {{experimental}}\n");
+        assert!(!flags(&off).may_give());
         let serial = flags("bool UseSerialGC = true {product}\n");
         assert_eq!(serial.collector(), Collector::Other);
         assert!(!serial.may_give() && serial.gives_bytes_per_s().is_none());

@@ -18,7 +18,8 @@ use crate::scale::Scale;
 /// Lost work below this, in milliseconds a second, is no reason to want more.
 const LOSS_MS_PER_S_MIN: f64 = 1.0;
 
-/// A buffer pool that has more free pages than this share, as a divisor, does not lack any.
+/// A buffer pool that has more free pages than this share, as a divisor, and those that the server keeps
+/// free, does not lack any.
 const FREE_SHARE: u64 = 20;
 
 /// What a buffer pool has and does. Amounts are bytes of the buffer pool.
@@ -29,6 +30,8 @@ pub(crate) struct Load {
     pub(crate) in_use: u64,
     /// Pages that hold nothing.
     pub(crate) free: u64,
+    /// Pages that the server keeps free.
+    pub(crate) kept_free: u64,
     /// Tables and indexes on disk; 0 where that is not known.
     pub(crate) data: u64,
     /// The largest size that it can have.
@@ -45,7 +48,7 @@ impl Load {
     /// In bytes as the kernel counts them.
     pub(crate) fn demand(&self, scale: Scale) -> Demand {
         let loss = self.misses_per_s * self.miss_ms;
-        let is_full = self.free <= self.size / FREE_SHARE;
+        let is_full = self.free <= self.kept_free + self.size / FREE_SHARE;
         let lacks = is_full && (loss >= LOSS_MS_PER_S_MIN || self.is_stalled);
         // Pages also hold locks, the hash index and undo: a 20th more than the data.
         let all = match self.data {
@@ -92,7 +95,8 @@ mod tests {
         Load {
             size: 256 * MIB,
             in_use: 250 * MIB,
-            free: 0,
+            free: 20 * MIB,
+            kept_free: 24 * MIB,
             data: 1_000 * MIB,
             most: 2_000 * MIB,
             misses_per_s: 500.0,

@@ -12,6 +12,8 @@ pub(crate) struct Limits {
     pub(crate) most: u64,
     /// The size of a page.
     pub(crate) page: u64,
+    /// How many bytes the server keeps free for pages that are read next (`innodb_lru_scan_depth`).
+    pub(crate) kept_free: u64,
 }
 
 impl Limits {
@@ -45,6 +47,7 @@ mod tests {
             unit: unit * MIB,
             most: 1_000 * MIB,
             page: 16 << 10,
+            kept_free: 24 * MIB,
         }
     }
 

@@ -152,10 +152,13 @@ impl Server {
             Some(most) if most > 0 => most,
             _ => ceiling.unwrap_or_else(crate::proxy::memory_of_machine),
         };
+        let page = page.ok_or(AdapterError::Answer("size of a page"))?;
+        let depth = self.number("innodb_lru_scan_depth").await?.unwrap_or(0);
         Ok(Limits {
             unit,
             most: (most - most % unit).max(unit),
-            page: page.ok_or(AdapterError::Answer("size of a page"))?,
+            page,
+            kept_free: depth * instances.unwrap_or(1).max(1) * page,
         })
     }
 

@@ -98,7 +98,7 @@ impl MariaDb {
         self.query("CREATE TABLE shop.t (id INT PRIMARY KEY, p LONGBLOB) ENGINE = InnoDB")
             .await;
         self.query(&format!(
-            "INSERT INTO shop.t SELECT seq, REPEAT(CHAR(65 + seq % 26), 15000) FROM seq_1_to_{rows}"
+            "INSERT INTO shop.t SELECT seq, REPEAT(CHAR(65 + seq % 26), 15000) FROM shop.seq_1_to_{rows}"
         ))
         .await;
     }
