@@ -64,6 +64,7 @@ pub(crate) struct Aim<'a> {
     pub(crate) target: u64,
     number: u64,
     proxy: &'a Proxy,
+    stopping: &'a CancellationToken,
 }
 
 impl Aim<'_> {
@@ -72,9 +73,12 @@ impl Aim<'_> {
         self.proxy.account().unwrap_or(0)
     }
 
-    /// Whether another target has come, or the process has gone, so that this one is of no use.
+    /// Whether this target is of no use any more: another one has come, the process has gone, or the
+    /// adapter is told to stop.
     pub(crate) fn is_outdated(&self) -> bool {
-        self.proxy.is_outdated(self.number) || self.proxy.account().is_none()
+        self.proxy.is_outdated(self.number)
+            || self.proxy.account().is_none()
+            || self.stopping.is_cancelled()
     }
 
     /// Says what the program allows itself on its way.
@@ -122,15 +126,15 @@ async fn drive<P: Program>(
     let mut corrected_at = Instant::now();
     let mut is_lost = false;
     loop {
-        let Some(account) = proxy.account() else {
+        if proxy.account().is_none() {
             return Ended::Gone;
-        };
+        }
         // No part of this is interrupted: a change of size that was begun is finished.
         let done = async {
             if is_lost {
                 program.connect().await?;
             }
-            step(&mut program, &proxy, account, &mut corrected_at).await
+            step(&mut program, &proxy, &mut corrected_at, &stopping).await
         };
         let wait = match done.await {
             Ok(()) => {
@@ -162,19 +166,24 @@ async fn drive<P: Program>(
 async fn step<P: Program>(
     program: &mut P,
     proxy: &Proxy,
-    account: u64,
     corrected_at: &mut Instant,
+    stopping: &CancellationToken,
 ) -> Result<(), AdapterError> {
     while let Some((number, target)) = proxy.unfollowed() {
         let aim = Aim {
             target,
             number,
             proxy,
+            stopping,
         };
         let allowed = approach(program, aim).await?;
         proxy.follow(number, allowed);
         *corrected_at = Instant::now();
     }
+    // Only now, since the program has another size than before.
+    let Some(account) = proxy.account() else {
+        return Ok(());
+    };
     let view = program.look(account).await?;
     let has_drifted = proxy
         .told()
@@ -187,6 +196,7 @@ async fn step<P: Program>(
                 target,
                 number,
                 proxy,
+                stopping,
             };
             let allowed = approach(program, aim).await?;
             proxy.allow(allowed);

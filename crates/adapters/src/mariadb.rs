@@ -18,6 +18,7 @@
 
 mod demand;
 mod flush;
+mod history;
 mod plan;
 mod server;
 
@@ -32,6 +33,7 @@ use tokio::time::sleep;
 use self::{
     demand::Load,
     flush::Flush,
+    history::History,
     plan::Limits,
     server::{Server, Status},
 };
@@ -107,6 +109,7 @@ pub(crate) struct MariaDb {
     scale: Scale,
     /// Settings that have to be put back.
     flush: Flush,
+    history: History,
     misses: Rate,
     requests: Rate,
     waits: Rate,
@@ -131,6 +134,8 @@ pub(crate) async fn connect(
     let status = server.status().await?;
     let account = crate::proxy::account(&owner).ok_or(AdapterError::NoProcess)?;
     let size = server.size().await?;
+    // To set what is set changes nothing, and shows whether the adapter may set it.
+    server.set_size(size).await?;
     Ok(MariaDb {
         scale: Scale::new(account, status.bytes_in_use(limits.page), size),
         common: common.clone(),
@@ -139,6 +144,7 @@ pub(crate) async fn connect(
         server,
         limits,
         flush: Flush::default(),
+        history: History::new(limits.most),
         misses: Rate::default(),
         requests: Rate::default(),
         waits: Rate::default(),
@@ -248,9 +254,15 @@ impl Program for MariaDb {
             data: self.data_bytes().await,
             most: self.limits.most,
             misses_per_s: self.misses.per_s(),
+            requests_per_s: self.requests.per_s(),
             miss_ms: self.options.miss_ms.unwrap_or(MISS_MS),
             is_stalled: self.waits.per_s() > 1.0,
         };
+        let now = Instant::now();
+        if load.is_full() && load.requests_per_s > 0.0 {
+            let share = load.misses_per_s / load.requests_per_s;
+            self.history.observe(size, share, now);
+        }
         let floor = self.scale.to_account(self.least());
         let (floor, ceiling) = self
             .common
@@ -261,7 +273,7 @@ impl Program for MariaDb {
             limit: self.scale.to_account(size),
             gives_bytes_per_s: Some(GIVES_BYTES_PER_S),
             is_fixed: false,
-            demand: Some(load.demand(self.scale)),
+            demand: Some(load.demand(self.scale, &self.history, now)),
         })
     }
 

@@ -100,6 +100,8 @@ pub(crate) async fn connect(common: &Common, options: RedisOptions) -> Result<Re
         cgroup: None,
     };
     let account = crate::proxy::account(&owner).ok_or(AdapterError::NoProcess)?;
+    // To set what is set changes nothing, and shows whether the adapter may set it.
+    connection.set_maxmemory(info.maxmemory).await?;
     Ok(Redis {
         common: common.clone(),
         options,

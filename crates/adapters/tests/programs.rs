@@ -6,13 +6,15 @@ mod support;
 
 use std::time::Duration;
 
-use aerostat_adapters::{Adapter, Ended, run_adapter};
+use aerostat_adapters::{Adapter, AdapterError, Ended, run_adapter};
 use aerostat_balloon::endpoint::Endpoint;
 use aerostat_broker::{
     core::Settings,
     serve::{Broker, Options},
 };
-use support::{MIB, Watched, java::Java, mariadb::MariaDb, redis::Redis, report, skip, until};
+use support::{
+    MIB, Watched, group::Group, java::Java, mariadb::MariaDb, redis::Redis, report, skip, until,
+};
 use tokio_util::sync::CancellationToken;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -99,6 +101,78 @@ async fn mariadb_gives_its_buffer_pool_and_takes_it_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn mariadb_shrinks_beside_writers_and_after_a_broken_connection() {
+    let sizes = [
+        "--innodb-buffer-pool-size=400M",
+        "--innodb-buffer-pool-size-max=400M",
+    ];
+    let server = match MariaDb::start(&sizes).await {
+        Ok(server) => server,
+        Err(why) => return skip("MariaDB", &why),
+    };
+    server.fill(22_000).await;
+    let watched = Watched::start("mariadb", &server.options()).await;
+    let dirty = server.variable("innodb_max_dirty_pages_pct").await;
+    let writing = CancellationToken::new();
+    let writer = tokio::spawn(server.write(writing.clone()));
+    let before = server.process.counted();
+    let target = 280 * MIB;
+    let took = watched.tell(target).await;
+    writing.cancel();
+    let (statements, worst) = writer.await.unwrap();
+    report(
+        "MariaDB that writes",
+        before,
+        target,
+        server.process.counted(),
+        took,
+    );
+    println!(
+        "{statements} updates meanwhile, the slowest took {} ms",
+        worst.as_millis()
+    );
+    assert!(statements > 0);
+    assert!(watched.participant.target() <= target);
+    let size: u64 = server
+        .variable("innodb_buffer_pool_size")
+        .await
+        .parse()
+        .unwrap();
+    assert!(size < 280 * MIB, "{size}");
+    assert_eq!(server.variable("innodb_max_dirty_pages_pct").await, dirty);
+
+    server.kill_connections().await;
+    watched.tell(360 * MIB).await;
+    let grown: u64 = server
+        .variable("innodb_buffer_pool_size")
+        .await
+        .parse()
+        .unwrap();
+    assert!(grown > size, "{size}, {grown}");
+    watched.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mariadb_refuses_whom_it_does_not_know_or_who_may_not() {
+    let server = match MariaDb::start(&["--innodb-buffer-pool-size=64M"]).await {
+        Ok(server) => server,
+        Err(why) => return skip("MariaDB", &why),
+    };
+    server
+        .query("CREATE USER little IDENTIFIED BY 'secret'")
+        .await;
+    for user in ["user=nobody,password=wrong", "user=little,password=secret"] {
+        let options = format!("{},{user}", server.options());
+        let adapter = Adapter::parse("mariadb", &options).unwrap();
+        let started = adapter.start(CancellationToken::new()).await;
+        assert!(matches!(started, Err(AdapterError::Sql(_))), "{user}");
+    }
+    server.query("GRANT SUPER ON *.* TO little").await;
+    let options = format!("{},user=little,password=secret", server.options());
+    Watched::start("mariadb", &options).await.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn redis_evicts_down_to_its_target() {
     let redis = match Redis::start("allkeys-lru", "400mb").await {
         Ok(redis) => redis,
@@ -122,6 +196,11 @@ async fn redis_evicts_down_to_its_target() {
     assert!((250 * MIB..=350 * MIB).contains(&limit), "{limit}");
     redis.fill(9_000, 32 << 10);
     assert!(redis.process.counted() > 250 * MIB);
+
+    // A connection that broke is made again.
+    redis.send("CLIENT KILL TYPE normal SKIPME yes");
+    watched.tell(200 * MIB).await;
+    assert!(redis.process.counted() <= 200 * MIB);
     watched.stop().await;
 }
 
@@ -262,4 +341,29 @@ async fn a_broker_moves_memory_of_a_program_that_does_not_know_it() {
     assert_eq!(ended, Ended::Gone);
     stopping.cancel();
     serving.await.unwrap();
+}
+
+/// The adapter of a group limits it, and the program in it does not notice.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_group_is_limited_when_its_usage_allows_it() {
+    let mut group = match Group::start(48) {
+        Ok(group) => group,
+        Err(why) => return skip("a control group", &why),
+    };
+    let options = format!("name=any,path={},floor=8MB", group.folder.display());
+    let watched = Watched::start("cgroup", &options).await;
+    let hello = watched.hello();
+    assert_eq!(hello.cgroup.as_deref(), group.folder.to_str());
+    assert_eq!(hello.floor, 8 * MIB);
+    assert!(hello.used > 40 * MIB, "{}", hello.used);
+    // It gives nothing, so it is not limited to less than it has.
+    watched.tell(16 * MIB).await;
+    assert!(watched.participant.target() > 40 * MIB);
+    assert!(group.limit() > 16 * MIB);
+    watched.tell(128 * MIB).await;
+    assert_eq!(watched.participant.target(), 128 * MIB);
+    assert_eq!(group.limit(), 128 * MIB);
+    assert!(watched.participant.demand().is_some());
+    group.process.kill();
+    watched.sees_the_end().await;
 }

@@ -8,11 +8,15 @@
 //!   └───────● all of the data fits
 //! ```
 //!
-//! The straight line is what uniform access to the data gives. With skewed access the first bytes are
+//! Below the pages in memory the costs are those that a smaller pool was seen to have ([`History`]), if
+//! any was. The straight line is what uniform access to the data gives. With skewed access the first bytes are
 //! worth more than the line says, so the line errs on the side of leaving memory with others.
+
+use std::time::Instant;
 
 use aerostat_balloon::message::{Cost, Demand};
 
+use super::history::History;
 use crate::scale::Scale;
 
 /// Lost work below this, in milliseconds a second, is no reason to want more.
@@ -38,18 +42,24 @@ pub(crate) struct Load {
     pub(crate) most: u64,
     /// Pages that had to be read while a statement waited.
     pub(crate) misses_per_s: f64,
-    /// How long such a read takes.
+    /// Pages that statements asked for.
+    pub(crate) requests_per_s: f64,
+    /// How long a read takes.
     pub(crate) miss_ms: f64,
     /// Whether statements wait for free pages.
     pub(crate) is_stalled: bool,
 }
 
 impl Load {
+    /// Whether the pool has pages for all that it holds and no more.
+    pub(crate) fn is_full(&self) -> bool {
+        self.free <= self.kept_free + self.size / FREE_SHARE
+    }
+
     /// In bytes as the kernel counts them.
-    pub(crate) fn demand(&self, scale: Scale) -> Demand {
+    pub(crate) fn demand(&self, scale: Scale, history: &History, now: Instant) -> Demand {
         let loss = self.misses_per_s * self.miss_ms;
-        let is_full = self.free <= self.kept_free + self.size / FREE_SHARE;
-        let lacks = is_full && (loss >= LOSS_MS_PER_S_MIN || self.is_stalled);
+        let lacks = self.is_full() && (loss >= LOSS_MS_PER_S_MIN || self.is_stalled);
         // Pages also hold locks, the hash index and undo: a 20th more than the data.
         let all = match self.data {
             0 => self.size.saturating_mul(2),
@@ -59,20 +69,24 @@ impl Load {
             true => all.max(self.in_use).min(self.most),
             false => self.in_use.min(self.most),
         };
-        let mut costs = Vec::new();
-        if lacks && all > self.in_use {
-            costs.push(Cost {
-                bytes: scale.to_account(self.in_use),
-                ms_per_s: loss,
-            });
+        let is_short = lacks && all > self.in_use;
+        let loss_now = if is_short { loss } else { 0.0 };
+        let mut costs = history.costs_below(
+            self.in_use,
+            loss_now,
+            self.requests_per_s,
+            self.miss_ms,
+            scale,
+            now,
+        );
+        costs.push(Cost {
+            bytes: scale.to_account(self.in_use),
+            ms_per_s: loss_now,
+        });
+        if is_short {
             // Beyond the largest size the line is of no use to anyone, but its slope is.
             costs.push(Cost {
                 bytes: scale.to_account(all),
-                ms_per_s: 0.0,
-            });
-        } else {
-            costs.push(Cost {
-                bytes: scale.to_account(self.in_use),
                 ms_per_s: 0.0,
             });
         }
@@ -100,18 +114,41 @@ mod tests {
             data: 1_000 * MIB,
             most: 2_000 * MIB,
             misses_per_s: 500.0,
+            requests_per_s: 10_000.0,
             miss_ms: 0.2,
             is_stalled: false,
         }
     }
 
-    fn scale() -> Scale {
-        Scale::known(100 * MIB, 1.0)
+    impl Load {
+        fn told(&self) -> Demand {
+            let history = History::new(self.most);
+            self.demand(Scale::known(100 * MIB, 1.0), &history, Instant::now())
+        }
+    }
+
+    #[test]
+    fn a_pool_that_misses_nothing_remembers_what_a_smaller_one_missed() {
+        let start = Instant::now();
+        let mut history = History::new(2_000 * MIB);
+        for second in 0..30 {
+            let now = start + std::time::Duration::from_secs(second);
+            history.observe(120 * MIB, 0.05, now);
+        }
+        let calm = Load {
+            misses_per_s: 0.0,
+            ..load()
+        };
+        let scale = Scale::known(100 * MIB, 1.0);
+        let demand = calm.demand(scale, &history, start);
+        assert_eq!(demand.check(), Ok(()));
+        let costs: Vec<f64> = demand.costs.iter().map(|cost| cost.ms_per_s).collect();
+        assert_eq!(costs, [100.0, 0.0]);
     }
 
     #[test]
     fn misses_are_worth_memory_until_all_data_fits() {
-        let demand = load().demand(scale());
+        let demand = load().told();
         assert_eq!(demand.check(), Ok(()));
         assert_eq!(demand.wanted, 1_150 * MIB);
         assert_eq!(demand.costs[0].bytes, 350 * MIB);
@@ -124,7 +161,7 @@ mod tests {
             most: 512 * MIB,
             ..load()
         };
-        assert_eq!(little.demand(scale()).wanted, 612 * MIB);
+        assert_eq!(little.told().wanted, 612 * MIB);
     }
 
     #[test]
@@ -139,7 +176,7 @@ mod tests {
             ..load()
         };
         for (load, wanted) in [(calm, 350 * MIB), (roomy, 256 * MIB)] {
-            let demand = load.demand(scale());
+            let demand = load.told();
             assert_eq!(demand.check(), Ok(()));
             assert_eq!(demand.wanted, wanted);
             assert_eq!(demand.costs.len(), 1);
@@ -154,7 +191,7 @@ mod tests {
             data: 0,
             ..load()
         };
-        let demand = stalled.demand(scale());
+        let demand = stalled.told();
         assert_eq!(demand.check(), Ok(()));
         assert!(demand.is_stalled);
         assert_eq!(demand.wanted, 612 * MIB);

@@ -13,8 +13,12 @@ use crate::error::AdapterError;
 /// Fewer dirty bytes are written in less than a step's time anyway.
 const DIRTY_BYTES_MIN: u64 = 16 << 20;
 
-/// How long the flush is waited for. A server may make pages dirty as fast as it writes them.
+/// How long the flush is waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A flush that has made no progress for this time makes none any more: the server makes pages dirty as
+/// fast as it writes them.
+const PROGRESS: Duration = Duration::from_millis(500);
 
 /// Pages a second while the flush goes on. The measurement behind this module had that many.
 const IO_CAPACITY: u64 = 20_000;
@@ -50,12 +54,17 @@ impl Flush {
                 server.set(name, &value.to_string()).await?;
             }
         }
-        let until = Instant::now() + PATIENCE;
-        while Instant::now() < until {
-            sleep(Duration::from_millis(50)).await;
-            if server.status().await?.dirty_pages * page < DIRTY_BYTES_MIN {
+        let started = Instant::now();
+        let (mut least, mut progress_at) = (u64::MAX, started);
+        while started.elapsed() < PATIENCE && progress_at.elapsed() < PROGRESS {
+            let dirty = server.status().await?.dirty_pages * page;
+            if dirty < DIRTY_BYTES_MIN {
                 break;
             }
+            if dirty < least {
+                (least, progress_at) = (dirty, Instant::now());
+            }
+            sleep(Duration::from_millis(50)).await;
         }
         Ok(())
     }

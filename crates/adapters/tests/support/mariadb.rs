@@ -1,9 +1,14 @@
 //! A MariaDB server with a folder of its own.
 
-use std::process::{Command, Stdio};
+use std::{
+    path::PathBuf,
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
 
 use mysql_async::{Conn, OptsBuilder, prelude::Queryable};
 use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
 
 use super::{PATIENCE, Started, find};
 
@@ -54,10 +59,10 @@ impl MariaDb {
                 .stderr(log),
         );
         let server = MariaDb { process, folder };
-        let started = std::time::Instant::now();
+        let started = Instant::now();
         while server.connect().await.is_none() {
             assert!(started.elapsed() < PATIENCE, "{}", server.log());
-            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            tokio::time::sleep(Duration::from_millis(100)).await;
         }
         Ok(server)
     }
@@ -68,7 +73,10 @@ impl MariaDb {
     }
 
     pub(crate) async fn connect(&self) -> Option<Conn> {
-        let socket = self.folder.path().join("socket");
+        Self::connect_to(self.folder.path().join("socket")).await
+    }
+
+    async fn connect_to(socket: PathBuf) -> Option<Conn> {
         let options = OptsBuilder::default()
             .user(Some("root"))
             .prefer_socket(false)
@@ -101,6 +109,47 @@ impl MariaDb {
             "INSERT INTO shop.t SELECT seq, REPEAT(CHAR(65 + seq % 26), 15000) FROM shop.seq_1_to_{rows}"
         ))
         .await;
+    }
+
+    /// Updates rows until told to stop; how many statements there were, and how long the slowest took.
+    pub(crate) fn write(
+        &self,
+        stopping: CancellationToken,
+    ) -> impl Future<Output = (u64, Duration)> + use<> {
+        let connecting = Self::connect_to(self.folder.path().join("socket"));
+        async move {
+            let mut connection = connecting.await.expect("it listens");
+            let (mut statements, mut worst) = (0, Duration::ZERO);
+            while !stopping.is_cancelled() {
+                let id = statements * 7_919 % 20_000 + 1;
+                let started = Instant::now();
+                connection
+                    .query_drop(format!(
+                        "UPDATE shop.t SET p = REPEAT(CHAR(65 + {statements} % 26), 15000) WHERE id = {id}"
+                    ))
+                    .await
+                    .unwrap();
+                worst = worst.max(started.elapsed());
+                statements += 1;
+            }
+            (statements, worst)
+        }
+    }
+
+    /// Ends the connections of everybody else.
+    pub(crate) async fn kill_connections(&self) {
+        let mut connection = self.connect().await.expect("it listens");
+        let others: Vec<u64> = connection
+            .query(
+                "SELECT id FROM information_schema.processlist \
+                 WHERE command IN ('Sleep', 'Query') AND id <> CONNECTION_ID()",
+            )
+            .await
+            .unwrap();
+        for id in others {
+            // It may have ended by itself.
+            let _ = connection.query_drop(format!("KILL CONNECTION {id}")).await;
+        }
     }
 
     fn log(&self) -> String {

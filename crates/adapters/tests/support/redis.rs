@@ -63,11 +63,16 @@ impl Redis {
 
     /// A setting.
     pub(crate) fn setting(&self, name: &str) -> String {
+        let answer = self.send(&format!("CONFIG GET {name}"));
+        answer.lines().last().unwrap().to_owned()
+    }
+
+    /// The answer to a command.
+    pub(crate) fn send(&self, command: &str) -> String {
         let mut stream = UnixStream::connect(self.folder.path().join("socket")).unwrap();
-        write!(stream, "CONFIG GET {name}\r\n").unwrap();
+        write!(stream, "{command}\r\n").unwrap();
         let mut answer = [0; 256];
         let bytes = stream.read(&mut answer).unwrap();
-        let answer = String::from_utf8_lossy(&answer[..bytes]).into_owned();
-        answer.lines().last().unwrap().to_owned()
+        String::from_utf8_lossy(&answer[..bytes]).into_owned()
     }
 }
