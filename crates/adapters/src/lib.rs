@@ -7,9 +7,9 @@
 //! ```
 //!
 //! * The amounts that an adapter tells a broker are what the kernel counts of the program, so they
-//!   include what the program cannot adjust. [`scale`] converts between the two.
-//! * The participant never waits for the program: one task talks to the program and leaves what it
-//!   has learned in the [`proxy`].
+//!   include what the program cannot adjust. The module `scale` converts between the two.
+//! * The participant never waits for the program: one task (`drive`) talks to the program and leaves
+//!   what it has learned in the participant (`proxy`).
 //! * An adapter changes settings of a running program only, and no file of its configuration.
 //! * An adapter does not start, restart or kill a program. It ends when the program has gone.
 //!
