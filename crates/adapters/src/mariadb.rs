@@ -13,8 +13,8 @@
 //! * The buffer pool cannot grow beyond `innodb_buffer_pool_size_max` where the server has that
 //!   setting. MariaDB 10.11 takes it from its size at the start unless it is given.
 //!
-//! The adapter needs the privileges to read global status and to set global variables (`SUPER`, or
-//! `SYSTEM_VARIABLES_ADMIN` and `BINLOG ADMIN`'s like), and `SELECT` on tables whose size is to count.
+//! The adapter's user needs the privilege to set global variables: `SUPER`, or in MySQL 8
+//! `SYSTEM_VARIABLES_ADMIN`. With `PROCESS` and `SELECT` on all tables it also knows how much data there is.
 
 mod demand;
 mod flush;
@@ -54,11 +54,15 @@ const POOL_BYTES_MIN: u64 = 64 << 20;
 /// What a page costs that must be read, if it is not given: a read from a flash disk.
 const MISS_MS: f64 = 0.2;
 
-/// The pause after each step while there is load.
+/// The pause after each 256 MiB while there is load.
 const PAUSE: Duration = Duration::from_millis(100);
+const PAUSE_BYTES: f64 = (256 << 20) as f64;
 
 /// More reads of pages in a second than this are load.
 const LOAD_PER_S: f64 = 1_000.0;
+
+/// Less than this is taken without a flush ahead of it, which takes a second at least.
+const FLUSH_FROM_BYTES: u64 = 64 << 20;
 
 /// How often the size of the data is asked, since the server may open every table for it.
 const DATA_EVERY: Duration = Duration::from_secs(300);
@@ -188,12 +192,19 @@ impl MariaDb {
     }
 
     /// Shrinks in steps; the size that the server has then.
-    async fn shrink(&mut self, from: u64, to: u64, aim: Aim<'_>) -> Result<u64, AdapterError> {
+    async fn shrink(
+        &mut self,
+        from: u64,
+        to: u64,
+        is_clean: bool,
+        aim: Aim<'_>,
+    ) -> Result<u64, AdapterError> {
         let mut size = from;
-        for step in self.limits.steps(from, to) {
+        for step in self.limits.steps(from, to, is_clean) {
             if aim.is_outdated() {
                 break;
             }
+            let before = size;
             size = self.server.set_size(step).await?;
             aim.allow(self.scale.to_account(size));
             if size > step {
@@ -201,7 +212,8 @@ impl MariaDb {
                 break;
             }
             if self.requests.per_s() > LOAD_PER_S {
-                sleep(PAUSE).await;
+                let share = before.saturating_sub(size) as f64 / PAUSE_BYTES;
+                sleep(PAUSE.mul_f64(share)).await;
             }
         }
         Ok(size)
@@ -214,9 +226,12 @@ impl MariaDb {
         to: u64,
         aim: Aim<'_>,
     ) -> Result<u64, AdapterError> {
+        if from - to < FLUSH_FROM_BYTES {
+            return self.shrink(from, to, false, aim).await;
+        }
         let began = self.flush.begin(&mut self.server, self.limits.page).await;
         let shrunk = match began {
-            Ok(()) => self.shrink(from, to, aim).await,
+            Ok(is_clean) => self.shrink(from, to, is_clean, aim).await,
             Err(error) => Err(error),
         };
         self.flush.end(&mut self.server).await?;

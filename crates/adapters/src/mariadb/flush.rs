@@ -13,12 +13,12 @@ use crate::error::AdapterError;
 /// Fewer dirty bytes are written in less than a step's time anyway.
 const DIRTY_BYTES_MIN: u64 = 16 << 20;
 
-/// How long the flush is waited for.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long the flush is waited for: a sixth of what a broker waits for the whole.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A flush that has made no progress for this time makes none any more: the server makes pages dirty as
-/// fast as it writes them.
-const PROGRESS: Duration = Duration::from_millis(500);
+/// fast as it writes them. The server's page cleaner works in rounds of a second.
+const PROGRESS: Duration = Duration::from_millis(2_500);
 
 /// Pages a second while the flush goes on. The measurement behind this module had that many.
 const IO_CAPACITY: u64 = 20_000;
@@ -28,14 +28,14 @@ const IO_CAPACITY: u64 = 20_000;
 pub(crate) struct Flush(Vec<(&'static str, String)>);
 
 impl Flush {
-    /// Has dirty pages written if there are many, and waits for that for a while.
+    /// Has dirty pages written if there are many, and waits for that for a while; whether few are left.
     pub(crate) async fn begin(
         &mut self,
         server: &mut Server,
         page: u64,
-    ) -> Result<(), AdapterError> {
+    ) -> Result<bool, AdapterError> {
         if server.status().await?.dirty_pages * page < DIRTY_BYTES_MIN {
-            return Ok(());
+            return Ok(true);
         }
         // The greatest first, since the other may not exceed it.
         let changes = [
@@ -59,14 +59,14 @@ impl Flush {
         while started.elapsed() < PATIENCE && progress_at.elapsed() < PROGRESS {
             let dirty = server.status().await?.dirty_pages * page;
             if dirty < DIRTY_BYTES_MIN {
-                break;
+                return Ok(true);
             }
             if dirty < least {
                 (least, progress_at) = (dirty, Instant::now());
             }
             sleep(Duration::from_millis(50)).await;
         }
-        Ok(())
+        Ok(false)
     }
 
     /// Puts the settings back.

@@ -3,6 +3,9 @@
 /// How much a step takes from the buffer pool at most, unless the server's unit is larger.
 const STEP_BYTES_MAX: u64 = 256 << 20;
 
+/// The same while there are many dirty pages, which the step writes.
+const DIRTY_STEP_BYTES_MAX: u64 = 64 << 20;
+
 /// What sizes a server can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
@@ -28,9 +31,14 @@ impl Limits {
         self.round_down(bytes).clamp(least.min(most), most)
     }
 
-    /// The sizes to set one after the other, to come from a size down to another.
-    pub(crate) fn steps(self, from: u64, to: u64) -> impl Iterator<Item = u64> {
-        let step = self.round_down(STEP_BYTES_MAX).max(self.unit);
+    /// The sizes to set one after the other, to come from a size down to another, while there are few
+    /// dirty pages or many.
+    pub(crate) fn steps(self, from: u64, to: u64, is_clean: bool) -> impl Iterator<Item = u64> {
+        let most = match is_clean {
+            true => STEP_BYTES_MAX,
+            false => DIRTY_STEP_BYTES_MAX,
+        };
+        let step = self.round_down(most).max(self.unit);
         let count = from.saturating_sub(to).div_ceil(step);
         (1..=count).map(move |number| from.saturating_sub(number * step).max(to))
     }
@@ -65,7 +73,7 @@ mod tests {
     #[test]
     fn steps_are_small_and_end_at_the_goal() {
         let of = |unit, from: u64, to: u64| -> Vec<u64> {
-            let steps = limits(unit).steps(from * MIB, to * MIB);
+            let steps = limits(unit).steps(from * MIB, to * MIB, true);
             steps.map(|size| size / MIB).collect()
         };
         assert_eq!(of(1, 1000, 300), [744, 488, 300]);
@@ -73,5 +81,7 @@ mod tests {
         assert_eq!(of(1024, 4096, 1024), [3072, 2048, 1024]);
         assert_eq!(of(1, 300, 300), [0u64; 0]);
         assert_eq!(of(1, 300, 400), [0u64; 0]);
+        let dirty = limits(1).steps(200 * MIB, 100 * MIB, false);
+        assert_eq!(dirty.collect::<Vec<_>>(), [136 * MIB, 100 * MIB]);
     }
 }
