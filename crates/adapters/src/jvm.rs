@@ -3,7 +3,7 @@
 //! | collector | gives memory back | how |
 //! |---|---|---|
 //! | ZGC | if `ZUncommit` is on, `ZUncommitDelay` is at most 30 s and `-Xms` is below `-Xmx` | `SoftMaxHeapSize`, then a collection |
-//! | Shenandoah | if `ShenandoahUncommit` is on and `-Xms` is below `-Xmx` | the same |
+//! | Shenandoah | if `ShenandoahUncommit` is on and `-Xms` is below `-Xmx` | the same; other collections interrupt it, so it is asked again |
 //! | G1 | yes, in a pause, 0.7 to 1.3 s for 6 GB | `MinHeapFreeRatio`, `MaxHeapFreeRatio`, two collections |
 //! | Parallel, Serial, Epsilon | no: the kernel counted as much after it | reported as fixed |
 //!
@@ -24,7 +24,6 @@ use aerostat_broker::{
     ledger::{Owner, Process},
 };
 use aerostat_types::ByteSize;
-use tokio::time::sleep;
 
 use self::{
     attach::Machine,
@@ -46,11 +45,11 @@ const ROOM_SHARE: u64 = 4;
 /// The least heap that the adapter sets.
 const HEAP_BYTES_MIN: u64 = 16 << 20;
 
-/// How long a collector may take to give back, beside its own delay.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long ZGC may take to give back after a collection, beside its own delay.
+const PATIENCE: Duration = Duration::from_secs(4);
 
-/// How often a collector is asked to collect for one target.
-const COLLECTIONS_MAX: usize = 3;
+/// By how much a limit is changed only to have it changed.
+const NUDGE_BYTES: u64 = 64 << 10;
 
 /// How a Java virtual machine is reached.
 #[derive(Clone, Debug)]
@@ -182,33 +181,48 @@ impl Jvm {
 
     /// Collects and waits until the kernel counts no more than the target.
     async fn shrink(&mut self, aim: Aim<'_>) -> Result<(), AdapterError> {
-        let until = Instant::now() + PATIENCE + self.flags.delay();
-        for _ in 0..COLLECTIONS_MAX {
-            self.collect().await?;
+        let (rounds, patience) = self.rounds();
+        for round in 0..rounds {
+            let is_shenandoah = self.collector == Collector::Shenandoah;
+            if round == 0 || !is_shenandoah {
+                self.collect().await?;
+            }
+            if round == 0 && is_shenandoah {
+                // It collects some times more to learn, and each time interrupts its uncommit. A limit that
+                // is changed in this time is forgotten (JDK 25); later it begins another uncommit.
+                aim.settled(patience).await;
+            }
+            let nudge = if is_shenandoah {
+                round * NUDGE_BYTES
+            } else {
+                0
+            };
             let heap = self.heap().await?;
             self.work.collected(heap.used);
+            // What lives was not known before.
             let goal = self
                 .scale
                 .to_adjustable(aim.target)
                 .max(self.least(heap.used))
                 .min(self.flags.heap_max()?);
-            // What lives was not known before.
-            self.limit(heap, goal).await?;
-            let patience = match self.collector {
-                // It has given what it gives when it has collected; the second time by the new ratios.
-                Collector::G1 => Duration::from_millis(200),
-                _ => (PATIENCE + self.flags.delay()) / COLLECTIONS_MAX as u32,
-            };
-            if aim.settled(patience).await || aim.is_outdated() || Instant::now() >= until {
+            self.limit(heap, goal.saturating_sub(nudge)).await?;
+            if aim.settled(patience).await || aim.is_outdated() {
                 break;
             }
             let heap = self.heap().await?;
             self.measure(aim.account(), heap);
-            if self.collector != Collector::G1 && heap.committed <= goal {
-                sleep(Duration::from_millis(100)).await;
-            }
         }
         Ok(())
+    }
+
+    /// How often the collector is asked for one target, and how long it is waited for each time.
+    fn rounds(&self) -> (u64, Duration) {
+        match self.collector {
+            // It gives by its new ratios in the second collection, and then no more.
+            Collector::G1 => (3, Duration::from_millis(200)),
+            Collector::Shenandoah => (10, Duration::from_secs(1)),
+            Collector::Z | Collector::Other => (3, PATIENCE + self.flags.delay() / 2),
+        }
     }
 }
 
@@ -257,11 +271,11 @@ impl Program for Jvm {
         self.measure(aim.account(), heap);
         let heap_max = self.flags.heap_max()?;
         let asked = self.scale.to_adjustable(aim.target);
-        // Before a collection it is not known what lives; less than this was never seen.
+        // Without a collection it is not known what lives; less than this was never seen.
         let goal = asked.max(self.least(self.work.lives())).min(heap_max);
-        self.limit(heap, goal).await?;
-        if aim.account() > aim.target {
-            self.shrink(aim).await?;
+        match aim.account() > aim.target {
+            true => self.shrink(aim).await?,
+            false => self.limit(heap, goal).await?,
         }
         tracing::info!(
             target = %ByteSize(aim.target),

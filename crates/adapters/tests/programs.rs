@@ -270,7 +270,7 @@ async fn collectors_that_cannot_give_are_fixed() {
     for collector in ["-XX:+UseSerialGC", "-XX:+UseParallelGC", "-XX:+UseZGC"] {
         // ZGC waits five minutes unless it is told otherwise.
         let options = [collector, "-Xmx256m", "-Xms16m"];
-        let mut java = match Java::start(&options, 10, 10) {
+        let mut java = match Java::start(&options, 50, 10) {
             Ok(java) => java,
             Err(why) => return skip("Java", &why),
         };
