@@ -223,7 +223,81 @@ fn has_drifted(view: &View, account: u64, told: u64) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use aerostat_broker::{kernel, ledger::Process};
+
     use super::*;
+
+    /// A program that fails as often as it is told to.
+    struct Flaky {
+        process: Process,
+        failures: u32,
+        connections: u32,
+        size: u64,
+    }
+
+    impl Program for Flaky {
+        const KIND: &'static str = "flaky";
+
+        fn owner(&self) -> Owner {
+            Owner {
+                process: Some(self.process),
+                cgroup: None,
+            }
+        }
+
+        async fn connect(&mut self) -> Result<(), AdapterError> {
+            self.connections += 1;
+            Ok(())
+        }
+
+        async fn look(&mut self, _account: u64) -> Result<View, AdapterError> {
+            Ok(View {
+                ceiling: 1 << 40,
+                limit: self.size,
+                ..View::default()
+            })
+        }
+
+        async fn approach(&mut self, aim: Aim<'_>) -> Result<u64, AdapterError> {
+            if self.failures > 0 {
+                self.failures -= 1;
+                return Err(AdapterError::Silent);
+            }
+            assert!(self.connections > 0, "it was connected again first");
+            self.size = aim.target;
+            Ok(aim.target)
+        }
+    }
+
+    #[tokio::test]
+    async fn a_target_is_tried_again_until_the_program_has_gone() {
+        let mut child = std::process::Command::new("sleep")
+            .arg("60")
+            .spawn()
+            .unwrap();
+        let program = Flaky {
+            process: kernel::process(child.id()).unwrap(),
+            failures: 3,
+            connections: 0,
+            size: 500 << 20,
+        };
+        let common = Common {
+            name: "flaky".to_owned(),
+            floor: None,
+            ceiling: None,
+        };
+        let running = start(program, common, CancellationToken::new()).await;
+        let Running { participant, ended } = running.unwrap();
+        assert_eq!(participant.target(), 500 << 20);
+        participant.set_target(300 << 20);
+        while !participant.is_reached() {
+            sleep(Duration::from_millis(20)).await;
+        }
+        assert_eq!(participant.target(), 300 << 20);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(ended.await.unwrap(), Ended::Gone);
+    }
 
     #[test]
     fn small_differences_are_no_drift() {

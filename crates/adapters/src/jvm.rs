@@ -82,7 +82,7 @@ pub(crate) struct Jvm {
 
 pub(crate) async fn connect(common: &Common, options: JvmOptions) -> Result<Jvm, AdapterError> {
     let process = kernel::process(options.pid).ok_or(AdapterError::NoProcess)?;
-    let machine = Machine::find(options.pid)?;
+    let machine = Machine::find(process)?;
     let flags = Flags::parse(&machine.command("VM.flags -all").await?);
     let collector = flags.collector();
     let heap_max = flags.heap_max()?;

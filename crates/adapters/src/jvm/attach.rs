@@ -7,16 +7,18 @@
 //!
 //! The protocol is that of `sun.tools.attach.VirtualMachineImpl` in OpenJDK, version 1, which all
 //! versions since 6 understand. SIGQUIT ends a program that does not handle it, so it is sent to a
-//! process only that has loaded the virtual machine and handles the signal.
+//! process only that has loaded the virtual machine and handles the signal, and never to another one that
+//! has its number by now.
 
 use std::{
     fs, io,
-    os::unix::fs::OpenOptionsExt,
+    os::{fd::OwnedFd, unix::fs::OpenOptionsExt},
     path::{Path, PathBuf},
     time::Duration,
 };
 
-use rustix::process::{Pid, Signal, kill_process};
+use aerostat_broker::{kernel, ledger::Process};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::UnixStream,
@@ -40,6 +42,8 @@ const SIGQUIT_BIT: u64 = 1 << 2;
 /// A Java virtual machine's process.
 pub(crate) struct Machine {
     pid: u32,
+    /// The process itself, whoever has its number later.
+    process: OwnedFd,
     /// Its number in its own namespace, by which it names its files.
     own_pid: u32,
 }
@@ -49,13 +53,24 @@ impl Machine {
     ///
     /// # Errors
     /// It is none, or none that can be asked.
-    pub(crate) fn find(pid: u32) -> Result<Machine, AdapterError> {
+    pub(crate) fn find(process: Process) -> Result<Machine, AdapterError> {
+        let pid = process.pid;
+        let raw = i32::try_from(pid).ok().and_then(Pid::from_raw);
+        let raw = raw.ok_or(AdapterError::NoProcess)?;
+        let held = pidfd_open(raw, PidfdFlags::empty()).map_err(io::Error::from)?;
+        if kernel::process(pid) != Some(process) {
+            return Err(AdapterError::NoProcess);
+        }
         let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
         let maps = fs::read_to_string(format!("/proc/{pid}/maps"))?;
         let (own_pid, handles_quit) =
             parse_status(&status).ok_or(AdapterError::Answer("status of the process"))?;
         match maps.contains("/libjvm.so") && handles_quit {
-            true => Ok(Machine { pid, own_pid }),
+            true => Ok(Machine {
+                pid,
+                process: held,
+                own_pid,
+            }),
             false => Err(AdapterError::NotThis {
                 pid,
                 expected: "Java virtual machine that can be attached to",
@@ -112,9 +127,7 @@ impl Machine {
             return Ok(stream);
         }
         let _trigger = self.trigger()?;
-        let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
-        let pid = pid.ok_or(AdapterError::NoProcess)?;
-        kill_process(pid, Signal::QUIT).map_err(io::Error::from)?;
+        pidfd_send_signal(&self.process, Signal::QUIT).map_err(io::Error::from)?;
         let connecting = async {
             loop {
                 sleep(Duration::from_millis(50)).await;
@@ -213,7 +226,7 @@ mod tests {
         assert_eq!(of("2000000181005ccf"), Some((3, true)));
         assert_eq!(of("0000000000000000"), Some((3, false)));
         assert_eq!(parse_status("Name:\tx\n"), None);
-        let this = Machine::find(std::process::id());
+        let this = Machine::find(kernel::process(std::process::id()).unwrap());
         assert!(matches!(this, Err(AdapterError::NotThis { .. })));
     }
 }
