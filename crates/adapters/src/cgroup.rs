@@ -1,6 +1,6 @@
 //! All processes of a control group, whatever programs they are.
 //!
-//! The group gives nothing by itself: what it does not use can be had from it, down to its floor. Its
+//! The group gives nothing by itself: only the memory that it does not use can be had from it. Its
 //! limit follows the target only when its usage allows that, since a limit below the usage makes the
 //! kernel take pages (version 1 refuses with EBUSY, version 2 slows the group down) instead of the
 //! program.
@@ -46,7 +46,7 @@ impl CgroupOptions {
 pub(crate) struct Cgroup {
     common: Common,
     owner: Owner,
-    /// What was used in the beginning, the floor of a group that is given none.
+    /// The usage in the beginning, the floor of a group that is given none.
     used_first: u64,
     /// The limit that the adapter has set last.
     limit: Option<u64>,

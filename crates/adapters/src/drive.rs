@@ -50,10 +50,10 @@ pub(crate) trait Program: Send + 'static {
     /// Connects again after a failure.
     fn connect(&mut self) -> impl Future<Output = Result<(), AdapterError>> + Send;
 
-    /// What it has and wants. `account` is what the kernel counts.
+    /// Looks at its size and its wishes. `account` is the kernel's count of it.
     fn look(&mut self, account: u64) -> impl Future<Output = Result<View, AdapterError>> + Send;
 
-    /// Brings it to a target as far as that is possible, and says what it allows itself then.
+    /// Brings it to a target as far as that is possible, and returns the bytes that it allows itself then.
     fn approach(&mut self, aim: Aim<'_>) -> impl Future<Output = Result<u64, AdapterError>> + Send;
 }
 
@@ -68,7 +68,7 @@ pub(crate) struct Aim<'a> {
 }
 
 impl Aim<'_> {
-    /// What the kernel counts now.
+    /// The kernel's count now.
     pub(crate) fn account(&self) -> u64 {
         self.proxy.account().unwrap_or(0)
     }
@@ -81,7 +81,7 @@ impl Aim<'_> {
             || self.stopping.is_cancelled()
     }
 
-    /// Says what the program allows itself on its way.
+    /// Tells the broker how much the program allows itself on its way.
     pub(crate) fn allow(&self, bytes: u64) {
         self.proxy.allow(bytes.max(self.target));
     }
@@ -208,7 +208,7 @@ async fn step<P: Program>(
 async fn approach<P: Program>(program: &mut P, aim: Aim<'_>) -> Result<u64, AdapterError> {
     let view = aim.proxy.view();
     if view.is_fixed {
-        // It has what it has. To be allowed more changes nothing.
+        // No target changes its size.
         return Ok(view.limit);
     }
     program.approach(aim).await

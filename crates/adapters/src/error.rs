@@ -8,8 +8,8 @@ pub enum OptionsError {
     /// There is no adapter of this kind.
     #[error("{0:?} is none of mariadb, mysql, redis, valkey, jvm and cgroup")]
     Kind(String),
-    /// A part of the text is not `key=value`. It is not shown, since it may be what follows a comma in a
-    /// password.
+    /// A part of the text is not `key=value`. It is not shown, since it may be the part of a password after
+    /// a comma.
     #[error("a part of the options is not key=value")]
     Syntax,
     /// An option is given twice.
@@ -26,9 +26,9 @@ pub enum OptionsError {
     Value {
         /// The option.
         key: &'static str,
-        /// What it was given; the text of a password is never here.
+        /// The given value, which is never a password.
         value: String,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
     /// A file that an option names cannot be read.
@@ -36,7 +36,7 @@ pub enum OptionsError {
     File {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's answer.
         #[source]
         source: io::Error,
     },
@@ -54,12 +54,12 @@ pub enum AdapterError {
     /// The program answers with an error.
     #[error("the program refuses {what}: {answer}")]
     Refused {
-        /// What it was asked.
+        /// The request.
         what: String,
-        /// What it said.
+        /// The program's answer.
         answer: String,
     },
-    /// The program's answer lacks what the adapter needs.
+    /// The program's answer lacks a part that the adapter needs.
     #[error("the program's answer has no usable {0}")]
     Answer(&'static str),
     /// The program did not answer in time.
@@ -68,12 +68,12 @@ pub enum AdapterError {
     /// The number of the program's process is not known, or there is none of this number.
     #[error("cannot tell which process the program is; give its pid")]
     NoProcess,
-    /// The process is not what the adapter is for.
+    /// The process is not of the kind that the adapter is for.
     #[error("process {pid} is no {expected}")]
     NotThis {
         /// The process.
         pid: u32,
-        /// What it should be.
+        /// The kind of program that it should be.
         expected: &'static str,
     },
     /// The task of the adapter ended in an unexpected way.

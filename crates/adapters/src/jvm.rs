@@ -9,8 +9,8 @@
 //!
 //! * G1 takes no limit beside `-Xmx`. After it has given memory back it may grow again, and is then made
 //!   smaller again, at most twice a minute.
-//! * A collector that maps its heap several times (ZGC before JDK 21) is counted several times by the
-//!   kernel, between once and three times. The adapter converts by what it observes.
+//! * A collector that maps its heap several times (ZGC without generations) is counted several times by the
+//!   kernel, between once and three times. The adapter observes the factor and converts with it.
 //! * The adapter must run as the virtual machine's user or as root.
 
 mod attach;
@@ -38,8 +38,8 @@ use crate::{
     scale::Scale,
 };
 
-/// What a virtual machine's collector needs beyond what lives, so that it does not collect all the
-/// time: a quarter.
+/// The room that a collector needs beyond the live set, so that it does not collect all the time: a
+/// quarter.
 const ROOM_SHARE: u64 = 4;
 
 /// The least heap that the adapter sets.
@@ -74,7 +74,7 @@ pub(crate) struct Jvm {
     machine: Machine,
     flags: Flags,
     collector: Collector,
-    /// `SoftMaxHeapSize`, or what G1 was told last.
+    /// `SoftMaxHeapSize`, or the size that G1 was told last.
     heap_max: u64,
     scale: Scale,
     work: Work,
@@ -132,9 +132,9 @@ impl Jvm {
         !self.flags.may_give()
     }
 
-    /// The least heap for what lives.
-    fn least(&self, lives: u64) -> u64 {
-        let room = lives.saturating_add(lives / ROOM_SHARE);
+    /// The least heap for a live set of so many bytes.
+    fn least(&self, live: u64) -> u64 {
+        let room = live.saturating_add(live / ROOM_SHARE);
         let start = self.flags.number("MinHeapSize").unwrap_or(0);
         let of_floor = self
             .common
@@ -199,7 +199,7 @@ impl Jvm {
             };
             let heap = self.heap().await?;
             self.work.collected(heap.used);
-            // What lives was not known before.
+            // The live set was not known before.
             let goal = self
                 .scale
                 .to_adjustable(aim.target)
@@ -271,8 +271,8 @@ impl Program for Jvm {
         self.measure(aim.account(), heap);
         let heap_max = self.flags.heap_max()?;
         let asked = self.scale.to_adjustable(aim.target);
-        // Without a collection it is not known what lives; less than this was never seen.
-        let goal = asked.max(self.least(self.work.lives())).min(heap_max);
+        // Without a collection the live set is not known; less than this was never seen.
+        let goal = asked.max(self.least(self.work.live())).min(heap_max);
         match aim.account() > aim.target {
             true => self.shrink(aim).await?,
             false => self.limit(heap, goal).await?,
@@ -282,7 +282,7 @@ impl Program for Jvm {
             heap = %ByteSize(self.heap_max),
             "the heap follows a target"
         );
-        // It promises what it was told, or more where it cannot go as low.
+        // It promises the target, or more where it cannot go as low.
         let is_clamped = self.heap_max > self.scale.to_adjustable(aim.target);
         Ok(match is_clamped && aim.account() > aim.target {
             true => self.scale.to_account(self.heap_max).max(aim.target),

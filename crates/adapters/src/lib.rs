@@ -6,14 +6,14 @@
 //!                                  └── what the kernel counts of the program's process
 //! ```
 //!
-//! * The amounts that an adapter tells a broker are what the kernel counts of the program, so they
-//!   include what the program cannot adjust. The module `scale` converts between the two.
+//! * The amounts that an adapter tells a broker are those that the kernel counts of the program, so they
+//!   include memory that the program cannot adjust. The module `scale` converts between the two.
 //! * The participant never waits for the program: one task (`drive`) talks to the program and leaves
-//!   what it has learned in the participant (`proxy`).
+//!   its observations in the participant (`proxy`).
 //! * An adapter changes settings of a running program only, and no file of its configuration.
 //! * An adapter does not start, restart or kill a program. It ends when the program has gone.
 //!
-//! What each program can do was measured before: MariaDB moves its buffer pool online, Redis evicts,
+//! The abilities of each program were measured before: MariaDB moves its buffer pool online, Redis evicts,
 //! a JVM uncommits parts of its heap with some collectors and none with others.
 
 #![forbid(unsafe_code)]
@@ -72,7 +72,7 @@ pub enum Ended {
 
 /// An adapter that has found its program.
 pub struct Running {
-    /// What stands for the program. Its methods do not wait.
+    /// The participant that stands for the program. Its methods do not wait.
     pub participant: Arc<dyn Participant>,
     /// The task that talks to the program.
     pub ended: JoinHandle<Ended>,

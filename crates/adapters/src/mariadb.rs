@@ -1,7 +1,7 @@
 //! MariaDB and MySQL: the buffer pool of InnoDB, moved online.
 //!
 //! ```text
-//!  shrink:  flush what is dirty ─► SET GLOBAL innodb_buffer_pool_size ─► read back ─► pause ─► next step
+//!  shrink:  flush dirty pages ─► SET GLOBAL innodb_buffer_pool_size ─► read back ─► pause ─► next step
 //!  grow:    SET once; the pages are touched when they are used
 //! ```
 //!
@@ -51,7 +51,7 @@ use aerostat_types::ByteSize;
 /// which it hardly works.
 const POOL_BYTES_MIN: u64 = 64 << 20;
 
-/// What a page costs that must be read, if it is not given: a read from a flash disk.
+/// The cost of a page that must be read, if it is not given: a read from a flash disk.
 const MISS_MS: f64 = 0.2;
 
 /// The pause after each 256 MiB while there is load.
@@ -79,7 +79,7 @@ const GIVES_BYTES_PER_S: u64 = 900 << 20;
 pub struct MariaDbOptions {
     /// Where it listens.
     pub address: Address,
-    /// Who connects; `root` if it is not given.
+    /// The user to connect as; `root` if it is not given.
     pub user: Option<String>,
     /// The password, if one is needed.
     pub password: Option<String>,
@@ -138,7 +138,7 @@ pub(crate) async fn connect(
     let status = server.status().await?;
     let account = crate::proxy::account(&owner).ok_or(AdapterError::NoProcess)?;
     let size = server.size().await?;
-    // To set what is set changes nothing, and shows whether the adapter may set it.
+    // The same value again changes nothing, and shows whether the adapter may set it.
     server.set_size(size).await?;
     Ok(MariaDb {
         scale: Scale::new(account, status.bytes_in_use(limits.page), size),
@@ -307,7 +307,7 @@ impl Program for MariaDb {
             if size > goal || aim.settled(Duration::from_millis(500)).await {
                 break;
             }
-            // The rest of what the kernel counts is overhead, or what the server's allocator keeps.
+            // The rest of the kernel's count is overhead, or memory that the server's allocator keeps.
             let in_use = self.server.status().await?.bytes_in_use(self.limits.page);
             self.scale.observe(aim.account(), in_use, size);
         }
@@ -317,7 +317,7 @@ impl Program for MariaDb {
             size = %ByteSize(size),
             "the buffer pool follows a target"
         );
-        // It promises what it was told, or more where it cannot go as low.
+        // It promises the target, or more where it cannot go as low.
         Ok(
             match self.limits.round_down(self.scale.to_adjustable(aim.target)) < size {
                 true => limit.max(aim.target),

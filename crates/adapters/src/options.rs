@@ -6,16 +6,16 @@ use aerostat_types::ByteSize;
 
 use crate::error::OptionsError;
 
-/// What every adapter has.
+/// Options of every adapter.
 #[derive(Clone, Debug)]
 pub struct Common {
     /// The participant's name on its broker: 1 to 64 letters, digits, `-`, `_` and `.`.
     pub name: String,
-    /// Bytes that the program cannot work without, as the kernel counts; what the adapter takes for
-    /// that otherwise.
+    /// Bytes that the program cannot work without, as the kernel counts. Without it the adapter
+    /// estimates them.
     pub floor: Option<u64>,
-    /// The most bytes that the program may have, as the kernel counts; what the adapter takes for
-    /// that otherwise.
+    /// The most bytes that the program may have, as the kernel counts. Without it the adapter
+    /// estimates them.
     pub ceiling: Option<u64>,
 }
 

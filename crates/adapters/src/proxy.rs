@@ -21,24 +21,24 @@ use tokio::sync::Notify;
 /// A demand that is older is not told: the program does not answer.
 const DEMAND_AGE_MAX: Duration = Duration::from_secs(10);
 
-/// What is known of a program. Amounts are bytes as the kernel counts them.
+/// A program as it was seen last. Amounts are bytes as the kernel counts them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct View {
-    /// What it cannot work without.
+    /// The bytes that it cannot work without.
     pub(crate) floor: u64,
-    /// The most that it can use.
+    /// The most bytes that it can use.
     pub(crate) ceiling: u64,
-    /// What it allows itself, all of its overhead included.
+    /// The bytes that it allows itself, all of its overhead included.
     pub(crate) limit: u64,
     /// How fast it gives memory back, if that is known.
     pub(crate) gives_bytes_per_s: Option<u64>,
     /// Whether it cannot give memory back.
     pub(crate) is_fixed: bool,
-    /// What more or less memory would be worth; `used` is filled in when it is told.
+    /// The value of more or less memory; `used` is filled in when it is told.
     pub(crate) demand: Option<Demand>,
 }
 
-/// What the kernel counts of an owner, or `None` where it has gone or cannot be read.
+/// The kernel's count of an owner, or `None` where it has gone or cannot be read.
 pub(crate) fn account(owner: &Owner) -> Option<u64> {
     match kernel::account(owner) {
         Account::Bytes(bytes) => Some(bytes),
@@ -68,13 +68,13 @@ pub(crate) struct Proxy {
 struct State {
     view: View,
     seen_at: Instant,
-    /// What the broker told last.
+    /// The target that the broker told last.
     told: Option<u64>,
     /// How many targets were told.
     targets: u64,
     /// How many of them the program has followed as far as it can.
     followed: u64,
-    /// What the program allows itself.
+    /// The bytes that the program allows itself.
     allowed: u64,
 }
 
@@ -98,7 +98,7 @@ impl Proxy {
         }
     }
 
-    /// What the kernel counts, or `None` where the program has gone.
+    /// The kernel's count, or `None` where the program has gone.
     pub(crate) fn account(&self) -> Option<u64> {
         match kernel::account(&self.owner) {
             Account::Bytes(bytes) => {
@@ -110,7 +110,7 @@ impl Proxy {
         }
     }
 
-    /// Takes what was seen of the program.
+    /// Takes a new view of the program.
     pub(crate) fn see(&self, view: View) {
         let mut state = self.state();
         if state.told.is_none() {
@@ -120,7 +120,7 @@ impl Proxy {
         state.seen_at = Instant::now();
     }
 
-    /// What was seen last.
+    /// The program as it was seen last.
     pub(crate) fn view(&self) -> View {
         self.state().view.clone()
     }
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn it_says_what_was_seen() {
+    fn it_tells_the_view() {
         let proxy = proxy();
         let hello = proxy.hello();
         assert_eq!(hello.check(), Ok(()));
@@ -287,7 +287,7 @@ mod tests {
         proxy.follow(2, 200);
         assert!(proxy.is_reached());
         assert_eq!((proxy.target(), proxy.unfollowed()), (200, None));
-        // The estimate of the overhead moves; what was promised does not.
+        // The estimate of the overhead moves, but the promise does not.
         proxy.see(View {
             limit: 210,
             ..proxy.view()

@@ -14,7 +14,7 @@ pub(crate) struct Rate {
 }
 
 impl Rate {
-    /// Takes what the counter has reached at a moment. A counter that falls was reset.
+    /// Takes the counter's value at a moment. A counter that falls was reset.
     pub(crate) fn observe(&mut self, counter: f64, now: Instant) {
         if let Some((at, before)) = self.last {
             let elapsed = now.saturating_duration_since(at);

@@ -6,8 +6,8 @@
 //!           └─────────── lower, never under half of the target ◄────────┘
 //! ```
 //!
-//! * A server that evicts nothing (`noeviction`) gives what it does not use, and a part of that remains:
-//!   at its limit it refuses writes.
+//! * A server that evicts nothing (`noeviction`) gives only memory that it does not use, and
+//!   keeps a part of that: at its limit it refuses writes.
 //! * Evicted values leave holes in the allocator's pages. After an eviction of random values of 1 kB from
 //!   331 to 210 MB the kernel still counted 330; values of 16 kB and more have pages of their own. Hence
 //!   the rounds, and the defragmentation where the server has one.
@@ -40,7 +40,7 @@ use crate::{
 /// The least `maxmemory` that the adapter sets: buffers of connections count, too.
 const MAXMEMORY_BYTES_MIN: u64 = 16 << 20;
 
-/// What a read that finds nothing costs, if it is not given: a query to the database behind a cache.
+/// The cost of a read that finds nothing, if it is not given: a query to the database behind a cache.
 const MISS_MS: f64 = 1.0;
 
 /// How often a target is tried, with a lower `maxmemory` each time.
@@ -57,7 +57,7 @@ const GIVES_BYTES_PER_S: u64 = 130 << 20;
 pub struct RedisOptions {
     /// Where it listens.
     pub address: Address,
-    /// Who connects, if the server has users.
+    /// The user to connect as, if the server has users.
     pub user: Option<String>,
     /// The password, if one is needed.
     pub password: Option<String>,
@@ -100,7 +100,7 @@ pub(crate) async fn connect(common: &Common, options: RedisOptions) -> Result<Re
         cgroup: None,
     };
     let account = crate::proxy::account(&owner).ok_or(AdapterError::NoProcess)?;
-    // To set what is set changes nothing, and shows whether the adapter may set it.
+    // The same value again changes nothing, and shows whether the adapter may set it.
     connection.set_maxmemory(info.maxmemory).await?;
     Ok(Redis {
         common: common.clone(),
@@ -195,7 +195,7 @@ impl Program for Redis {
         let now = Instant::now();
         self.evictions.observe(info.evicted_keys, now);
         self.misses.observe(info.misses, now);
-        // Without a limit the server allows itself what it has, until a broker says otherwise.
+        // A server without a limit is taken to be at its limit, until a broker tells it another one.
         let limit = match info.maxmemory {
             0 => info.used,
             maxmemory => maxmemory,
@@ -247,7 +247,7 @@ impl Program for Redis {
             maxmemory = %ByteSize(limit),
             "maxmemory follows a target"
         );
-        // It promises what it was told, or more where it cannot go as low.
+        // It promises the target, or more where it cannot go as low.
         Ok(match goal > asked {
             true => self.scale.to_account(limit).max(aim.target),
             false => aim.target,

@@ -1,15 +1,15 @@
-//! How the part of a program's memory that can be adjusted relates to what the kernel counts of it.
+//! The relation between the part of a program's memory that can be adjusted and the kernel's count of it.
 //!
 //! ```text
 //!  account of the kernel  ├──── overhead ────┼──── factor × adjustable part ────┤
 //! ```
 //!
-//! The overhead is code, stacks, connections and whatever else the program allocates. It is not told
-//! by the program, and a buffer of which a part was never touched makes it look small, or one of which
+//! The overhead is code, stacks, connections and everything else that the program allocates. The program
+//! does not tell it. A buffer of which a part was never touched makes it look small, and a buffer of which
 //! a part is touched but empty makes it look large. So each observation gives an interval, and the
 //! estimate moves only as far as the interval forces it to.
 
-/// What is believed of an overhead at most before an observation shows that it is higher. MariaDB
+/// The largest overhead that is believed before an observation shows that it is higher. MariaDB
 /// 10.11 starts with 80 MiB, a JVM with 25.
 const GUESS_BYTES_MAX: u64 = 128 << 20;
 
@@ -40,13 +40,13 @@ impl Scale {
         self.overhead = self.overhead.clamp(lowest, highest);
     }
 
-    /// What the kernel counts when the adjustable part has so many bytes.
+    /// The kernel's count when the adjustable part has so many bytes.
     pub(crate) fn to_account(self, adjustable: u64) -> u64 {
         let counted = adjustable as f64 * self.factor;
         self.overhead.saturating_add(counted as u64)
     }
 
-    /// What the adjustable part may have so that the kernel counts no more than `account`.
+    /// The largest adjustable part with which the kernel counts no more than `account`.
     pub(crate) fn to_adjustable(self, account: u64) -> u64 {
         (account.saturating_sub(self.overhead) as f64 / self.factor) as u64
     }

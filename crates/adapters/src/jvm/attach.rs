@@ -42,7 +42,7 @@ const SIGQUIT_BIT: u64 = 1 << 2;
 /// A Java virtual machine's process.
 pub(crate) struct Machine {
     pid: u32,
-    /// The process itself, whoever has its number later.
+    /// The process itself, even if another one has its number later.
     process: OwnedFd,
     /// Its number in its own namespace, by which it names its files.
     own_pid: u32,
@@ -185,7 +185,7 @@ fn encode(parts: [&str; 4]) -> Vec<u8> {
     bytes
 }
 
-/// What follows the first line, or what is said of an error.
+/// The text after the first line, or the description of an error.
 fn decode(answer: &str) -> Result<Result<String, String>, AdapterError> {
     let (code, text) = answer.split_once('\n').unwrap_or((answer, ""));
     let code: i32 = code

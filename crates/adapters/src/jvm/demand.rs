@@ -1,11 +1,11 @@
-//! What more or less heap would be worth.
+//! The value of more or less heap.
 //!
 //! ```text
-//!  collections/s = allocated bytes/s ÷ (heap − what lives)
-//!  ms/s          = collections/s × what lives × time to trace a byte
+//!  collections/s = allocated bytes/s ÷ (heap − live set)
+//!  ms/s          = collections/s × live set × time to trace a byte
 //! ```
 //!
-//! A collection traces what lives, and there is one each time the rest of the heap has been filled. The
+//! A collection traces the live set, and there is one each time the rest of the heap has been filled. The
 //! model is the one that runtimes size their heaps by (for instance "Optimal Heap Limits for Reducing
 //! Browser Memory Use", Kirisame, Shenoy and Panchekha, OOPSLA 2022).
 
@@ -19,28 +19,28 @@ use aerostat_balloon::message::{Cost, Demand};
 use super::facts::Heap;
 use crate::scale::Scale;
 
-/// How far back the least use of the heap is looked for, which is what lives: there is a collection in
-/// this time, if the program allocates much.
+/// The time over which the least use of the heap is taken for the live set. A program that allocates much
+/// has a collection in this time.
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// What it takes to trace memory: 0.7 to 1.3 s were measured for 1.2 GB of objects.
+/// The time that a collector takes to trace memory: 0.7 to 1.3 s were measured for 1.2 GB of objects.
 const TRACE_MS_PER_GIB: f64 = 700.0;
 
 /// A heap is large enough when collections take less than this.
 const LOSS_MS_PER_S: f64 = 10.0;
 
-/// At how much room for garbage, in multiples of what lives, costs are told.
+/// The room for garbage, in multiples of the live set, at which costs are told.
 const ROOMS: [f64; 6] = [0.125, 0.25, 0.5, 1.0, 2.0, 4.0];
 
-/// What lives is taken for this much at least, so that an idle program does not look as if it needed
+/// The live set is taken for this much at least, so that an idle program does not look as if it needed
 /// nothing.
 const LIVES_BYTES_MIN: u64 = 4 << 20;
 
-/// What was seen of a program's use of its heap.
+/// Observations of a program's use of its heap.
 #[derive(Debug, Default)]
 pub(crate) struct Work {
     seen: VecDeque<(Instant, u64)>,
-    /// What was used after the last collection that was asked for.
+    /// The bytes in use after the last collection that the adapter asked for.
     collected: Option<u64>,
 }
 
@@ -60,14 +60,14 @@ impl Work {
         self.observe(used, Instant::now());
     }
 
-    /// The bytes that live, or may: never more than what was in use lately.
-    pub(crate) fn lives(&self) -> u64 {
+    /// The size of the live set, as far as it is known: the least use of the heap lately.
+    pub(crate) fn live(&self) -> u64 {
         let least = self.seen.iter().map(|(_, used)| *used).min();
-        // Without any observation, what an earlier collection left.
+        // Without any observation an earlier collection says it.
         least.or(self.collected).unwrap_or(0)
     }
 
-    /// Bytes that are allocated in a second: all rises of what is in use.
+    /// Bytes that are allocated in a second: the sum of all rises of the use.
     fn allocated_per_s(&self) -> f64 {
         let (Some(first), Some(last)) = (self.seen.front(), self.seen.back()) else {
             return 0.0;
@@ -85,18 +85,18 @@ impl Work {
 
     /// In bytes as the kernel counts them.
     pub(crate) fn demand(&self, heap: Heap, heap_max: u64, scale: Scale) -> Demand {
-        let lives = self.lives().max(LIVES_BYTES_MIN);
+        let live = self.live().max(LIVES_BYTES_MIN);
         let allocated_per_s = self.allocated_per_s();
         // One collection.
-        let trace_ms = lives as f64 / (1u64 << 30) as f64 * TRACE_MS_PER_GIB;
+        let trace_ms = live as f64 / (1u64 << 30) as f64 * TRACE_MS_PER_GIB;
         let room = allocated_per_s * trace_ms / LOSS_MS_PER_S;
         // A quarter at least, so that an idle program can begin to work.
-        let room = room.max(lives as f64 / 4.0);
-        let wanted = (lives as f64 + room).min(heap_max as f64) as u64;
+        let room = room.max(live as f64 / 4.0);
+        let wanted = (live as f64 + room).min(heap_max as f64) as u64;
         let costs = ROOMS.into_iter().map(|share| {
-            let room = lives as f64 * share;
+            let room = live as f64 * share;
             Cost {
-                bytes: scale.to_account((lives as f64 + room) as u64),
+                bytes: scale.to_account((live as f64 + room) as u64),
                 ms_per_s: allocated_per_s / room * trace_ms,
             }
         });
@@ -135,13 +135,13 @@ mod tests {
     }
 
     #[test]
-    fn what_lives_is_the_least_that_was_seen_lately() {
+    fn the_live_set_is_the_least_use_lately() {
         let mut work = busy();
-        assert_eq!(work.lives(), 100 * MIB);
+        assert_eq!(work.live(), 100 * MIB);
         let later = Instant::now() + Duration::from_secs(600);
         work.observe(180 * MIB, later);
-        assert_eq!(work.lives(), 180 * MIB);
-        assert_eq!(Work::default().lives(), 0);
+        assert_eq!(work.live(), 180 * MIB);
+        assert_eq!(Work::default().live(), 0);
     }
 
     #[test]
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_program_wants_little_more_than_what_lives() {
+    fn an_idle_program_wants_little_more_than_its_live_set() {
         let mut work = Work::default();
         let start = Instant::now();
         for second in 0..10 {

@@ -1,4 +1,4 @@
-//! What a virtual machine says of its flags and its heap.
+//! Answers of a virtual machine about its flags and its heap.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -8,10 +8,10 @@ use crate::error::AdapterError;
 /// 30 s.
 const DELAY_MAX: Duration = Duration::from_secs(30);
 
-/// What the collector of G1 is to leave free at least, in percent, when it shrinks.
+/// The share of the heap, in percent, that G1 leaves free at least when it shrinks.
 const FREE_PERCENT_MIN: u64 = 5;
 
-/// Who collects garbage.
+/// A garbage collector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Collector {
     Z,
@@ -28,9 +28,9 @@ pub(crate) struct Flags(HashMap<String, String>);
 /// The heap of a virtual machine, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Heap {
-    /// What objects have, dead ones included.
+    /// The bytes of objects, dead ones included.
     pub(crate) used: u64,
-    /// What it has from the system.
+    /// The bytes that the virtual machine has from the system for it.
     pub(crate) committed: u64,
 }
 
@@ -164,8 +164,8 @@ fn parse_amount(text: &str) -> Option<u64> {
     number.checked_shl(shift)
 }
 
-/// `MinHeapFreeRatio` and `MaxHeapFreeRatio`, in percent, with which a collection leaves so many bytes of
-/// heap around what is used.
+/// `MinHeapFreeRatio` and `MaxHeapFreeRatio`, in percent, with which a collection that finds `used` live bytes
+/// leaves a heap of so many bytes.
 pub(crate) fn free_ratios(used: u64, heap: u64) -> (u64, u64) {
     let free = heap.saturating_sub(used);
     let percent = u128::from(free) * 100 / u128::from(heap.max(1));
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_say_who_can_give() {
+    fn flags_tell_collectors_that_can_give() {
         let flags = |extra: &str| {
             Flags::parse(&format!(
                 "[Global flags]\n   size_t MaxHeapSize    = 536870912   {{product}} {{command line}}\n   \

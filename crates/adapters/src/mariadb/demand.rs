@@ -1,4 +1,4 @@
-//! What more or less buffer pool would be worth.
+//! The value of more or less buffer pool.
 //!
 //! ```text
 //!  ms/s
@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Below the pages in memory the costs are those that a smaller pool was seen to have ([`History`]), if
-//! any was. The straight line is what uniform access to the data gives. With skewed access the first bytes are
+//! any was. The straight line is the cost of uniform access to the data. With skewed access the first bytes are
 //! worth more than the line says, so the line errs on the side of leaving memory with others.
 
 use std::time::Instant;
@@ -26,7 +26,7 @@ const LOSS_MS_PER_S_MIN: f64 = 1.0;
 /// free, does not lack any.
 const FREE_SHARE: u64 = 20;
 
-/// What a buffer pool has and does. Amounts are bytes of the buffer pool.
+/// The size and the work of a buffer pool. Amounts are bytes of the buffer pool.
 pub(crate) struct Load {
     /// Its size.
     pub(crate) size: u64,

@@ -13,7 +13,7 @@ use crate::error::AdapterError;
 /// Fewer dirty bytes are written in less than a step's time anyway.
 const DIRTY_BYTES_MIN: u64 = 16 << 20;
 
-/// How long the flush is waited for: a sixth of what a broker waits for the whole.
+/// How long the flush is waited for: a sixth of the time that a broker waits for the whole.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A flush that has made no progress for this time makes none any more: the server makes pages dirty as

@@ -1,7 +1,7 @@
 //! How often pages were missing at sizes that the buffer pool has had.
 //!
-//! A pool that holds what is used misses nothing, and says nothing of what less of it would cost. What it
-//! missed when it was smaller does, as long as the work is the same.
+//! A pool that holds all pages in use misses nothing, and does not tell the cost of a smaller one. Its misses
+//! at the time when it was smaller tell it, as long as the work is the same.
 
 use std::time::{Duration, Instant};
 
@@ -12,14 +12,14 @@ use crate::scale::Scale;
 /// How many sizes are told apart, up to the largest one.
 const SIZES: usize = 32;
 
-/// After this time another work may be done.
+/// After this time the work may be another one.
 const AGE_MAX: Duration = Duration::from_secs(30 * 60);
 
 /// A pool whose size has changed is looked at after this time: pages of before are gone, and pages that
 /// are missed now and not again are in.
 const STEADY: Duration = Duration::from_secs(15);
 
-/// The smoothing of what is seen again at a size.
+/// The weight of a new observation at a size that has one.
 const WEIGHT: f64 = 0.1;
 
 /// The share of requests that missed, by size.
@@ -63,8 +63,8 @@ impl History {
         });
     }
 
-    /// What the work costs at smaller sizes, if a pool of `in_use` bytes costs `loss`, in the order of
-    /// sizes. A request that misses costs `miss_ms`.
+    /// The costs of the work at smaller sizes, if it costs `loss` with a pool of `in_use` bytes, in the order
+    /// of sizes. A request that misses costs `miss_ms`.
     pub(crate) fn costs_below(
         &self,
         in_use: u64,
@@ -105,7 +105,7 @@ mod tests {
     const SCALE: Scale = Scale::known(100 << 20, 1.0);
 
     #[test]
-    fn what_a_smaller_pool_missed_is_remembered() {
+    fn misses_of_a_smaller_pool_are_remembered() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut history = History::new(320 * MIB);
@@ -120,7 +120,7 @@ mod tests {
             let costs = costs.iter().map(|cost| (cost.bytes / MIB, cost.ms_per_s));
             costs.collect::<Vec<_>>()
         };
-        // 100 of 10,000 requests at 0.2 ms, and not less than what a larger pool costs.
+        // 100 of 10,000 requests at 0.2 ms, and not less than a larger pool costs.
         assert_eq!(costs(300, 60), [(210, 20.0), (310, 5.0)]);
         assert_eq!(costs(205, 60), [(210, 20.0)]);
         assert_eq!(costs(300, 60 + 31 * 60), []);

@@ -6,7 +6,7 @@ const STEP_BYTES_MAX: u64 = 256 << 20;
 /// The same while there are many dirty pages, which the step writes.
 const DIRTY_STEP_BYTES_MAX: u64 = 64 << 20;
 
-/// What sizes a server can have.
+/// The sizes that a server can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
     /// Sizes are multiples of so many bytes.

@@ -63,7 +63,7 @@ impl Status {
         })
     }
 
-    /// What the pages that hold something have in memory.
+    /// The bytes of pages that hold something.
     pub(crate) fn bytes_in_use(&self, page: u64) -> u64 {
         self.used_pages * page
     }
@@ -119,7 +119,7 @@ impl Server {
         size.ok_or(AdapterError::Answer("size of the buffer pool"))
     }
 
-    /// Sets the size of the buffer pool, waits until that is done, and says what the size is then.
+    /// Sets the size of the buffer pool, waits until that is done, and returns the size then.
     pub(crate) async fn set_size(&mut self, bytes: u64) -> Result<u64, AdapterError> {
         self.set("innodb_buffer_pool_size", &bytes.to_string())
             .await?;
@@ -137,8 +137,8 @@ impl Server {
         Ok(row.is_some_and(|(_, text)| is_under_way(&text)))
     }
 
-    /// What sizes the server can have. Where it names no largest one it is the machine's memory, or
-    /// the ceiling that is given.
+    /// The sizes that the server can have. A server that names no largest one is limited by the ceiling that is
+    /// given, or by the machine's memory.
     pub(crate) async fn limits(&mut self, ceiling: Option<u64>) -> Result<Limits, AdapterError> {
         let chunk = self.number("innodb_buffer_pool_chunk_size").await?;
         let instances = self.number("innodb_buffer_pool_instances").await?;
@@ -163,7 +163,7 @@ impl Server {
     }
 
     /// How many bytes the tables and indexes of InnoDB have on disk. The statistics of tables lag
-    /// behind what was loaded, and the files keep what was deleted: the larger of both counts.
+    /// behind loaded rows, and the files keep the room of deleted rows: the larger of both counts.
     pub(crate) async fn data_bytes(&mut self) -> Result<u64, AdapterError> {
         let of_tables = "SELECT CAST(COALESCE(SUM(data_length + index_length), 0) AS UNSIGNED) \
              FROM information_schema.tables WHERE engine = 'InnoDB'";

@@ -60,7 +60,7 @@ impl Connection {
         Ok(connection)
     }
 
-    /// What the server says of itself.
+    /// The server's description of itself.
     pub(crate) async fn info(&mut self) -> Result<Info, AdapterError> {
         let mut text = String::new();
         for section in ["server", "memory", "stats"] {
@@ -125,7 +125,7 @@ fn encode(parts: &[&str]) -> Vec<u8> {
     bytes
 }
 
-/// An answer that is no array, or what the server said of an error.
+/// An answer that is no array, or the server's description of an error.
 async fn read_answer(
     stream: &mut (impl AsyncBufRead + Unpin),
 ) -> Result<Result<String, String>, AdapterError> {

@@ -1,4 +1,4 @@
-//! What more or less memory would be worth to a server.
+//! The value of more or less memory to a server.
 
 use aerostat_balloon::message::{Cost, Demand};
 
@@ -7,17 +7,17 @@ use crate::scale::Scale;
 /// A server that uses more than this share of its limit is full.
 const FULL_SHARE: f64 = 0.95;
 
-/// By how much a full server wants to grow, as a divisor of what it uses: what else its keys would need
-/// is not known, so it asks step by step.
+/// By how much a full server wants to grow, as a divisor of its use. The adapter does not know how much
+/// the evicted keys would need, so it asks step by step.
 const GROWTH_SHARE: u64 = 4;
 
 /// Lost work below this, in milliseconds a second, is no reason to want more.
 const LOSS_MS_PER_S_MIN: f64 = 1.0;
 
-/// What a server has and does. Amounts are bytes that count against `maxmemory`.
+/// The size and the work of a server. Amounts are bytes that count against `maxmemory`.
 pub(crate) struct Load {
     pub(crate) used: u64,
-    /// `maxmemory`, or what is used where there is none.
+    /// `maxmemory`, or the use where there is none.
     pub(crate) limit: u64,
     /// The largest limit that is set.
     pub(crate) most: u64,

@@ -1,4 +1,4 @@
-//! What a server says of itself.
+//! A server's description of itself.
 
 use crate::error::AdapterError;
 
@@ -12,7 +12,7 @@ const HEADROOM_BYTES: u64 = 8 << 20;
 pub(crate) struct Info {
     /// The server's process, as it knows it.
     pub(crate) pid: u32,
-    /// What is allocated and counts against the limit.
+    /// Allocated bytes that count against the limit.
     pub(crate) used: u64,
     /// The limit, or 0 where there is none.
     pub(crate) maxmemory: u64,
@@ -54,7 +54,7 @@ impl Info {
         })
     }
 
-    /// What the server uses, and room for writes.
+    /// The use, and room for writes.
     pub(crate) fn with_headroom(&self) -> u64 {
         self.used + self.used / HEADROOM_SHARE + HEADROOM_BYTES
     }
