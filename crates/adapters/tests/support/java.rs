@@ -73,3 +73,11 @@ impl Java {
         format!("name=app,pid={}", self.process.pid())
     }
 }
+
+impl Drop for Java {
+    fn drop(&mut self) {
+        self.process.kill();
+        // A virtual machine that is killed leaves its socket behind.
+        let _ = std::fs::remove_file(format!("/tmp/.java_pid{}", self.process.pid()));
+    }
+}
