@@ -147,6 +147,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "capacity",
             "balloon",
             "broker",
+            "adapters",
             "embedded",
             "gateway",
             "workload",

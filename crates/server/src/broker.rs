@@ -11,6 +11,8 @@ use std::{
     time::Duration,
 };
 
+use aerostat_adapters::{Adapter, Ended, run_adapter};
+use aerostat_balloon::endpoint::Endpoint;
 use aerostat_broker::{
     admin::{Answer, Request, ask},
     core::Settings,
@@ -26,6 +28,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     config::{LogFormat, Tls},
     http, logs,
+    secret::first_line,
     serve::Signals,
     tls,
 };
@@ -40,6 +43,8 @@ const WATCH: Duration = Duration::from_secs(1);
 pub(crate) enum BrokerCommand {
     /// Run a broker
     Run(Box<RunArguments>),
+    /// Stand for a program that does not speak the balloon protocol
+    Adapter(AdapterArguments),
     /// Show who has how much memory, and why
     Status(StatusArguments),
     /// Have a participant live by so much memory, whatever the policy does
@@ -113,6 +118,29 @@ pub(crate) struct RunArguments {
     log_filter: String,
 }
 
+#[derive(Args)]
+pub(crate) struct AdapterArguments {
+    /// The kind of program: mariadb, redis, jvm or cgroup
+    kind: String,
+    /// What the program is called and where it is, such as
+    /// name=db,socket=/run/mysqld/mysqld.sock,user=root,floor=512MB,ceiling=8GB
+    options: String,
+    #[command(flatten)]
+    at: Place,
+    /// Broker of another machine, host:port, instead of a socket
+    #[arg(long, requires = "trust")]
+    broker: Option<String>,
+    /// PEM file with the certificate of that broker
+    #[arg(long)]
+    trust: Option<PathBuf>,
+    /// File whose first line is the token of that broker
+    #[arg(long)]
+    token_file: Option<PathBuf>,
+    /// Which log lines: a level or a filter
+    #[arg(long, default_value = "info")]
+    log_filter: String,
+}
+
 /// Where a broker is.
 #[derive(Args)]
 pub(crate) struct Place {
@@ -160,6 +188,7 @@ pub(crate) fn run(command: BrokerCommand) -> Result<()> {
     runtime.block_on(async move {
         match command {
             BrokerCommand::Run(arguments) => serve(*arguments).await,
+            BrokerCommand::Adapter(arguments) => adapter(arguments).await,
             BrokerCommand::Status(arguments) => status(&arguments).await,
             BrokerCommand::Pin { name, memory, at } => {
                 let bytes = memory.0;
@@ -170,6 +199,37 @@ pub(crate) fn run(command: BrokerCommand) -> Result<()> {
             BrokerCommand::Policy { policy, at } => done(&at, &Request::Policy { policy }).await,
         }
     })
+}
+
+async fn adapter(arguments: AdapterArguments) -> Result<()> {
+    logs::install(LogFormat::Text, &arguments.log_filter)?;
+    let mut signals = Signals::new()?;
+    let adapter = Adapter::parse(&arguments.kind, &arguments.options)?;
+    let endpoint = match &arguments.broker {
+        Some(broker) => Endpoint::parse(broker, arguments.trust.as_deref())
+            .with_context(|| format!("cannot use the broker {broker}"))?,
+        None => Endpoint::Unix(arguments.at.socket()),
+    };
+    let token = arguments
+        .token_file
+        .as_deref()
+        .map(first_line)
+        .transpose()?;
+    let stopping = CancellationToken::new();
+    let stop = stopping.clone();
+    let run = tokio::spawn(run_adapter(adapter, endpoint, token, stopping));
+    let waiting = tokio::spawn(async move {
+        let name = signals.next().await;
+        tracing::info!(signal = name, "stopping");
+        stop.cancel();
+    });
+    let ended = run.await.context("the adapter died")?;
+    waiting.abort();
+    match ended? {
+        Ended::Gone => tracing::info!("the program has gone"),
+        Ended::Stopped => tracing::info!("stopped"),
+    }
+    Ok(())
 }
 
 async fn done(at: &Place, request: &Request) -> Result<()> {
@@ -291,14 +351,7 @@ async fn network(arguments: &RunArguments, address: SocketAddr, data: &Path) -> 
     let Some(file) = &arguments.token_file else {
         bail!("--listen needs --token-file");
     };
-    let text = std::fs::read_to_string(file);
-    let text = text.with_context(|| format!("cannot read {}", file.display()))?;
-    let token = text.lines().next().unwrap_or_default().to_owned();
-    anyhow::ensure!(
-        !token.is_empty(),
-        "the first line of {} is empty",
-        file.display()
-    );
+    let token = first_line(file)?;
     let files = arguments.tls_cert.clone().zip(arguments.tls_key.clone());
     let certificate = match files {
         Some((cert, key)) => Tls::Files { cert, key },

@@ -35,6 +35,22 @@ pub(crate) fn scram(data: &Path) -> Result<[u8; 32]> {
     Ok(secret)
 }
 
+/// The secret that the first line of a file is.
+///
+/// # Errors
+/// The file cannot be read, or the line is empty.
+pub(crate) fn first_line(file: &Path) -> Result<String> {
+    let text = fs::read_to_string(file)
+        .with_context(|| format!("cannot read the file {}", file.display()))?;
+    let line = text.lines().next().unwrap_or_default();
+    anyhow::ensure!(
+        !line.is_empty(),
+        "the first line of {} is empty",
+        file.display()
+    );
+    Ok(line.to_owned())
+}
+
 /// Writes a file that only its owner may read, from its first byte on.
 ///
 /// # Errors

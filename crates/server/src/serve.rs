@@ -27,7 +27,7 @@ use crate::config::{Auth, Balloon, Config};
 use crate::http::{self, Pages};
 use crate::logs;
 use crate::metrics::{MemorySample, Metrics, NodeSample, Outcome, TenantSample, TenantState};
-use crate::secret;
+use crate::secret::{self, first_line};
 use crate::threads::Threads;
 use crate::tls;
 
@@ -168,19 +168,6 @@ fn open(config: &Config, metrics: Arc<Metrics>) -> Result<Aerostat> {
         );
     }
     Ok(database)
-}
-
-/// The secret that the first line of a file is.
-fn first_line(file: &Path) -> Result<String> {
-    let text = std::fs::read_to_string(file)
-        .with_context(|| format!("cannot read the file {}", file.display()))?;
-    let line = text.lines().next().unwrap_or_default();
-    anyhow::ensure!(
-        !line.is_empty(),
-        "the first line of {} is empty",
-        file.display()
-    );
-    Ok(line.to_owned())
 }
 
 async fn bind(setting: &str, address: std::net::SocketAddr) -> Result<TcpListener> {

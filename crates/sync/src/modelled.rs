@@ -3,7 +3,9 @@
 use std::{
     fmt,
     ops::{Deref, DerefMut},
-    sync::{Arc, OnceLock as StdOnceLock, PoisonError, atomic::AtomicUsize as StdAtomicUsize},
+    sync::{
+        Arc as StdArc, OnceLock as StdOnceLock, PoisonError, atomic::AtomicUsize as StdAtomicUsize,
+    },
     time::Instant,
 };
 
@@ -38,8 +40,8 @@ pub fn model(run: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = builder.preemption_bound.or(Some(PREEMPTIONS));
     builder.max_branches = builder.max_branches.max(STEPS_MAX);
-    let orders = Arc::new(StdAtomicUsize::new(0));
-    let counted = Arc::clone(&orders);
+    let orders = StdArc::new(StdAtomicUsize::new(0));
+    let counted = StdArc::clone(&orders);
     builder.check(move || {
         counted.fetch_add(1, Ordering::Relaxed);
         run();

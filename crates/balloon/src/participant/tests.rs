@@ -1,3 +1,5 @@
+//! A participant beside a broker that a test plays.
+
 use std::sync::{
     Mutex,
     atomic::{AtomicU64, Ordering},

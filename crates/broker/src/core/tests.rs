@@ -95,6 +95,8 @@ struct Scene {
     now: u64,
     next_session: SessionId,
     next_pid: u32,
+    /// How many messages a program reads in a step.
+    messages_at_once: usize,
     rng: StdRng,
 }
 
@@ -110,6 +112,7 @@ impl Scene {
             now: 0,
             next_session: 1,
             next_pid: 1,
+            messages_at_once: usize::MAX,
             rng: StdRng::seed_from_u64(seed),
         }
     }
@@ -258,7 +261,9 @@ impl Scene {
         if program.is_stopped || program.process.is_none() {
             return;
         }
-        for message in std::mem::take(&mut program.inbox) {
+        // It works between messages, so it lives by each of them for a moment.
+        let read = program.inbox.len().min(self.messages_at_once);
+        for message in program.inbox.drain(..read) {
             let (epoch, bytes) = match message {
                 FromBroker::Welcome(welcome) => (welcome.epoch, welcome.bytes),
                 FromBroker::Target(target) if target.epoch > program.epoch => {
@@ -375,6 +380,7 @@ fn suffer(seed: u64, steps: u64) {
         scene.program(&format!("p{at}"), nature, floor, floor, floor);
     }
     for _ in 0..steps {
+        scene.messages_at_once = scene.rng.random_range(1..4);
         scene.step();
         let at = scene.rng.random_range(0..scene.programs.len());
         match scene.rng.random_range(0..60) {

@@ -1,3 +1,5 @@
+//! What each policy does in known situations, and what no policy ever does.
+
 use aerostat_balloon::message::{Cost, Demand};
 use proptest::prelude::*;
 

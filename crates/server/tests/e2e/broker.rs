@@ -96,6 +96,17 @@ impl Drop for Broker {
     }
 }
 
+/// A process that does not outlive its test.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 fn bytes(one: &Value, field: &str) -> u64 {
     one[field].as_u64().unwrap_or(0)
 }
@@ -272,6 +283,48 @@ async fn an_administrator_sets_the_balloon_by_sql() {
         "42501"
     );
     assert_eq!(value(&admin, now).await, configured);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_adapter_stands_for_a_redis_until_it_has_gone() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("redis.sock").display().to_string();
+    let redis = Command::new("redis-server")
+        .args(["--port", "0", "--save", "", "--unixsocket", &socket])
+        .current_dir(folder.path())
+        .stdout(Stdio::null())
+        .spawn();
+    let Ok(mut redis) = redis.map(Killed) else {
+        eprintln!("skipped: an adapter of a Redis (there is no redis-server)");
+        return;
+    };
+    let broker = Broker::start(&["--memory", "1GB"]);
+    let started = Instant::now();
+    while !Path::new(&socket).exists() {
+        assert!(started.elapsed() < PATIENCE, "the Redis does not listen");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let options = format!("name=cache,socket={socket},floor=16MB,ceiling=300MB");
+    let adapter = Command::new(BINARY)
+        .args(["broker", "adapter", "redis", &options, "--data"])
+        .arg(broker.folder.path())
+        .stderr(Stdio::null())
+        .spawn();
+    let mut adapter = adapter.map(Killed).unwrap();
+    let cache = broker
+        .until("cache", |one| one["state"] == "connected")
+        .await;
+    assert_eq!(bytes(&cache, "pid"), u64::from(redis.0.id()));
+    let wrong = broker.command(&["adapter", "redis", "name=other"]);
+    assert_eq!(wrong.status.code(), Some(1), "{wrong:?}");
+    redis.0.kill().unwrap();
+    redis.0.wait().unwrap();
+    assert!(adapter.0.wait().unwrap().success(), "its program has gone");
+    let started = Instant::now();
+    while broker.participant("cache").is_some() {
+        assert!(started.elapsed() < PATIENCE, "{:#}", broker.status());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
 }
 
 #[test]
