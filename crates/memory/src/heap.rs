@@ -188,9 +188,16 @@ struct State {
     kept: Sizes,
     /// Whether it is being given back.
     purges: bool,
-    /// What was told last of memory that nobody has reserved, and the heap's size then.
-    told: u64,
-    told_heap: u64,
+    /// What was known last, before that began.
+    known: Known,
+}
+
+/// What is known of memory that nobody has reserved, and what it was computed from.
+#[derive(Clone, Copy, Debug, Default)]
+struct Known {
+    unreserved: u64,
+    heap: u64,
+    reserved: u64,
 }
 
 impl State {
@@ -199,8 +206,11 @@ impl State {
             base: sizes.resident.saturating_sub(reserved),
             kept: sizes,
             purges: false,
-            told: 0,
-            told_heap: sizes.heap,
+            known: Known {
+                unreserved: 0,
+                heap: sizes.heap,
+                reserved,
+            },
         }
     }
 
@@ -219,12 +229,19 @@ impl State {
             purger.begin();
         }
         let reserved = governor.used();
-        self.told = match self.purges {
+        let unreserved = match self.purges {
             true => self.unreserved_meanwhile(sizes, reserved, limit),
-            false => self.unreserved(sizes, reserved, limit),
+            false => {
+                let unreserved = self.unreserved(sizes, reserved, limit);
+                self.known = Known {
+                    unreserved,
+                    heap: sizes.heap,
+                    reserved,
+                };
+                unreserved
+            }
         };
-        self.told_heap = sizes.heap;
-        governor.set_unreserved(self.told);
+        governor.set_unreserved(unreserved);
         pause_ms(sizes.resident, limit)
     }
 
@@ -241,10 +258,12 @@ impl State {
     }
 
     /// The same while what is free goes back to the system. How much that is will be known in the end; before,
-    /// only what the heap has grown by counts beyond what was told.
+    /// what counts is what was known, and what the heap has grown by beyond what was reserved since.
     fn unreserved_meanwhile(&self, sizes: Sizes, reserved: u64, limit: u64) -> u64 {
-        let grown = sizes.heap.saturating_sub(self.told_heap);
-        let most = self.told.saturating_add(grown);
+        let known = self.known;
+        let grown = sizes.heap.saturating_sub(known.heap);
+        let grown = grown.saturating_sub(reserved.saturating_sub(known.reserved));
+        let most = known.unreserved.saturating_add(grown);
         self.unreserved(sizes, reserved, limit).min(most)
     }
 
@@ -398,11 +417,16 @@ mod tests {
             state.unreserved(sizes(850, 310), 300 * MIB, LIMIT) / MIB,
             500 - 32
         );
-        state.told_heap = 310 * MIB;
+        state.known = Known {
+            unreserved: 0,
+            heap: 310 * MIB,
+            reserved: 300 * MIB,
+        };
         assert_eq!(meanwhile(&state, sizes(850, 310), 300), 0);
-        // What is taken meanwhile counts.
+        // What is taken meanwhile counts, once.
         assert_eq!(meanwhile(&state, sizes(900, 360), 300), 50);
-        state.told = 20 * MIB;
+        assert_eq!(meanwhile(&state, sizes(900, 360), 320), 30);
+        state.known.unreserved = 20 * MIB;
         assert_eq!(meanwhile(&state, sizes(850, 300), 300), 20);
         assert_eq!(meanwhile(&state, sizes(390, 310), 300), 8);
     }

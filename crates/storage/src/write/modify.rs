@@ -259,6 +259,7 @@ impl TableView {
                 target => targets.push(target?),
             }
         }
+        let mut wait = self.table().store().evictor().wait();
         let mut at = 0;
         while at < targets.len() {
             writes.check_cancelled()?;
@@ -276,7 +277,14 @@ impl TableView {
                 move_on(&mut targets, run, skips_gone)?;
                 continue;
             }
-            latch.reserve_stamps(blocks(&targets[run.clone()]))?;
+            if let Err(refused) = latch.reserve_stamps(blocks(&targets[run.clone()])) {
+                // Readers may have the memory, and need no latch to be done.
+                drop(latch);
+                match writes.txn().waits() && wait.for_readers() {
+                    true => continue,
+                    false => return Err(refused.into()),
+                }
+            }
             let done = step(writes, &entry, &mut latch, &targets[run.clone()]);
             drop(latch);
             writes.spill_redo()?;
