@@ -9,10 +9,10 @@ use std::{
         mpsc,
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use crate::{budget::Governor, count::heap_bytes, machine::resident_bytes};
+use crate::{budget::Governor, class::MemoryClass, count::heap_bytes, machine::resident_bytes};
 
 /// Gives freed memory back to the system that has not been used again for a moment.
 ///
@@ -70,6 +70,9 @@ const UNRESERVED_PARTS: u64 = 32;
 /// The same of a node with little memory, whose statements hold as much between operators as others'. By
 /// a sixteenth of the limit it is less, so that it is nothing to a node of a gigabyte.
 const UNRESERVED_BYTES_SMALL: u64 = 96 << 20;
+
+/// How long other threads take to give back what they have freed, once they are asked.
+const SETTLES: Duration = Duration::from_millis(500);
 
 /// What may be neither reserved nor free.
 fn unreserved_max(limit: u64) -> u64 {
@@ -188,6 +191,8 @@ struct State {
     kept: Sizes,
     /// Whether it is being given back.
     purges: bool,
+    /// Until when what came of that is not known: other threads give back what is theirs on their own.
+    settles_until: Option<Instant>,
     /// What was known last, before that began.
     known: Known,
 }
@@ -197,6 +202,7 @@ struct State {
 struct Known {
     unreserved: u64,
     heap: u64,
+    /// Of the heap.
     reserved: u64,
 }
 
@@ -206,6 +212,7 @@ impl State {
             base: sizes.resident.saturating_sub(reserved),
             kept: sizes,
             purges: false,
+            settles_until: None,
             known: Known {
                 unreserved: 0,
                 heap: sizes.heap,
@@ -222,21 +229,25 @@ impl State {
         if self.purges && !purger.is_busy() {
             self.purges = false;
             self.kept = sizes;
+            self.settles_until = Some(Instant::now() + SETTLES);
         }
+        let settles = self
+            .settles_until
+            .is_some_and(|until| Instant::now() < until);
         if !self.purges && self.must_purge(sizes, limit) {
             self.purges = true;
             ASKED.fetch_add(1, Ordering::Relaxed);
             purger.begin();
         }
-        let reserved = governor.used();
-        let unreserved = match self.purges {
-            true => self.unreserved_meanwhile(sizes, reserved, limit),
+        let (reserved, of_heap) = (governor.used(), reserved_of_heap(governor));
+        let unreserved = match self.purges || settles {
+            true => self.unreserved_meanwhile(sizes, (reserved, of_heap), limit),
             false => {
                 let unreserved = self.unreserved(sizes, reserved, limit);
                 self.known = Known {
                     unreserved,
                     heap: sizes.heap,
-                    reserved,
+                    reserved: of_heap,
                 };
                 unreserved
             }
@@ -259,10 +270,15 @@ impl State {
 
     /// The same while what is free goes back to the system. How much that is will be known in the end; before,
     /// what counts is what was known, and what the heap has grown by beyond what was reserved since.
-    fn unreserved_meanwhile(&self, sizes: Sizes, reserved: u64, limit: u64) -> u64 {
+    fn unreserved_meanwhile(
+        &self,
+        sizes: Sizes,
+        (reserved, of_heap): (u64, u64),
+        limit: u64,
+    ) -> u64 {
         let known = self.known;
         let grown = sizes.heap.saturating_sub(known.heap);
-        let grown = grown.saturating_sub(reserved.saturating_sub(known.reserved));
+        let grown = grown.saturating_sub(of_heap.saturating_sub(known.reserved));
         let most = known.unreserved.saturating_add(grown);
         self.unreserved(sizes, reserved, limit).min(most)
     }
@@ -276,6 +292,13 @@ impl State {
         let held = sizes.resident - sizes.free_since(self.kept);
         held.saturating_sub(self.base + reserved + unreserved_max(limit))
     }
+}
+
+/// What is reserved of the heap: arenas are mappings of their own.
+fn reserved_of_heap(governor: &Governor) -> u64 {
+    let root = governor.root();
+    let arenas = [MemoryClass::Hot, MemoryClass::Frozen].map(|class| root.used_for(class));
+    root.used().saturating_sub(arenas.iter().sum())
 }
 
 /// How long a process of this size stays below its limit at least.
@@ -316,8 +339,6 @@ pub fn release_heap_if_asked() {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
-
     use super::*;
 
     const BLOCK_BYTES: usize = 64 << 10;
@@ -409,7 +430,7 @@ mod tests {
     fn what_goes_back_just_now_is_not_told_of() {
         let mut state = State::of_start(sizes(50, 10), 0);
         let meanwhile = |state: &State, sizes, reserved: u64| {
-            state.unreserved_meanwhile(sizes, reserved * MIB, LIMIT) / MIB
+            state.unreserved_meanwhile(sizes, (reserved * MIB, reserved * MIB), LIMIT) / MIB
         };
         // 300 are free of 800, which the last time nobody could know.
         state.kept = sizes(850, 310);

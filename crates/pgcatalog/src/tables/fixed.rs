@@ -1,7 +1,7 @@
 //! Relations that are the same in every database: types, functions, operators, casts, access
 //! methods, languages, collations.
 
-use aerostat_catalog::PG_CATALOG_OID;
+use aerostat_catalog::{AEROSTAT_OID, PG_CATALOG_OID};
 use aerostat_sql::names::PG_CATALOG;
 use aerostat_types::KeywordCategory;
 
@@ -86,9 +86,13 @@ fn procedures(view: &CatalogView, rows: &mut Rows) {
             .iter()
             .map(|ty| types::oid_of_sql_name(ty).unwrap_or(2276))
             .collect();
+        let (schema, name) = match function.name.split_once('.') {
+            Some((_, name)) => (AEROSTAT_OID, name),
+            None => (PG_CATALOG_OID, function.name.as_str()),
+        };
         rows.push([
             ("oid", (*oid).into()),
-            ("pronamespace", PG_CATALOG_OID.into()),
+            ("pronamespace", schema.into()),
             ("proowner", owner.into()),
             ("prolang", INTERNAL.into()),
             ("procost", 1.0.into()),
@@ -103,8 +107,8 @@ fn procedures(view: &CatalogView, rows: &mut Rows) {
                     .into(),
             ),
             ("proargtypes", arguments.into()),
-            ("prosrc", (&function.name).into()),
-            ("proname", (&function.name).into()),
+            ("prosrc", name.into()),
+            ("proname", name.into()),
         ]);
     }
 }

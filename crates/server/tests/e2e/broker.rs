@@ -262,6 +262,8 @@ async fn an_administrator_sets_the_balloon_by_sql() {
         value(&admin, "SELECT aerostat.balloon('off')").await,
         configured
     );
+    let listed = "SELECT proname FROM pg_proc WHERE pronamespace = 'aerostat'::regnamespace";
+    assert_eq!(value(&admin, listed).await, "balloon");
     for (sql, state) in [
         ("SELECT aerostat.balloon('much')", "22023"),
         ("SELECT aerostat.balloon('1MB')", "22023"),

@@ -44,8 +44,8 @@ async fn bytes(client: &Client) -> (i64, i64) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_database_of_four_times_its_memory_goes_on_with_every_statement() {
-    const BATCHES: i64 = 95;
-    const MEMORY: i64 = 96 << 20;
+    const BATCHES: i64 = 112;
+    const MEMORY: i64 = 112 << 20;
     let rows = BATCHES * BATCH;
     let mut node = Aerostat::start();
     let admin = node.connect("postgres").await;
@@ -54,7 +54,7 @@ async fn a_database_of_four_times_its_memory_goes_on_with_every_statement() {
     run(&client, TABLE).await;
     load(&client, 0..BATCHES).await;
     run(&client, "VACUUM FREEZE t; CHECKPOINT").await;
-    run(&client, "ALTER DATABASE shop SET (memory_max = '96MB')").await;
+    run(&client, "ALTER DATABASE shop SET (memory_max = '112MB')").await;
     for round in 0..2 {
         let (used, evicted) = bytes(&client).await;
         assert!(

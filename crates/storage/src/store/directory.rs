@@ -403,7 +403,7 @@ impl Entry {
     }
 
     fn try_read_back(&self, image: &Image, wanted: &ExtentSet) -> Result<Pinned<'_>, StorageError> {
-        let _reading = image.evictor().reading();
+        let _busy = image.evictor().busy();
         let budget = image.evictor().budget();
         let before = self.body.pin();
         let missing: ExtentSet = wanted.iter().filter(|at| !before.has_extent(*at)).collect();

@@ -64,8 +64,8 @@ pub(crate) struct Evictor {
     budget: Arc<Budget>,
     /// Entries of which something was evicted that others were reading.
     leaving: Mutex<Vec<Weak<dyn Evictable>>>,
-    /// How many are reading something back, which is in no queue before they have it.
-    reading: AtomicUsize,
+    /// How many have something in hand that is in no queue: they read it back, or evict it.
+    busy: AtomicUsize,
     clock: Arc<dyn Clock>,
 }
 
@@ -137,7 +137,7 @@ impl Evictor {
             worth: Worth::default(),
             budget,
             leaving: Mutex::default(),
-            reading: AtomicUsize::new(0),
+            busy: AtomicUsize::new(0),
             clock,
         })
     }
@@ -247,6 +247,7 @@ impl Evictor {
     /// Evicts so many bytes, or what there is, and says how many are free now: readers keep theirs
     /// until they are done.
     pub(crate) fn evict(&self, bytes: u64) -> u64 {
+        let _busy = self.busy();
         let mut given = 0;
         // Some may be busy each time, and others not.
         for _ in 0..ROUNDS_MAX {
@@ -299,15 +300,15 @@ impl Evictor {
         Some(entry.evicted_bytes().saturating_sub(before))
     }
 
-    /// Says that something is read back as long as the value is there.
-    pub(crate) fn reading(&self) -> Reading<'_> {
-        self.reading.fetch_add(1, Ordering::Relaxed);
-        Reading(self)
+    /// Says that something is read back or evicted as long as the value is there.
+    pub(crate) fn busy(&self) -> Busy<'_> {
+        self.busy.fetch_add(1, Ordering::Relaxed);
+        Busy(self)
     }
 
-    /// Whether memory comes back, or can be evicted, as soon as somebody has done reading.
-    fn has_readers(&self) -> bool {
-        if self.reading.load(Ordering::Relaxed) > 0 {
+    /// Whether memory comes back, or can be evicted, as soon as somebody is done.
+    fn may_have_more(&self) -> bool {
+        if self.busy.load(Ordering::Relaxed) > 0 {
             return true;
         }
         let mut leaving = self.leaving.lock();
@@ -324,12 +325,12 @@ impl Evictor {
     }
 }
 
-/// Something is being read back.
-pub(crate) struct Reading<'a>(&'a Evictor);
+/// Something is being read back or evicted.
+pub(crate) struct Busy<'a>(&'a Evictor);
 
-impl Drop for Reading<'_> {
+impl Drop for Busy<'_> {
     fn drop(&mut self) {
-        self.0.reading.fetch_sub(1, Ordering::Relaxed);
+        self.0.busy.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -344,7 +345,7 @@ pub(crate) struct Wait<'a> {
 impl Wait<'_> {
     /// Waits a little, if that is of use; whether to try again.
     pub(crate) fn for_readers(&mut self) -> bool {
-        if self.times == WAITS_MAX || !self.evictor.has_readers() {
+        if self.times == WAITS_MAX || !self.evictor.may_have_more() {
             return false;
         }
         self.times += 1;
