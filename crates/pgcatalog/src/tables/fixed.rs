@@ -107,8 +107,8 @@ fn procedures(view: &CatalogView, rows: &mut Rows) {
                     .into(),
             ),
             ("proargtypes", arguments.into()),
-            ("prosrc", name.into()),
-            ("proname", name.into()),
+            ("prosrc", name.to_owned().into()),
+            ("proname", name.to_owned().into()),
         ]);
     }
 }

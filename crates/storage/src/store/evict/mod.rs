@@ -321,6 +321,7 @@ impl Evictor {
         Wait {
             evictor: self,
             times: 0,
+            is_last: false,
         }
     }
 }
@@ -340,13 +341,19 @@ impl Drop for Busy<'_> {
 pub(crate) struct Wait<'a> {
     evictor: &'a Evictor,
     times: u32,
+    /// Whether nobody had anything in hand the last time. It may have come back just before that.
+    is_last: bool,
 }
 
 impl Wait<'_> {
     /// Waits a little, if that is of use; whether to try again.
     pub(crate) fn for_readers(&mut self) -> bool {
-        if self.times == WAITS_MAX || !self.evictor.may_have_more() {
+        if self.times == WAITS_MAX || self.is_last {
             return false;
+        }
+        if !self.evictor.may_have_more() {
+            self.is_last = true;
+            return true;
         }
         self.times += 1;
         self.evictor.clock.sleep(WAIT);
