@@ -1,5 +1,5 @@
 //! The built-in objects of every database, as PostgreSQL's tools see them: an extension with the
-//! schema `aerostat` and its views, and the initial privileges of the system's schemas.
+//! schema `aerostat`, its views and functions, and the initial privileges of the system's schemas.
 //!
 //! `pg_dump` writes everything in a schema whose name it does not know. It leaves out members of
 //! a built-in extension, and privileges that are still the initial ones.
@@ -11,7 +11,7 @@ use super::Builder;
 use crate::{
     CatalogView,
     cell::Rows,
-    view::numbers::{EXTENSION_OID, PG_CLASS, PG_NAMESPACE},
+    view::numbers::{EXTENSION_OID, PG_CLASS, PG_NAMESPACE, PG_PROC},
 };
 
 pub(super) const BUILDERS: [(&str, &str, Builder); 2] = [
@@ -50,7 +50,10 @@ fn first_rights(view: &CatalogView, rows: &mut Rows) {
 pub(super) fn members(view: &CatalogView) -> impl Iterator<Item = (u32, u32)> {
     let classes = view.classes().iter();
     let own = classes.filter(|class| class.schema_oid == AEROSTAT_OID);
+    let functions = view.procedures().iter();
+    let own_functions = functions.filter(|(_, function)| function.name.contains('.'));
     [(PG_NAMESPACE, AEROSTAT_OID.0)]
         .into_iter()
         .chain(own.map(|class| (PG_CLASS, class.oid)))
+        .chain(own_functions.map(|(oid, _)| (PG_PROC, *oid)))
 }

@@ -7,6 +7,7 @@ pub(crate) const HASH: u32 = 405;
 
 /// `pg_class.oid` of catalogues that comments refer to.
 pub(crate) const PG_CLASS: u32 = 1259;
+pub(crate) const PG_PROC: u32 = 1255;
 pub(crate) const PG_NAMESPACE: u32 = 2615;
 pub(crate) const PG_TYPE: u32 = 1247;
 pub(crate) const PG_CONSTRAINT: u32 = 2606;
