@@ -235,6 +235,17 @@ impl Evictor {
             let Some(entry) = key.entry.upgrade() else {
                 continue;
             };
+            let Some(image) = entry.image() else {
+                continue;
+            };
+            // First, so that whoever reads it back at once finds it in no queue.
+            image.extents[key.extent]
+                .is_queued
+                .store(false, Ordering::Relaxed);
+            // A reader may have put it into the queue while it was being evicted.
+            if !entry.has_extent(key.extent) {
+                continue;
+            }
             found += of_extent;
             match victims.last_mut() {
                 Some((last, extents)) if Arc::ptr_eq(last, &entry) => extents.add(key.extent),
@@ -275,12 +286,6 @@ impl Evictor {
     /// Bytes that are free now; `None` where all is gone already, or others are reading the segment back.
     fn evict_from(&self, entry: &Arc<dyn Evictable>, extents: &ExtentSet) -> Option<u64> {
         let image = entry.image()?;
-        for extent in extents.iter() {
-            // First, so that who reads it back at once finds it in no queue.
-            image.extents[extent]
-                .is_queued
-                .store(false, Ordering::Relaxed);
-        }
         let before = entry.evicted_bytes();
         if !entry.evict(extents) {
             return None;
