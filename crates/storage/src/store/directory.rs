@@ -276,10 +276,6 @@ impl Evictable for Entry {
     fn evicted_bytes(&self) -> u64 {
         self.segment().evicted_bytes()
     }
-
-    fn is_leaving(&self) -> bool {
-        self.body.is_leaving()
-    }
 }
 
 impl Entry {
@@ -403,7 +399,6 @@ impl Entry {
     }
 
     fn try_read_back(&self, image: &Image, wanted: &ExtentSet) -> Result<Pinned<'_>, StorageError> {
-        let _busy = image.evictor().busy();
         let budget = image.evictor().budget();
         let before = self.body.pin();
         let missing: ExtentSet = wanted.iter().filter(|at| !before.has_extent(*at)).collect();

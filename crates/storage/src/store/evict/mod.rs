@@ -26,7 +26,7 @@ use std::{
     path::PathBuf,
     sync::{
         Arc, Weak,
-        atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -62,10 +62,6 @@ pub(crate) struct Evictor {
     images: Living<Image>,
     worth: Worth,
     budget: Arc<Budget>,
-    /// Entries of which something was evicted that others were reading.
-    leaving: Mutex<Vec<Weak<dyn Evictable>>>,
-    /// How many have something in hand that is in no queue: they read it back, or evict it.
-    busy: AtomicUsize,
     clock: Arc<dyn Clock>,
 }
 
@@ -86,9 +82,6 @@ pub(crate) trait Evictable: Send + Sync {
 
     /// Bytes that are out of memory.
     fn evicted_bytes(&self) -> u64;
-
-    /// Whether something of it was evicted that is in memory until its last reader is done.
-    fn is_leaving(&self) -> bool;
 }
 
 /// An extent of an entry.
@@ -136,8 +129,6 @@ impl Evictor {
             images: Living::default(),
             worth: Worth::default(),
             budget,
-            leaving: Mutex::default(),
-            busy: AtomicUsize::new(0),
             clock,
         })
     }
@@ -258,7 +249,6 @@ impl Evictor {
     /// Evicts so many bytes, or what there is, and says how many are free now: readers keep theirs
     /// until they are done.
     pub(crate) fn evict(&self, bytes: u64) -> u64 {
-        let _busy = self.busy();
         let mut given = 0;
         // Some may be busy each time, and others not.
         for _ in 0..ROUNDS_MAX {
@@ -297,28 +287,7 @@ impl Evictor {
                 .evicted_at
                 .store(evicted_at, Ordering::Relaxed);
         }
-        if entry.is_leaving() {
-            let mut leaving = self.leaving.lock();
-            leaving.retain(is_leaving);
-            leaving.push(Arc::downgrade(entry));
-        }
         Some(entry.evicted_bytes().saturating_sub(before))
-    }
-
-    /// Says that something is read back or evicted as long as the value is there.
-    pub(crate) fn busy(&self) -> Busy<'_> {
-        self.busy.fetch_add(1, Ordering::Relaxed);
-        Busy(self)
-    }
-
-    /// Whether memory comes back, or can be evicted, as soon as somebody is done.
-    fn may_have_more(&self) -> bool {
-        if self.busy.load(Ordering::Relaxed) > 0 {
-            return true;
-        }
-        let mut leaving = self.leaving.lock();
-        leaving.retain(is_leaving);
-        !leaving.is_empty()
     }
 
     /// A wait that has not begun.
@@ -326,17 +295,7 @@ impl Evictor {
         Wait {
             evictor: self,
             times: 0,
-            is_last: false,
         }
-    }
-}
-
-/// Something is being read back or evicted.
-pub(crate) struct Busy<'a>(&'a Evictor);
-
-impl Drop for Busy<'_> {
-    fn drop(&mut self) {
-        self.0.busy.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -346,28 +305,19 @@ impl Drop for Busy<'_> {
 pub(crate) struct Wait<'a> {
     evictor: &'a Evictor,
     times: u32,
-    /// Whether nobody had anything in hand the last time. It may have come back just before that.
-    is_last: bool,
 }
 
 impl Wait<'_> {
     /// Waits a little, if that is of use; whether to try again.
     pub(crate) fn for_readers(&mut self) -> bool {
-        if self.times == WAITS_MAX || self.is_last {
+        let has_values = self.evictor.budget.used_for(MemoryClass::Frozen) > 0;
+        if self.times == WAITS_MAX || !has_values {
             return false;
-        }
-        if !self.evictor.may_have_more() {
-            self.is_last = true;
-            return true;
         }
         self.times += 1;
         self.evictor.clock.sleep(WAIT);
         true
     }
-}
-
-fn is_leaving(entry: &Weak<dyn Evictable>) -> bool {
-    entry.upgrade().is_some_and(|entry| entry.is_leaving())
 }
 
 impl Reclaim for Evictor {
