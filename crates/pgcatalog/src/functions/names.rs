@@ -131,7 +131,6 @@ pub(super) fn definitions() -> Vec<Definition> {
     // Everything of these kinds lives in pg_catalog, which is always searched.
     all.extend(
         [
-            "pg_function_is_visible",
             "pg_operator_is_visible",
             "pg_opclass_is_visible",
             "pg_opfamily_is_visible",
@@ -145,6 +144,20 @@ pub(super) fn definitions() -> Vec<Definition> {
         ]
         .map(|name| function(name, &["oid"], "bool", |_| Ok(true.into()))),
     );
+    all.push(function(
+        "pg_function_is_visible",
+        &["oid"],
+        "bool",
+        |call| {
+            let oid = call.int(0);
+            let mut procedures = call.view.procedures().iter();
+            // Those of the schema aerostat are not on the search path.
+            let is_qualified = |(number, function): &(u32, super::FunctionDescription)| {
+                Some(i64::from(*number)) == oid && function.name.contains('.')
+            };
+            Ok((!procedures.any(is_qualified)).into())
+        },
+    ));
     all
 }
 
