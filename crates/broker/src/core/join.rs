@@ -93,9 +93,7 @@ impl<W: World> Core<W> {
         let free = self.free_now();
         let granted = wishes.min(free);
         if granted < hello.floor {
-            let until = now + WAITS_MS;
-            self.waiting
-                .insert(hello.name.clone(), (hello.floor, until));
+            self.wait_for(hello, now);
             let message = format!("{free} bytes are free, and its floor is {}", hello.floor);
             return Err((RefusedCode::NoRoom, message));
         }
@@ -117,8 +115,7 @@ impl<W: World> Core<W> {
             ledger.grant(&name, granted);
         });
         if !is_kept {
-            let message = "the ledger cannot be written".to_owned();
-            return Err((RefusedCode::NoRoom, message));
+            return Err(not_written());
         }
         self.waiting.remove(&hello.name);
         self.members.insert(hello.name.clone(), Member::default());
@@ -130,6 +127,26 @@ impl<W: World> Core<W> {
         );
         self.welcome(session, hello);
         Ok(())
+    }
+
+    /// Remembers who found no room, unless there never could be as much: nobody is asked for memory that
+    /// helps nobody.
+    fn wait_for(&mut self, hello: &Hello, now: u64) {
+        self.waiting.remove(&hello.name);
+        let floors = self.waiting_floors().saturating_add(hello.floor);
+        let shares = self.ledger.shares.values().filter(|share| !share.is_fixed);
+        let spare = shares.map(|share| share.granted.saturating_sub(share.floor));
+        let could_be = spare.fold(self.free_now(), u64::saturating_add);
+        if floors <= could_be {
+            let waits = (hello.floor, now + WAITS_MS);
+            self.waiting.insert(hello.name.clone(), waits);
+        }
+    }
+
+    /// What those need who wait for room.
+    pub(super) fn waiting_floors(&self) -> u64 {
+        let floors = self.waiting.values().map(|(floor, _)| *floor);
+        floors.fold(0, u64::saturating_add)
     }
 
     /// A program that the ledger knows. It goes on with its share, by its limits of now.
@@ -150,8 +167,7 @@ impl<W: World> Core<W> {
             }
         });
         if !is_kept {
-            let message = "the ledger cannot be written".to_owned();
-            return Err((RefusedCode::NoRoom, message));
+            return Err(not_written());
         }
         let settings = &self.settings;
         if let Some(member) = self.members.get_mut(name) {
@@ -194,4 +210,12 @@ impl<W: World> Core<W> {
         }
         self.world.send(session, FromBroker::Welcome(welcome));
     }
+}
+
+/// The disk refuses; the program may try again.
+fn not_written() -> (RefusedCode, String) {
+    (
+        RefusedCode::NoRoom,
+        "the ledger cannot be written".to_owned(),
+    )
 }

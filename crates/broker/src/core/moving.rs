@@ -237,7 +237,7 @@ impl<W: World> Core<W> {
             let transfers = Policy::plan_to_free(budget, missing, &candidates, why);
             return self.execute(transfers, now);
         }
-        let floors: u64 = self.waiting.values().map(|(floor, _)| floor).sum();
+        let floors = self.waiting_floors();
         let set_aside = self.pace.held_back(&self.settings).saturating_add(floors);
         let free = self.free_now().saturating_sub(set_aside);
         let mut transfers = self.settings.policy.plan(budget, free, &candidates);
@@ -273,7 +273,7 @@ impl<W: World> Core<W> {
                 "tasks of the machine wait for memory",
             );
         }
-        let floors: u64 = self.waiting.values().map(|(floor, _)| floor).sum();
+        let floors = self.waiting_floors();
         let missing = (spent + held_back)
             .saturating_add(floors)
             .saturating_sub(budget);

@@ -199,7 +199,7 @@ impl Scene {
             pid: None,
             cgroup: None,
             floor: program.floor,
-            ceiling: BUDGET,
+            ceiling: BUDGET.max(program.floor),
             used: program.memory,
             target: program.target,
             gives_bytes_per_s: None,

@@ -311,3 +311,20 @@ fn messages_out_of_place_end_the_connection_alone() {
     assert!(scene.programs[a].session.is_some());
     assert_eq!(scene.granted(a), 3_000);
 }
+
+/// A floor that can never be met takes nothing from anybody, however often it is asked for.
+#[test]
+fn a_floor_beyond_all_that_could_be_given_drains_nobody() {
+    let (mut scene, a, b) = divided();
+    for (name, floor) in [("c", 3_950), ("d", u64::MAX / MIB), ("e", u64::MAX / MIB)] {
+        let at = scene.program(name, Nature::Honest, floor, 0, floor);
+        scene.run(10);
+        assert_eq!(scene.granted(at), 0);
+        let shares = (scene.granted(a), scene.granted(b));
+        assert_eq!(shares, (3_000, 1_000), "{name}: {:?}", scene.audited());
+    }
+    // One that can be met is.
+    let f = scene.program("f", Nature::Honest, 3_700, 0, 3_700);
+    scene.run(60);
+    assert_eq!(scene.granted(f), 3_700, "{:?}", scene.audited());
+}
