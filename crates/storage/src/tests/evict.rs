@@ -190,8 +190,6 @@ fn what_a_reader_holds_stays_and_is_paid_for() {
     assert_eq!(scan(&view, Vec::new()), again);
 }
 
-/// Who collects all rows, as a sort does or a client that does not read, holds copies: the segments'
-/// values come and go meanwhile.
 /// Once memory has been short a pin has what was asked for alone.
 #[test]
 fn what_nobody_asked_for_goes_from_under_a_reader() {
@@ -278,6 +276,8 @@ fn nothing_stays_in_memory_for_good() {
     assert_eq!(evicted_bytes(&table), all);
 }
 
+/// Who collects all rows, as a sort does or a client that does not read, holds copies: the segments'
+/// values come and go meanwhile.
 #[test]
 fn rows_that_are_collected_keep_nothing_in_memory() {
     let (_folder, store, table) = frozen();

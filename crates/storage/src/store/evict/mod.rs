@@ -258,7 +258,7 @@ impl Evictor {
             }
             let mut busy = Vec::new();
             for (entry, extents) in victims {
-                match self.evict_from(&entry, &extents) {
+                match self.evict_from(&*entry, &extents) {
                     Some(bytes) => given += bytes,
                     None => busy.push((entry, extents)),
                 }
@@ -274,7 +274,7 @@ impl Evictor {
     }
 
     /// Bytes that are free now; `None` where all is gone already, or others are reading the segment back.
-    fn evict_from(&self, entry: &Arc<dyn Evictable>, extents: &ExtentSet) -> Option<u64> {
+    fn evict_from(&self, entry: &dyn Evictable, extents: &ExtentSet) -> Option<u64> {
         let image = entry.image()?;
         let before = entry.evicted_bytes();
         if !entry.evict(extents) {
