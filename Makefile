@@ -8,7 +8,7 @@ help: ## List the commands
 demo: ## Four tenants, SSB, every answer checked, 20 s of load (KEEP=1 leaves the node running)
 	@scripts/demo
 
-balloon: ## Memory moves between a MariaDB and a node under load, live; SECONDS_EACH=25 MEMORY=1500MB
+balloon: ## Memory moves between a MariaDB and a node under load, live; SECONDS_EACH=25 MEMORY=1200MB
 	@scripts/balloon
 
 test: ## Everything CI checks: format, lints, unit, SQL and end-to-end tests

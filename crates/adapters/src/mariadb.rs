@@ -64,8 +64,8 @@ const LOAD_PER_S: f64 = 1_000.0;
 /// Less than this is taken without a flush ahead of it, which takes a second at least.
 const FLUSH_FROM_BYTES: u64 = 64 << 20;
 
-/// How often the size of the data is asked, since the server may open every table for it.
-const DATA_EVERY: Duration = Duration::from_secs(300);
+/// After how long the size of the data is asked again that was refused.
+const REFUSED_DATA_EVERY: Duration = Duration::from_secs(300);
 
 /// How often a target is tried, with a better estimate of the overhead each time. The server's
 /// allocator kept up to 40 MB for each cycle of sizes.
@@ -117,6 +117,7 @@ pub(crate) struct MariaDb {
     misses: Rate,
     requests: Rate,
     waits: Rate,
+    /// The size of the data, and when it is asked again.
     data: Option<(u64, Instant)>,
 }
 
@@ -167,20 +168,20 @@ impl MariaDb {
     }
 
     async fn data_bytes(&mut self) -> u64 {
-        if let Some((bytes, at)) = self.data
-            && at.elapsed() < DATA_EVERY
+        if let Some((bytes, again_at)) = self.data
+            && Instant::now() < again_at
         {
             return bytes;
         }
-        let bytes = match self.server.data_bytes().await {
-            Ok(bytes) => bytes,
+        let (bytes, again_in) = match self.server.data_bytes().await {
+            Ok(told) => told,
             Err(error) => {
                 let error = &error as &dyn std::error::Error;
                 tracing::debug!(error, "cannot tell how much data there is");
-                0
+                (0, REFUSED_DATA_EVERY)
             }
         };
-        self.data = Some((bytes, Instant::now()));
+        self.data = Some((bytes, Instant::now() + again_in));
         bytes
     }
 

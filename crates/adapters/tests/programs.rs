@@ -101,6 +101,29 @@ async fn mariadb_gives_its_buffer_pool_and_takes_it_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn mariadb_wants_memory_for_data_that_came_after_the_adapter() {
+    let server = match MariaDb::start(&["--innodb-buffer-pool-size=128M"]).await {
+        Ok(server) => server,
+        Err(why) => return skip("MariaDB", &why),
+    };
+    let options = format!("{},ceiling=1GB", server.options());
+    let watched = Watched::start("mariadb", &options).await;
+    until("a demand", || watched.participant.demand().is_some()).await;
+    server.fill(20_000).await;
+    let reading = CancellationToken::new();
+    let reader = tokio::spawn(server.write(reading.clone()));
+    // Some 300 MB of rows.
+    until("a wish for all of the data", || {
+        let demand = watched.participant.demand().unwrap();
+        demand.wanted > 320 * MIB && demand.costs.first().is_some_and(|cost| cost.ms_per_s > 1.0)
+    })
+    .await;
+    reading.cancel();
+    reader.await.unwrap();
+    watched.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn mariadb_shrinks_beside_writers_and_after_a_broken_connection() {
     let sizes = [
         "--innodb-buffer-pool-size=400M",

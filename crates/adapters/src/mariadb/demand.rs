@@ -23,7 +23,7 @@ use crate::scale::Scale;
 const LOSS_MS_PER_S_MIN: f64 = 1.0;
 
 /// A buffer pool that has more free pages than this share, as a divisor, and those that the server keeps
-/// free, does not lack any.
+/// free, wants no more than its size: misses fill it.
 const FREE_SHARE: u64 = 20;
 
 /// The size and the work of a buffer pool. Amounts are bytes of the buffer pool.
@@ -59,17 +59,21 @@ impl Load {
     /// In bytes as the kernel counts them.
     pub(crate) fn demand(&self, scale: Scale, history: &History, now: Instant) -> Demand {
         let loss = self.misses_per_s * self.miss_ms;
-        let lacks = self.is_full() && (loss >= LOSS_MS_PER_S_MIN || self.is_stalled);
+        let is_missing = loss >= LOSS_MS_PER_S_MIN || self.is_stalled;
+        let lacks = self.is_full() && is_missing;
         // Pages also hold locks, the hash index and undo: a 20th more than the data.
         let all = match self.data {
             0 => self.size.saturating_mul(2),
             data => data.saturating_add(data / 20),
         };
-        let wanted = match lacks {
-            true => all.max(self.in_use).min(self.most),
-            false => self.in_use.min(self.most),
+        let is_short = is_missing && all > self.in_use;
+        let wanted = match is_short {
+            true if lacks => all,
+            // It has grown, and fills.
+            true => all.min(self.size).max(self.in_use),
+            false => self.in_use,
         };
-        let is_short = lacks && all > self.in_use;
+        let wanted = wanted.min(self.most);
         let loss_now = if is_short { loss } else { 0.0 };
         let mut costs = history.costs_below(
             self.in_use,
@@ -165,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_without_misses_or_with_free_pages_wants_what_it_has() {
+    fn a_pool_without_misses_wants_what_it_has() {
         let calm = Load {
             misses_per_s: 2.0,
             ..load()
@@ -173,6 +177,7 @@ mod tests {
         let roomy = Load {
             free: 100 * MIB,
             in_use: 156 * MIB,
+            misses_per_s: 0.0,
             ..load()
         };
         for (load, wanted) in [(calm, 350 * MIB), (roomy, 256 * MIB)] {
@@ -181,6 +186,29 @@ mod tests {
             assert_eq!(demand.wanted, wanted);
             assert_eq!(demand.costs.len(), 1);
         }
+    }
+
+    #[test]
+    fn a_pool_that_has_grown_keeps_what_it_was_given_while_it_fills() {
+        let filling = Load {
+            size: 800 * MIB,
+            free: 500 * MIB,
+            in_use: 300 * MIB,
+            ..load()
+        };
+        let demand = filling.told();
+        assert_eq!(demand.check(), Ok(()));
+        // Its size with the overhead, and no more.
+        assert_eq!(demand.wanted, 900 * MIB);
+        assert_eq!(demand.costs[0].bytes, 400 * MIB);
+        assert!((demand.costs[0].ms_per_s - 100.0).abs() < 1e-9);
+        assert_eq!(demand.costs[1].bytes, 1_150 * MIB);
+        // Little data fits as it is.
+        let little = Load {
+            data: 200 * MIB,
+            ..filling
+        };
+        assert_eq!(little.told().wanted, 400 * MIB);
     }
 
     #[test]

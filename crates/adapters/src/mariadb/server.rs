@@ -21,6 +21,10 @@ const CONNECT_MAX: Duration = Duration::from_secs(10);
 /// How long a server may resize in the background after the statement has returned.
 const RESIZE_MAX: Duration = Duration::from_secs(120);
 
+/// How often the size of the data is asked, of files and of statistics.
+const FILES_EVERY: Duration = Duration::from_secs(5);
+const STATISTICS_EVERY: Duration = Duration::from_secs(300);
+
 /// The unit of sizes where the server has no chunks.
 const UNIT_BYTES: u64 = 1 << 20;
 
@@ -162,29 +166,27 @@ impl Server {
         })
     }
 
-    /// How many bytes the tables and indexes of InnoDB have on disk. The statistics of tables lag
-    /// behind loaded rows, and the files keep the room of deleted rows: the larger of both counts.
-    pub(crate) async fn data_bytes(&mut self) -> Result<u64, AdapterError> {
-        let of_tables = "SELECT CAST(COALESCE(SUM(data_length + index_length), 0) AS UNSIGNED) \
-             FROM information_schema.tables WHERE engine = 'InnoDB'";
-        let tables: Option<u64> = self.connection.query_first(of_tables).await?;
-        let mut files = None;
+    /// How many bytes the tables and indexes of InnoDB have on disk: the size of their files, which
+    /// follows loads at once and costs a server of many tables little, or what the statistics of tables
+    /// say where files cannot be looked at. And after how long to ask again: a server may open
+    /// every table for its statistics.
+    pub(crate) async fn data_bytes(&mut self) -> Result<(u64, Duration), AdapterError> {
         // MariaDB's name, and MySQL's.
         for table in ["innodb_sys_tablespaces", "innodb_tablespaces"] {
             let of_files = format!(
                 "SELECT CAST(COALESCE(SUM(file_size), 0) AS UNSIGNED) FROM information_schema.{table}"
             );
-            files = match self.connection.query_first::<u64, _>(of_files).await {
-                Ok(bytes) => bytes,
+            match self.connection.query_first::<u64, _>(of_files).await {
+                Ok(bytes) => return Ok((bytes.unwrap_or(0), FILES_EVERY)),
                 // Without the privilege, or without the table.
-                Err(mysql_async::Error::Server(_)) => None,
+                Err(mysql_async::Error::Server(_)) => {}
                 Err(error) => return Err(error.into()),
-            };
-            if files.is_some() {
-                break;
             }
         }
-        Ok(tables.unwrap_or(0).max(files.unwrap_or(0)))
+        let of_tables = "SELECT CAST(COALESCE(SUM(data_length + index_length), 0) AS UNSIGNED) \
+             FROM information_schema.tables WHERE engine = 'InnoDB'";
+        let bytes: Option<u64> = self.connection.query_first(of_tables).await?;
+        Ok((bytes.unwrap_or(0), STATISTICS_EVERY))
     }
 
     /// The process of the server: the one that listens at a Unix socket, or the one that the server

@@ -18,6 +18,10 @@ const GRACE_MS: u64 = 2_000;
 /// For how long a program that did not give what it was asked for is not asked again, in milliseconds.
 const UNWILLING_MS: u64 = 60_000;
 
+/// Memory that is missing is asked for in such units: programs that grow by a page at a time cost no message
+/// for each.
+const ASK_BYTES: u64 = 4 << 20;
+
 /// Less is not granted by itself, so that wishes that waver cost no messages.
 const GRANT_BYTES_MIN: u64 = 4 << 20;
 
@@ -234,6 +238,7 @@ impl<W: World> Core<W> {
         let budget = self.settings.budget;
         let (missing, why) = self.missing();
         if missing > 0 {
+            let missing = missing.next_multiple_of(ASK_BYTES);
             let transfers = Policy::plan_to_free(budget, missing, &candidates, why);
             return self.execute(transfers, now);
         }

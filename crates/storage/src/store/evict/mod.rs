@@ -18,6 +18,8 @@
 //!   that had gone since: what more memory would have been worth.
 
 mod policy;
+#[cfg(test)]
+mod tests;
 mod worth;
 
 use std::{
@@ -47,8 +49,9 @@ use crate::{
 
 pub use self::worth::WorthOfMemory;
 
-/// How often others are tried in place of extents that somebody is reading.
-const ROUNDS_MAX: usize = 16;
+/// How often others are tried in place of extents that somebody is reading. Each time takes one out of the
+/// queues at least, so this ends only a race with readers that bring others back.
+const ROUNDS_MAX: usize = 4_096;
 
 /// How long somebody waits at a time who finds that readers have all memory, and how often: a scan
 /// is done with a part of a segment in milliseconds.
@@ -250,24 +253,25 @@ impl Evictor {
     /// until they are done.
     pub(crate) fn evict(&self, bytes: u64) -> u64 {
         let mut given = 0;
-        // Some may be busy each time, and others not.
+        // Not in the queues meanwhile: the policy would name the same ones again, and never those behind
+        // them. The caller itself is reading something back, whose other extents are among them.
+        let mut busy = Vec::new();
         for _ in 0..ROUNDS_MAX {
             let victims = self.victims(bytes.saturating_sub(given));
-            if victims.is_empty() || given >= bytes {
+            if victims.is_empty() {
                 break;
             }
-            let mut busy = Vec::new();
             for (entry, extents) in victims {
                 match self.evict_from(&*entry, &extents) {
                     Some(bytes) => given += bytes,
                     None => busy.push((entry, extents)),
                 }
             }
-            for (entry, extents) in busy {
-                let there: ExtentSet = extents.iter().filter(|at| entry.has_extent(*at)).collect();
-                if let Some(image) = entry.image() {
-                    self.admit(&entry, image, &there);
-                }
+        }
+        for (entry, extents) in busy {
+            let there: ExtentSet = extents.iter().filter(|at| entry.has_extent(*at)).collect();
+            if let Some(image) = entry.image() {
+                self.admit(&entry, image, &there);
             }
         }
         given
