@@ -198,16 +198,20 @@ pub enum InvalidMessage {
     Instance,
 }
 
+/// Whether a participant may have this name: 1 to [`NAME_BYTES_MAX`] letters, digits, `-`, `_` and `.`.
+pub fn is_name(name: &str) -> bool {
+    let is_of_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    !name.is_empty() && name.len() <= NAME_BYTES_MAX && name.bytes().all(is_of_name)
+}
+
 impl Hello {
     /// Whether what it says can be.
     ///
     /// # Errors
     /// The first contradiction.
     pub fn check(&self) -> Result<(), InvalidMessage> {
-        let is_of_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-        let name = self.name.as_str();
-        if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.bytes().all(is_of_name) {
-            let shown = name.chars().take(NAME_BYTES_MAX).collect();
+        if !is_name(&self.name) {
+            let shown = self.name.chars().take(NAME_BYTES_MAX).collect();
             return Err(InvalidMessage::Name(shown));
         }
         if self.instance.is_empty() || self.instance.len() > NAME_BYTES_MAX {

@@ -309,7 +309,12 @@ impl<W: World> Core<W> {
             match self.world.account(&share.owner) {
                 Account::Gone => gone.push(name.clone()),
                 Account::Bytes(bytes) => member.account = Some(bytes),
-                Account::Unknown => member.account = member.report.map(|report| report.used),
+                Account::Unknown => {
+                    // Nobody but the program says so: others pay for little of it.
+                    let believed = share.granted.saturating_add(OVERDRAFT_BYTES + 1);
+                    let told = member.report.map(|report| report.used);
+                    member.account = told.map(|used| used.min(believed));
+                }
             }
             let is_over = member.account > Some(share.granted.saturating_add(OVERDRAFT_BYTES));
             member.overdrawn_since = match member.overdrawn_since {

@@ -102,6 +102,8 @@ pub struct DatabaseStatistics {
     pub memory_used: u64,
     /// Its ceiling in bytes.
     pub memory_max: u64,
+    /// What is kept for it, in bytes.
+    pub memory_min: u64,
     /// Sessions connected.
     pub connections: i64,
     /// What its planned statements have taken of the query threads, since it was opened.
@@ -173,7 +175,7 @@ impl Engine {
         let node = Node::open(&options.data, governor, options.places, options.opening)?;
         let base = base_state(options.threads);
         let spill = SpillSpace::new(&options.data, &options.spill);
-        let engine = Arc::new(Engine {
+        Ok(Arc::new(Engine {
             node,
             governor: options.governor,
             scheduler: Scheduler::new(options.queries.metrics().num_workers()),
@@ -192,15 +194,7 @@ impl Engine {
             spare: Arc::default(),
             readers: Arc::new(Semaphore::new(READERS_MAX)),
             started_at_us: chrono::Utc::now().timestamp_micros(),
-        });
-        let reclaim = Arc::downgrade(&engine);
-        engine.governor.root().reclaim_from(0, reclaim);
-        Ok(engine)
-    }
-
-    /// The tenants that sessions have, or had, unless somebody adds or removes one right now.
-    pub(crate) fn try_tenants(&self) -> Option<Vec<Arc<Tenant>>> {
-        Some(self.tenants.try_lock()?.values().cloned().collect())
+        }))
     }
 
     /// What must be known of a role before it is let in.
@@ -235,6 +229,7 @@ impl Engine {
                         .budget()
                         .max()
                         .map_or(self.governor.limit(), |max| max.0),
+                    memory_min: database.store.budget().min().0,
                     connections: database.connection_count(),
                     query_time: tenant.map(Tenant::query_time).unwrap_or_default(),
                     plan_cache_hits: plans.hits,

@@ -88,6 +88,7 @@ impl Engine {
             target: Some(governor.target()),
             limit: Some(governor.limit()),
             used: governor.used(),
+            promised: governor.promised(),
             unreserved: Some(governor.unreserved()),
         };
         let databases = self.node().open_databases();
@@ -99,6 +100,7 @@ impl Engine {
                 target: max,
                 limit: max,
                 used: budget.used(),
+                promised: budget.promised(),
                 unreserved: None,
             }
         });

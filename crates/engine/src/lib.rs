@@ -22,7 +22,6 @@ mod engine;
 mod ledger;
 mod memory;
 mod notify;
-mod reclaim;
 mod seldom;
 mod session;
 mod tenant;

@@ -257,6 +257,21 @@ impl Mapping {
             .map_err(|source| MemoryError::Advise { source })
     }
 
+    /// Advice on huge pages for those that lie within a range, where not all of the mapping may have them.
+    /// Given for the time of filling alone, so that the kernel keeps one record of the mapping and fills
+    /// up none with pages that nobody pays for.
+    fn prefer_huge(&self, range: &Range<usize>, advice: Advice) {
+        if self.huge == 0 || self.is_huge.load(Ordering::Relaxed) {
+            return;
+        }
+        let start = range.start.next_multiple_of(HUGE_PAGE_BYTES);
+        let end = (range.end / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES).min(self.huge);
+        if start < end {
+            // Where there are none small ones do.
+            let _ = self.advise(start..end, advice);
+        }
+    }
+
     fn advise(&self, range: Range<usize>, advice: Advice) -> io::Result<()> {
         assert!(
             range.start <= range.end && range.end <= self.bytes,
@@ -328,6 +343,21 @@ unsafe impl Region for Mapping {
         };
         // Where there are none small ones do.
         let _ = self.advise(0..self.huge, advice);
+    }
+
+    fn begin_fill(&self, pages: &Range<usize>) {
+        if self.gives_lines {
+            return;
+        }
+        self.prefer_huge(pages, Advice::LinuxHugepage);
+        // All at once: a fault for each page costs more than to read it. Older systems fault.
+        let _ = self.advise(pages.clone(), Advice::LinuxPopulateWrite);
+    }
+
+    fn end_fill(&self, pages: &Range<usize>) {
+        if !self.gives_lines {
+            self.prefer_huge(pages, Advice::LinuxNoHugepage);
+        }
     }
 
     unsafe fn give_up(&self, pages: Range<usize>) {
@@ -461,6 +491,34 @@ mod tests {
         let (entries, _) = entries.as_chunks::<8>();
         let present = |entry: &&[u8; 8]| u64::from_ne_bytes(**entry) & PRESENT != 0;
         Ok(entries.iter().filter(present).count() * page_bytes())
+    }
+
+    #[test]
+    fn what_is_filled_again_takes_no_page_beside_it() {
+        const MIB: usize = 1 << 20;
+        let mapping = ArenaSource::allocate_filled(16 * MIB, 16 * MIB).unwrap();
+        // SAFETY: the mapping's bytes are this test's.
+        unsafe { mapping.base().write_bytes(1, 16 * MIB) };
+        mapping.set_whole(false);
+        // SAFETY: as above.
+        unsafe { mapping.give_up(0..12 * MIB) };
+        let here = || resident_bytes(&mapping).unwrap();
+        assert_eq!(here(), 4 * MIB);
+        let pages = 3 * MIB + 4 * page_bytes()..11 * MIB;
+        mapping.begin_fill(&pages);
+        // SAFETY: as above.
+        let filled = unsafe { mapping.base().add(pages.start) };
+        // SAFETY: as above.
+        unsafe { filled.write_bytes(2, pages.len()) };
+        mapping.end_fill(&pages);
+        assert_eq!(here(), 4 * MIB + pages.len());
+        // SAFETY: as above.
+        let bytes = unsafe { std::slice::from_raw_parts(mapping.base().as_ptr(), 16 * MIB) };
+        assert!(bytes[pages.clone()].iter().all(|byte| *byte == 2));
+        assert!(bytes[12 * MIB..].iter().all(|byte| *byte == 1));
+        // SAFETY: as above.
+        unsafe { mapping.give_up(pages) };
+        assert_eq!(here(), 4 * MIB);
     }
 
     /// What a segment says that it uses is what the kernel says of its arena.

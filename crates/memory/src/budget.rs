@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!  Governor (the node's limit) = root budget
-//!    ├── Budget "tenant a"   max 2 GB   ← Reservation 32 MiB, Reservation 1 MiB, …
-//!    └── Budget "tenant b"   no max
+//!    ├── Budget "tenant a"   max 2 GB            ← Reservation 32 MiB, Reservation 1 MiB, …
+//!    └── Budget "tenant b"   min 1 GB, weight 2
 //! ```
 //!
 //! A byte is charged to a budget and to the root, or to neither. Counting is atomic and takes no
@@ -14,37 +14,36 @@
 //! What a budget gives is counted by [`MemoryClass`] as well, so that whoever asks where the
 //! memory is gets an answer by tenant and class.
 //!
-//! Before a budget refuses, it asks whoever has memory to spare for it ([`Reclaim`]): what costs
-//! least to have again goes first.
-//!
-//! The node's limit moves ([`Governor::set_target`]). A higher one counts at once. A lower one is
-//! approached: the limit falls as memory comes back, and stays a little above what is held, so that
-//! nothing that was promised is taken away and small requests still have room.
+//! **A minimum** is kept for whoever has it: the root counts what a tenant lacks to its minimum as if it
+//! was used (*promised*). What the tenant takes then comes out of that, and what it gives back goes
+//! there.
 //!
 //! ```text
-//!  limit ───┐            ┌ held + a 64th of the target
-//!           └──┐ ┌───────┤
-//!  target ─ ─ ─└─┘─ ─ ─ ─└ ─ reached: held is below
+//!  root:  │ used by a │ used by b │ promised to b │   free   │
+//!                     └── min of b ──────────────┘
 //! ```
 //!
-//! Memory that the process holds and nobody has reserved also counts against the node's limit, by
-//! its last measured size ([`Governor::set_unreserved`]).
+//! **Before a budget refuses**, it asks whoever has memory to spare for it ([`Reclaim`]): what costs
+//! least to have again goes first. The root asks all tenants, as `divide` says: for what they have
+//! beyond their minimum, of those first that have the most for their weight.
 
 use std::sync::{
     Arc, Mutex, PoisonError, Weak,
-    atomic::{AtomicU64, Ordering},
+    atomic::{AtomicU32, AtomicU64, Ordering},
 };
 
 use aerostat_types::{ByteSize, OutOfMemory};
 
-use crate::class::{ByClass, MemoryClass};
+use crate::{
+    class::{ByClass, MemoryClass},
+    divide::{Claim, divide},
+};
 
 /// A budget without maximum of its own.
-const UNLIMITED: u64 = u64::MAX;
+pub(crate) const UNLIMITED: u64 = u64::MAX;
 
-/// The part of a target that the limit stays above what is held, as a divisor, while the target is
-/// approached. A neighbour's row or plan fits, a sort does not.
-const SPARE_PARTS: u64 = 64;
+/// The weight of who has none of its own.
+pub const WEIGHT_DEFAULT: u32 = 100;
 
 /// How often memory is asked for before a budget refuses: others may take what came back.
 const RECLAIMS_MAX: usize = 8;
@@ -57,143 +56,18 @@ pub trait Reclaim: Send + Sync {
     fn reclaim(&self, bytes: u64) -> u64;
 }
 
-/// The node's memory: the root of all budgets.
-#[derive(Debug)]
-pub struct Governor {
-    root: Arc<Budget>,
-    /// What the node's settings say.
-    target: AtomicU64,
-    /// What a broker grants of it.
-    cap: AtomicU64,
-    /// The limit that it began with.
-    configured: ByteSize,
-    is_given: bool,
-}
-
-impl Governor {
-    /// A governor over `limit` bytes, for which a node's catalogue may have another value.
-    pub fn new(limit: ByteSize) -> Arc<Governor> {
-        Self::with(limit, false)
-    }
-
-    /// A governor over `limit` bytes, whatever the node's catalogue says: whoever starts the node
-    /// has said so.
-    pub fn given(limit: ByteSize) -> Arc<Governor> {
-        Self::with(limit, true)
-    }
-
-    fn with(limit: ByteSize, is_given: bool) -> Arc<Governor> {
-        Arc::new(Governor {
-            root: Arc::new(Budget::with("node".to_owned(), limit.0, None)),
-            target: limit.0.into(),
-            cap: UNLIMITED.into(),
-            configured: limit,
-            is_given,
-        })
-    }
-
-    /// The limit that it began with.
-    pub fn configured(&self) -> ByteSize {
-        self.configured
-    }
-
-    /// Whether that counts before what a node's catalogue says.
-    pub fn is_given(&self) -> bool {
-        self.is_given
-    }
-
-    /// A budget below the node's, with a maximum of its own or none. It lives as long as it
-    /// is referred to; the node forgets its bytes as they are given back.
-    pub fn budget(self: &Arc<Self>, name: &str, max: Option<ByteSize>) -> Arc<Budget> {
-        let max = max.map_or(UNLIMITED, |max| max.0);
-        Arc::new(Budget::with(name.to_owned(), max, Some(self.root())))
-    }
-
-    /// The node's own budget, for what belongs to no tenant.
-    pub fn root(&self) -> Arc<Budget> {
-        Arc::clone(&self.root)
-    }
-
-    /// Bytes in use on the node.
-    pub fn used(&self) -> u64 {
-        self.root.used()
-    }
-
-    /// Tells how much the process holds that nobody has reserved: so much less is given to those who
-    /// reserve, until it is told that there is less of it.
-    pub fn set_unreserved(&self, bytes: u64) {
-        self.root.unreserved.store(bytes, Ordering::Relaxed);
-    }
-
-    /// What was told last.
-    pub fn unreserved(&self) -> u64 {
-        self.root.unreserved.load(Ordering::Relaxed)
-    }
-
-    /// Bytes the node may use now.
-    pub fn limit(&self) -> u64 {
-        self.root.max.load(Ordering::Relaxed)
-    }
-
-    /// Bytes the node may use once what it holds beyond has come back: what its settings say, or
-    /// less where a broker grants less.
-    pub fn target(&self) -> u64 {
-        self.configured_target()
-            .min(self.cap.load(Ordering::Relaxed))
-    }
-
-    /// Bytes the node may use by its settings.
-    pub fn configured_target(&self) -> u64 {
-        self.target.load(Ordering::Relaxed)
-    }
-
-    /// What a broker grants, if there is one.
-    pub fn cap(&self) -> Option<ByteSize> {
-        let cap = self.cap.load(Ordering::Relaxed);
-        (cap != UNLIMITED).then_some(ByteSize(cap))
-    }
-
-    /// Changes what a broker grants; `None` where there is none. It counts as
-    /// [`Governor::set_target`] does, beside it.
-    pub fn set_cap(&self, cap: Option<ByteSize>) {
-        let cap = cap.map_or(UNLIMITED, |cap| cap.0);
-        self.cap.store(cap, Ordering::Relaxed);
-        self.approach();
-    }
-
-    /// Changes what the node's settings say. A higher target is the limit from now on; a lower one is
-    /// approached, from this call on and by [`Governor::approach`].
-    pub fn set_target(&self, bytes: ByteSize) {
-        self.target.store(bytes.0, Ordering::Relaxed);
-        self.approach();
-    }
-
-    /// Brings the limit as near to the target as what is held allows, and asks for memory that can
-    /// be had again; whether the target is reached. To be called from time to time until it is.
-    pub fn approach(&self) -> bool {
-        let (target, before) = (self.target(), self.limit());
-        if before <= target {
-            self.root.max.store(target, Ordering::Relaxed);
-            return true;
-        }
-        let held = || self.used().saturating_add(self.unreserved());
-        let beyond = held().saturating_sub(target);
-        if beyond > 0 {
-            self.root.reclaim(beyond);
-        }
-        let beside = held().saturating_add(target / SPARE_PARTS);
-        let limit = beside.clamp(target, before);
-        self.root.max.store(limit, Ordering::Relaxed);
-        limit == target
-    }
-}
-
 /// What one tenant, or the node, may use.
 #[derive(Debug)]
 pub struct Budget {
     name: String,
     max: AtomicU64,
-    used: AtomicU64,
+    /// What is kept for it.
+    min: AtomicU64,
+    weight: AtomicU32,
+    /// What it has given. The root's has what is promised, too.
+    counted: AtomicU64,
+    /// What it lacks to its minimum and the root counts for it; the root's is the sum.
+    promised: AtomicU64,
     peak: AtomicU64,
     by_class: ByClass,
     /// What there is beside what is used; of the node's budget alone.
@@ -201,20 +75,40 @@ pub struct Budget {
     /// Who gives memory back before this refuses, in the order in which they are asked.
     reclaim: Mutex<Vec<(u8, Weak<dyn Reclaim>)>>,
     parent: Option<Arc<Budget>>,
+    /// Those whose parent it is.
+    children: Mutex<Vec<Weak<Budget>>>,
+    /// Held by whoever raises what is promised.
+    promising: Mutex<()>,
 }
 
 impl Budget {
-    fn with(name: String, max: u64, parent: Option<Arc<Budget>>) -> Budget {
+    pub(crate) fn with(name: String, max: u64, parent: Option<Arc<Budget>>) -> Budget {
         Budget {
             name,
             max: max.into(),
-            used: 0.into(),
+            min: 0.into(),
+            weight: WEIGHT_DEFAULT.into(),
+            counted: 0.into(),
+            promised: 0.into(),
             peak: 0.into(),
             by_class: ByClass::default(),
             unreserved: 0.into(),
             reclaim: Mutex::default(),
             parent,
+            children: Mutex::default(),
+            promising: Mutex::default(),
         }
+    }
+
+    pub(crate) fn has_child(&self, child: &Arc<Budget>) {
+        let mut children = self.children.lock().unwrap_or_else(PoisonError::into_inner);
+        children.retain(|child| child.strong_count() > 0);
+        children.push(Arc::downgrade(child));
+    }
+
+    fn children(&self) -> Vec<Arc<Budget>> {
+        let children = self.children.lock().unwrap_or_else(PoisonError::into_inner);
+        children.iter().filter_map(Weak::upgrade).collect()
     }
 
     /// Its name, for messages and metrics.
@@ -241,7 +135,36 @@ impl Budget {
 
     /// Bytes in use.
     pub fn used(&self) -> u64 {
-        self.used.load(Ordering::Relaxed)
+        match self.parent {
+            Some(_) => self.counted(),
+            None => self.counted().saturating_sub(self.promised()),
+        }
+    }
+
+    /// Bytes in use and, of the root, promised.
+    pub(crate) fn counted(&self) -> u64 {
+        self.counted.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that are kept free for it, or, of the root, for all others.
+    pub fn promised(&self) -> u64 {
+        self.promised.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn limit(&self) -> u64 {
+        self.max.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_limit(&self, bytes: u64) {
+        self.max.store(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn unreserved(&self) -> u64 {
+        self.unreserved.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_unreserved(&self, bytes: u64) {
+        self.unreserved.store(bytes, Ordering::Relaxed);
     }
 
     /// Bytes of a class in use.
@@ -273,13 +196,15 @@ impl Budget {
 
     /// Bytes that could be reserved now, if nobody else does first.
     pub fn available(&self) -> u64 {
-        let taken = self
-            .used()
-            .saturating_add(self.unreserved.load(Ordering::Relaxed));
-        let own = self.max.load(Ordering::Relaxed).saturating_sub(taken);
-        self.parent
-            .as_ref()
-            .map_or(own, |parent| own.min(parent.available()))
+        let own = self.free();
+        self.parent.as_ref().map_or(own, |parent| {
+            own.min(parent.available().saturating_add(self.promised()))
+        })
+    }
+
+    fn free(&self) -> u64 {
+        let taken = self.counted().saturating_add(self.unreserved());
+        self.limit().saturating_sub(taken)
     }
 
     /// Says who gives memory back, too, before this budget refuses, from now on: who has a lower rank
@@ -291,17 +216,45 @@ impl Budget {
         all.insert(at, (rank, reclaim));
     }
 
-    fn reclaim(&self, bytes: u64) -> u64 {
-        let all: Vec<Arc<dyn Reclaim>> = {
-            let all = self.reclaim.lock().unwrap_or_else(PoisonError::into_inner);
-            all.iter().filter_map(|(_, one)| one.upgrade()).collect()
-        };
+    pub(crate) fn reclaim(&self, bytes: u64) -> u64 {
         let mut given = 0;
-        for one in all {
+        for (_, one) in self.reclaimers() {
+            if given >= bytes {
+                return given;
+            }
+            given += one.reclaim(bytes - given);
+        }
+        let children = self.children();
+        let mut ranks: Vec<u8> = children.iter().flat_map(|child| child.ranks()).collect();
+        ranks.sort_unstable();
+        ranks.dedup();
+        for rank in ranks {
             if given >= bytes {
                 break;
             }
-            given += one.reclaim(bytes - given);
+            given += reclaim_from_all(&children, rank, bytes - given);
+        }
+        given
+    }
+
+    fn reclaimers(&self) -> Vec<(u8, Arc<dyn Reclaim>)> {
+        let all = self.reclaim.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = all.iter();
+        all.filter_map(|(rank, one)| Some((*rank, one.upgrade()?)))
+            .collect()
+    }
+
+    fn ranks(&self) -> Vec<u8> {
+        let all = self.reclaim.lock().unwrap_or_else(PoisonError::into_inner);
+        all.iter().map(|(rank, _)| *rank).collect()
+    }
+
+    fn reclaim_of_rank(&self, rank: u8, bytes: u64) -> u64 {
+        let mut given = 0;
+        for (of, one) in self.reclaimers() {
+            if of == rank && given < bytes {
+                given += one.reclaim(bytes - given);
+            }
         }
         given
     }
@@ -312,52 +265,71 @@ impl Budget {
     /// # Errors
     /// When this budget or the node's has not that much left, and nobody gives it back.
     pub fn try_grow_raw(&self, class: MemoryClass, bytes: u64) -> Result<(), OutOfMemory> {
+        self.try_grow_beside(class, bytes, 0)
+    }
+
+    /// Takes bytes of which some are counted already, as promised.
+    fn try_grow_beside(
+        &self,
+        class: MemoryClass,
+        bytes: u64,
+        promised: u64,
+    ) -> Result<(), OutOfMemory> {
+        let more = bytes - promised;
         for _ in 0..RECLAIMS_MAX {
-            let refused = match self.try_take(bytes) {
-                Ok(()) => return self.taken(class, bytes),
+            let refused = match self.try_take(more) {
+                Ok(()) => return self.taken(class, bytes, promised),
                 Err(refused) => refused,
             };
             if self.reclaim(refused.missing()) == 0 {
                 return Err(refused);
             }
         }
-        self.try_take(bytes)?;
-        self.taken(class, bytes)
+        self.try_take(more)?;
+        self.taken(class, bytes, promised)
     }
 
     /// Counts bytes here, if there are so many left.
     fn try_take(&self, bytes: u64) -> Result<(), OutOfMemory> {
-        let limit = self.max.load(Ordering::Relaxed);
-        let unreserved = self.unreserved.load(Ordering::Relaxed);
+        let limit = self.limit();
+        let unreserved = self.unreserved();
         let left = limit.saturating_sub(unreserved);
         let grown = self
-            .used
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
-                used.checked_add(bytes)
+            .counted
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |counted| {
+                counted
+                    .checked_add(bytes)
                     .filter(|&grown| grown <= left || bytes == 0)
             });
-        grown.map(|_| ()).map_err(|used| OutOfMemory {
+        grown.map(|_| ()).map_err(|counted| OutOfMemory {
             budget: self.name.clone(),
             requested: bytes,
-            used: used + unreserved,
+            used: counted + unreserved,
             limit,
         })
     }
 
     /// Has the parent count bytes that are counted here, or nobody.
-    fn taken(&self, class: MemoryClass, bytes: u64) -> Result<(), OutOfMemory> {
-        if let Some(parent) = &self.parent {
-            let taken = parent.try_grow_raw(class, bytes).or_else(|refused| {
-                // Nobody there had enough for it: it gives what it has of its own.
-                let missing = refused.missing();
-                match self.reclaim(missing) {
-                    0 => Err(refused),
-                    _ => parent.try_grow_raw(class, bytes),
+    fn taken(&self, class: MemoryClass, bytes: u64, promised: u64) -> Result<(), OutOfMemory> {
+        match &self.parent {
+            Some(parent) => {
+                let promised = self.take_promised(bytes);
+                let taken = parent.try_grow_beside(class, bytes, promised);
+                let taken = taken.or_else(|refused| {
+                    // Nobody there had enough for it: it gives what it has of its own.
+                    match self.reclaim(refused.missing()) {
+                        0 => Err(refused),
+                        _ => parent.try_grow_beside(class, bytes, promised),
+                    }
+                });
+                if let Err(refused) = taken {
+                    self.promised.fetch_add(promised, Ordering::Relaxed);
+                    self.counted.fetch_sub(bytes, Ordering::Relaxed);
+                    return Err(refused);
                 }
-            });
-            if let Err(refused) = taken {
-                self.used.fetch_sub(bytes, Ordering::Relaxed);
-                return Err(refused);
+            }
+            None => {
+                self.promised.fetch_sub(promised, Ordering::Relaxed);
             }
         }
         self.by_class.add(class, bytes);
@@ -368,16 +340,194 @@ impl Budget {
     /// Gives back bytes of a class taken with [`Budget::try_grow_raw`].
     pub fn shrink_raw(&self, class: MemoryClass, bytes: u64) {
         self.by_class.subtract(class, bytes);
-        let before = self.used.fetch_sub(bytes, Ordering::Relaxed);
+        let before = self.counted.fetch_sub(bytes, Ordering::Relaxed);
         assert!(
             before >= bytes,
             "{}: {bytes} bytes given back, {before} were taken",
             self.name
         );
-        if let Some(parent) = &self.parent {
-            parent.shrink_raw(class, bytes);
+        if let Some(root) = &self.parent {
+            let kept = self.promise_again(bytes);
+            root.by_class.subtract(class, bytes);
+            root.promised.fetch_add(kept, Ordering::Relaxed);
+            root.counted.fetch_sub(bytes - kept, Ordering::Relaxed);
         }
     }
+}
+
+/// What is kept for a tenant.
+///
+/// At all times the root counts what its children have and what is promised to them, to the byte. That a
+/// child's promise is what it lacks to its minimum holds when nobody is just changing it.
+impl Budget {
+    /// What is kept for it, whatever others want.
+    pub fn min(&self) -> ByteSize {
+        ByteSize(self.min.load(Ordering::Relaxed))
+    }
+
+    /// Its weight among others, for what is beyond minima.
+    pub fn weight(&self) -> u32 {
+        self.weight.load(Ordering::Relaxed)
+    }
+
+    /// Changes the weight, which is 1 at least.
+    pub fn set_weight(&self, weight: u32) {
+        self.weight.store(weight.max(1), Ordering::Relaxed);
+    }
+
+    /// Changes what is kept for it. What others have now is asked back as far as it can be had again; the
+    /// rest is kept as it comes back ([`Governor::approach`](crate::Governor::approach)). Never more than its
+    /// maximum is kept.
+    pub fn set_min(&self, min: ByteSize) {
+        self.min.store(min.0, Ordering::Relaxed);
+        self.let_go();
+        self.keep_promise(true);
+    }
+
+    /// What it lacks to its minimum.
+    fn lacking(&self) -> u64 {
+        let min = self.min.load(Ordering::Relaxed).min(self.limit());
+        min.saturating_sub(self.counted())
+    }
+
+    /// Out of what is promised, up to so many bytes.
+    fn take_promised(&self, bytes: u64) -> u64 {
+        if self.promised() == 0 {
+            return 0;
+        }
+        let before = self
+            .promised
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |promised| {
+                Some(promised.saturating_sub(bytes))
+            });
+        before.unwrap_or_else(|kept| kept).min(bytes)
+    }
+
+    /// Of bytes that were given back, how many are promised again.
+    fn promise_again(&self, bytes: u64) -> u64 {
+        let mut kept = 0;
+        // Read again each time: of two that give back at a time the second sees what both have left.
+        let again = |promised: u64| {
+            kept = self.lacking().saturating_sub(promised).min(bytes);
+            (kept > 0).then_some(promised + kept)
+        };
+        match self
+            .promised
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, again)
+        {
+            Ok(_) => kept,
+            Err(_) => 0,
+        }
+    }
+
+    /// Lets go of what is promised beyond what is lacking.
+    fn let_go(&self) {
+        let Some(root) = &self.parent else { return };
+        let mut left = 0;
+        let less = |promised: u64| {
+            left = promised.saturating_sub(self.lacking());
+            (left > 0).then_some(promised - left)
+        };
+        let changed = self
+            .promised
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        if changed.is_ok() {
+            root.forget_promise(left);
+        }
+    }
+
+    /// Of the root.
+    fn forget_promise(&self, bytes: u64) {
+        self.promised.fetch_sub(bytes, Ordering::Relaxed);
+        self.counted.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Has the root promise what is lacking and is not promised yet, as far as that is free; `may_ask` others
+    /// for it, or not.
+    fn keep_promise(&self, may_ask: bool) {
+        let Some(root) = &self.parent else { return };
+        // One at a time, so that no two see the same lack.
+        let _one = root
+            .promising
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let missing = self.lacking().saturating_sub(self.promised());
+        if missing == 0 {
+            return;
+        }
+        let short = missing.saturating_sub(root.free());
+        if short > 0 && may_ask {
+            root.reclaim(short);
+        }
+        let bytes = missing.min(root.free());
+        // Whoever came first has it.
+        if bytes > 0 && root.try_take(bytes).is_ok() {
+            root.promised.fetch_add(bytes, Ordering::Relaxed);
+            // Some of it may have been taken meanwhile. What is too much then is there for its next bytes,
+            // or is promised no more when it gives back.
+            self.promised.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// Of the root: the minima of all.
+    pub(crate) fn minima(&self) -> u64 {
+        let minima = self.children().into_iter().map(|child| child.min().0);
+        minima.fold(0, u64::saturating_add)
+    }
+
+    /// Of the root: [`Self::keep_promise`] of all.
+    pub(crate) fn keep_promises(&self, may_ask: bool) {
+        self.children()
+            .iter()
+            .for_each(|child| child.keep_promise(may_ask));
+    }
+}
+
+impl Drop for Budget {
+    fn drop(&mut self) {
+        let promised = *self.promised.get_mut();
+        if let Some(root) = &self.parent
+            && promised > 0
+        {
+            root.forget_promise(promised);
+        }
+    }
+}
+
+/// Asks tenants for what costs as much to have again, and says how much they gave.
+fn reclaim_from_all(tenants: &[Arc<Budget>], rank: u8, bytes: u64) -> u64 {
+    let claim = |tenant: &Arc<Budget>| Claim {
+        // Below its minimum what it gives is kept for it.
+        beyond: tenant.counted().saturating_sub(tenant.min().0),
+        weight: tenant.weight(),
+    };
+    let mut given = 0;
+    let mut asked: Vec<(&Arc<Budget>, Claim)> = tenants
+        .iter()
+        .map(|tenant| (tenant, claim(tenant)))
+        .collect();
+    // Each time somebody gives all that is missing, or some are asked no more.
+    while given < bytes && !asked.is_empty() {
+        let claims: Vec<Claim> = asked.iter().map(|(_, claim)| *claim).collect();
+        let mut can_more = Vec::new();
+        for (at, share) in divide(bytes - given, &claims) {
+            let (tenant, claim) = asked[at];
+            let gave = match share {
+                0 => 0,
+                share => tenant.reclaim_of_rank(rank, share),
+            };
+            given += gave;
+            let beyond = claim.beyond.saturating_sub(gave);
+            if gave >= share && beyond > 0 {
+                can_more.push((tenant, Claim { beyond, ..claim }));
+            }
+        }
+        if can_more.len() == asked.len() {
+            break;
+        }
+        asked = can_more;
+    }
+    given
 }
 
 /// Bytes taken from a budget; dropped, they are given back.
@@ -464,217 +614,4 @@ impl Drop for Reservation {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const HOT: MemoryClass = MemoryClass::Hot;
-
-    #[test]
-    fn a_byte_counts_for_the_tenant_and_for_the_node() {
-        let governor = Governor::new(ByteSize(1000));
-        let (a, b) = (
-            governor.budget("a", Some(ByteSize(600))),
-            governor.budget("b", None),
-        );
-        let mut first = a.reserve(HOT, 500).unwrap();
-        let second = b.reserve(HOT, 400).unwrap();
-        assert_eq!((a.used(), b.used(), governor.used()), (500, 400, 900));
-        assert_eq!((a.available(), b.available()), (100, 100));
-
-        let over_own = a.reserve(HOT, 101).unwrap_err();
-        assert_eq!(
-            (over_own.budget.as_str(), over_own.used, over_own.limit),
-            ("a", 500, 600)
-        );
-        let over_node = b.reserve(HOT, 101).unwrap_err();
-        assert_eq!(
-            (over_node.budget.as_str(), over_node.used, over_node.limit),
-            ("node", 900, 1000)
-        );
-        assert_eq!(
-            (a.used(), b.used(), governor.used()),
-            (500, 400, 900),
-            "a refusal leaves no trace"
-        );
-
-        first.try_resize(200).unwrap();
-        assert!(first.try_resize(601).is_err());
-        assert_eq!(first.bytes(), 200);
-        drop(second);
-        drop(first);
-        assert_eq!((a.used(), a.peak(), governor.used()), (0, 500, 0));
-    }
-
-    #[test]
-    fn a_lower_maximum_takes_nothing_away() {
-        let governor = Governor::new(ByteSize(1000));
-        let budget = governor.budget("a", None);
-        let mut held = budget.reserve(HOT, 500).unwrap();
-        budget.set_max(Some(ByteSize(100)));
-        assert!(budget.reserve(HOT, 1).is_err());
-        assert_eq!(budget.reserve(HOT, 0).unwrap().bytes(), 0);
-        held.shrink(450);
-        assert_eq!(budget.reserve(HOT, 50).unwrap().bytes(), 50);
-        assert!(budget.reserve(HOT, u64::MAX).is_err(), "no overflow");
-    }
-
-    /// Has a reservation, and gives it back in pieces.
-    struct Hoard(Mutex<Reservation>);
-
-    impl Reclaim for Hoard {
-        fn reclaim(&self, bytes: u64) -> u64 {
-            let Ok(mut held) = self.0.try_lock() else {
-                return 0;
-            };
-            let given = bytes.min(held.bytes());
-            held.shrink(given);
-            given
-        }
-    }
-
-    fn hoard(budget: &Arc<Budget>, bytes: u64) -> Arc<dyn Reclaim> {
-        let held = budget.reserve(MemoryClass::CachedPlans, bytes).unwrap();
-        Arc::new(Hoard(Mutex::new(held)))
-    }
-
-    #[test]
-    fn what_can_be_had_again_goes_before_anything_is_refused() {
-        let governor = Governor::new(ByteSize(1000));
-        let budget = governor.budget("a", Some(ByteSize(600)));
-        let hoarded = hoard(&budget, 300);
-        budget.reclaim_from(0, Arc::downgrade(&hoarded));
-        let held = budget.reserve(HOT, 400).unwrap();
-        assert_eq!(budget.used_for(MemoryClass::CachedPlans), 200);
-        assert!(
-            budget.reserve(HOT, 201).is_err(),
-            "there is not so much to give"
-        );
-        assert_eq!(
-            (budget.used(), budget.used_for(MemoryClass::CachedPlans)),
-            (400, 0)
-        );
-        drop((held, hoarded));
-        assert_eq!((budget.used(), governor.used()), (0, 0));
-
-        // The node's is asked where the node refuses, whoever wants to have.
-        let other = governor.budget("b", None);
-        let hoarded = hoard(&budget, 500);
-        governor.root().reclaim_from(0, Arc::downgrade(&hoarded));
-        let held = other.reserve(HOT, 900).unwrap();
-        assert_eq!((budget.used(), other.used()), (100, 900));
-        drop(hoarded);
-        assert_eq!(budget.used(), 0);
-        assert!(
-            other.reserve(HOT, 101).is_err(),
-            "nobody has anything any more"
-        );
-        drop(held);
-    }
-
-    #[test]
-    fn a_broker_grants_less_than_the_settings_and_never_more() {
-        let governor = Governor::new(ByteSize(100_000));
-        governor.set_cap(Some(ByteSize(60_000)));
-        assert_eq!((governor.target(), governor.limit()), (60_000, 60_000));
-        governor.set_target(ByteSize(50_000));
-        assert_eq!((governor.target(), governor.limit()), (50_000, 50_000));
-        governor.set_target(ByteSize(200_000));
-        assert_eq!((governor.target(), governor.limit()), (60_000, 60_000));
-        governor.set_cap(None);
-        assert_eq!((governor.target(), governor.cap()), (200_000, None));
-        assert_eq!(governor.limit(), 200_000);
-    }
-
-    #[test]
-    fn a_lower_target_is_approached() {
-        let governor = Governor::new(ByteSize(64_000));
-        let budget = governor.budget("a", None);
-        let mut held = budget.reserve(HOT, 40_000).unwrap();
-        let hoarded = hoard(&budget, 5_000);
-        governor.root().reclaim_from(0, Arc::downgrade(&hoarded));
-        governor.set_target(ByteSize(32_000));
-        assert_eq!((governor.target(), governor.limit()), (32_000, 40_500));
-        assert_eq!(budget.used(), 40_000, "the hoard went first");
-        // A little more is given, and does not move the limit.
-        let little = budget.reserve(HOT, 400).unwrap();
-        assert!(!governor.approach());
-        assert_eq!(governor.limit(), 40_500);
-        assert!(budget.reserve(HOT, 101).is_err());
-        held.shrink(5_000);
-        assert!(!governor.approach());
-        assert_eq!(governor.limit(), 35_900);
-        drop((held, little));
-        assert!(governor.approach());
-        assert_eq!(governor.limit(), 32_000);
-        // A higher one counts at once, and so does a lower one with room.
-        governor.set_target(ByteSize(50_000));
-        assert_eq!(governor.limit(), 50_000);
-        governor.set_target(ByteSize(10_000));
-        assert_eq!((governor.limit(), governor.approach()), (10_000, true));
-    }
-
-    #[test]
-    fn racing_reservations_beside_reclaims_leave_nothing_behind() {
-        let governor = Governor::new(ByteSize(100));
-        let budget = governor.budget("a", Some(ByteSize(60)));
-        std::thread::scope(|scope| {
-            for _ in 0..4 {
-                scope.spawn(|| {
-                    for bytes in (1..=40).cycle().take(2_000) {
-                        let reservation = budget.reserve(HOT, bytes);
-                        assert!(budget.used() <= 60 && governor.used() <= 100);
-                        drop(reservation);
-                    }
-                });
-            }
-            scope.spawn(|| {
-                for limit in (20..=100).cycle().take(2_000) {
-                    governor.set_target(ByteSize(limit));
-                }
-                governor.set_target(ByteSize(100));
-            });
-        });
-        assert_eq!(
-            (budget.used(), governor.used(), governor.limit()),
-            (0, 0, 100)
-        );
-    }
-
-    #[test]
-    fn what_nobody_has_reserved_is_not_given_away() {
-        let governor = Governor::new(ByteSize(1000));
-        let budget = governor.budget("a", None);
-        let _held = budget.reserve(HOT, 500).unwrap();
-        governor.set_unreserved(300);
-        assert_eq!((budget.available(), governor.used()), (200, 500));
-        let refused = budget.reserve(HOT, 201).unwrap_err();
-        assert_eq!((refused.used, refused.limit), (800, 1000));
-        drop(budget.reserve(HOT, 200).unwrap());
-        // More than there is room for takes nothing away.
-        governor.set_unreserved(2000);
-        assert!(budget.reserve(HOT, 1).is_err());
-        assert_eq!(budget.reserve(HOT, 0).unwrap().bytes(), 0);
-        governor.set_unreserved(0);
-        drop(budget.reserve(HOT, 500).unwrap());
-    }
-
-    #[test]
-    fn racing_reservations_never_exceed_the_limit() {
-        let governor = Governor::new(ByteSize(100));
-        let budgets: Vec<_> = (0..4)
-            .map(|n| governor.budget(&n.to_string(), Some(ByteSize(60))))
-            .collect();
-        std::thread::scope(|scope| {
-            for budget in &budgets {
-                scope.spawn(|| {
-                    for bytes in (1..=40).cycle().take(2000) {
-                        let reservation = budget.reserve(HOT, bytes);
-                        assert!(governor.used() <= 100 && budget.used() <= 60);
-                        drop(reservation);
-                    }
-                });
-            }
-        });
-        assert_eq!(governor.used(), 0);
-    }
-}
+mod tests;

@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{budget::Governor, class::MemoryClass, count::heap_bytes, machine::resident_bytes};
+use crate::{class::MemoryClass, count::heap_bytes, governor::Governor, machine::resident_bytes};
 
 /// Gives freed memory back to the system that has not been used again for a moment.
 ///

@@ -17,14 +17,17 @@ mod arena;
 mod budget;
 mod class;
 mod count;
+mod divide;
+mod governor;
 mod heap;
 mod machine;
 
 pub use aerostat_types::OutOfMemory;
 pub use arena::{ArenaSource, Mapping, MemoryError, give_up_lines};
-pub use budget::{Budget, Governor, Reclaim, Reservation};
+pub use budget::{Budget, Reclaim, Reservation, WEIGHT_DEFAULT};
 pub use class::MemoryClass;
 pub use count::{Counted, heap_bytes, thread_heap_bytes};
+pub use governor::Governor;
 pub use heap::{
     HeapKeeper, leave_purging_to_others, purge_heap, release_heap_if_asked, trim_heap,
     trim_heap_if_asked,

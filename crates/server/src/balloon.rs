@@ -202,7 +202,12 @@ impl Participant for NodeMemory {
         let governor = self.engine.governor();
         let started = self.owner.process.map_or(0, |process| process.started);
         let own = |bytes: u64| bytes + self.base + bytes / SLACK_PARTS;
-        let ceiling = own(governor.configured_target()).max(self.identity.floor);
+        // What is kept for databases is kept from other programs, too.
+        let floor = self.identity.floor.max(match governor.minima() {
+            0 => 0,
+            minima => own(minima),
+        });
+        let ceiling = own(governor.configured_target()).max(floor);
         Hello {
             version: 0,
             token: None,
@@ -211,7 +216,7 @@ impl Participant for NodeMemory {
             instance: format!("{}-{started}", std::process::id()),
             pid: None,
             cgroup: None,
-            floor: self.identity.floor,
+            floor,
             ceiling,
             used: self.used(),
             target: self.granted().unwrap_or_else(|| self.used()),

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use aerostat_balloon::{
     endpoint::{Endpoint, EndpointError},
-    message::NAME_BYTES_MAX,
+    message::{NAME_BYTES_MAX, is_name},
 };
 use aerostat_embedded::{
     ByteSize, DiskQuantity, Eviction, MEMORY_BYTES_MIN, Opening, Options, Pinning, SpillLimits,
@@ -462,8 +462,7 @@ impl Reader<'_> {
             self.invalid("balloon-floor", format!("at least {least}"));
         }
         let name = self.text("balloon-name");
-        let is_of_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-        if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.bytes().all(is_of_name) {
+        if !is_name(&name) {
             let expected = format!("1 to {NAME_BYTES_MAX} letters, digits, '-', '_' and '.'");
             self.invalid("balloon-name", expected);
         }

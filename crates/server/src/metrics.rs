@@ -90,6 +90,7 @@ pub(crate) struct TenantSample {
     pub(crate) name: String,
     pub(crate) memory_used_bytes: u64,
     pub(crate) memory_max_bytes: u64,
+    pub(crate) memory_min_bytes: u64,
     pub(crate) connections: u64,
     pub(crate) query_seconds: f64,
     pub(crate) plan_cache_hits: u64,
@@ -156,6 +157,7 @@ pub(crate) struct Metrics {
     rows: Family<TenantLabels, Counter>,
     tenant_memory: Family<TenantLabels, IntegerGauge>,
     tenant_memory_max: Family<TenantLabels, IntegerGauge>,
+    tenant_memory_min: Family<TenantLabels, IntegerGauge>,
     tenant_connections: Family<TenantLabels, IntegerGauge>,
     tenant_query_time: Family<TenantLabels, FloatCounter>,
     plan_cache_hits: Family<TenantLabels, Counter>,
@@ -193,6 +195,7 @@ impl Metrics {
             rows: Family::default(),
             tenant_memory: Family::default(),
             tenant_memory_max: Family::default(),
+            tenant_memory_min: Family::default(),
             tenant_connections: Family::default(),
             tenant_query_time: Family::default(),
             plan_cache_hits: Family::default(),
@@ -252,6 +255,13 @@ impl Metrics {
             help,
             Unit::Bytes,
             self.tenant_memory_max.clone(),
+        );
+        let help = "Memory that is kept for a tenant";
+        registry.register_with_unit(
+            "tenant_memory_min",
+            help,
+            Unit::Bytes,
+            self.tenant_memory_min.clone(),
         );
         registry.register(
             "tenant_connections",
@@ -479,6 +489,7 @@ impl Metrics {
         // Dropped tenants must not stay behind, so each answer starts empty.
         self.tenant_memory.clear();
         self.tenant_memory_max.clear();
+        self.tenant_memory_min.clear();
         self.tenant_connections.clear();
         self.tenant_query_time.clear();
         self.plan_cache_hits.clear();
@@ -499,6 +510,9 @@ impl Metrics {
             self.tenant_memory_max
                 .get_or_create(&labels)
                 .inc_by(gauge(tenant.memory_max_bytes));
+            self.tenant_memory_min
+                .get_or_create(&labels)
+                .inc_by(gauge(tenant.memory_min_bytes));
             self.tenant_connections
                 .get_or_create(&labels)
                 .inc_by(gauge(tenant.connections));
@@ -585,6 +599,7 @@ mod tests {
             name: name.to_owned(),
             memory_used_bytes: 5,
             memory_max_bytes: 50,
+            memory_min_bytes: 0,
             connections: 2,
             query_seconds: 1.5,
             plan_cache_hits: 3,

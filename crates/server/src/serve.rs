@@ -258,6 +258,7 @@ fn sample(engine: &Engine) -> NodeSample {
         name: database.name,
         memory_used_bytes: database.memory_used,
         memory_max_bytes: database.memory_max,
+        memory_min_bytes: database.memory_min,
         connections: u64::try_from(database.connections).unwrap_or(0),
         query_seconds: database.query_time.as_secs_f64(),
         plan_cache_hits: database.plan_cache_hits,

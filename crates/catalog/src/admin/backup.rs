@@ -10,7 +10,7 @@ use std::{
 };
 
 use aerostat_api::{Notice, NoticeSeverity};
-use aerostat_sql::utility::RestorePoint;
+use aerostat_sql::utility::{MEMORY_WEIGHT_DEFAULT, RestorePoint};
 use aerostat_storage::{
     Durability,
     backup::{BackupError, BackupInfo, BackupSource, FolderSource, Restore, Until, restore},
@@ -132,6 +132,8 @@ impl Node {
             oid: id,
             owner: actor.role.clone(),
             memory_max: None,
+            memory_min: None,
+            memory_weight: MEMORY_WEIGHT_DEFAULT,
             connection_limit: -1,
             connect: Vec::new(),
             create: Vec::new(),

@@ -165,6 +165,8 @@ impl Node {
                     oid: TenantId(allocate_oid(record)?),
                     owner,
                     memory_max: given.memory_max,
+                    memory_min: None,
+                    memory_weight: given.memory_weight,
                     connection_limit: given.connection_limit,
                     connect: Vec::new(),
                     create: Vec::new(),
@@ -177,6 +179,7 @@ impl Node {
                     true => limits::give(&mut entry, options),
                     false => limits::lower(&mut entry, options)?,
                 }
+                limits::check_minima(record, &entry, self.target())?;
                 let database = self.opened(name, &entry)?;
                 record.databases.insert(name.to_owned(), entry);
                 Ok(database)
@@ -336,12 +339,14 @@ impl Node {
                     sink = Some(sink_of(&*self.places, archive.as_deref())?);
                     entry.log_archive = archive;
                 }
-                Ok((entry.memory_ceiling(), entry.commit_durability(), sink))
+                let entry = entry.clone();
+                limits::check_minima(record, &entry, self.target())?;
+                Ok((entry, sink))
             },
-            |databases, (memory_max, durability, sink)| {
+            |databases, (entry, sink)| {
                 if let Some(database) = databases.stage(name).and_then(Stage::inside) {
-                    database.store.budget().set_max(memory_max);
-                    database.store.set_durability(durability);
+                    limits::set(database.store.budget(), &entry);
+                    database.store.set_durability(entry.commit_durability());
                     if let Some(sink) = sink {
                         database.store.archive_log_to(sink);
                     }

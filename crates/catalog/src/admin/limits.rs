@@ -3,18 +3,21 @@
 //! The operator sets a database's limits: superusers and members of `aerostat_operator`. Its
 //! owner may lower each, and raise it again up to the operator's value. A database that a role
 //! without operator's rights creates gets the limits of the database to which the role is
-//! connected, so that CREATE DATABASE gives nobody more.
+//! connected, so that CREATE DATABASE gives nobody more. What is kept for a database (`memory_min`), and its
+//! weight, operators say alone.
 
-use aerostat_sql::utility::DatabaseOptions;
+use aerostat_memory::Budget;
+use aerostat_sql::utility::{DatabaseOptions, MEMORY_WEIGHT_DEFAULT};
 use aerostat_storage::Durability;
 use aerostat_types::{ByteSize, ErrorKind, SqlError};
 
-use crate::state::{DatabaseRecord, Lowered};
+use crate::state::{DatabaseRecord, Lowered, NodeRecord};
 
 /// What the operator gave a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Limits {
     pub(super) memory_max: Option<ByteSize>,
+    pub(super) memory_weight: u32,
     pub(super) connection_limit: i32,
     pub(super) durability: Durability,
 }
@@ -24,6 +27,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             memory_max: None,
+            memory_weight: MEMORY_WEIGHT_DEFAULT,
             connection_limit: -1,
             durability: Durability::default(),
         }
@@ -35,6 +39,7 @@ impl Limits {
     pub(super) fn of(entry: &DatabaseRecord) -> Self {
         Self {
             memory_max: entry.memory_max,
+            memory_weight: entry.memory_weight,
             connection_limit: entry.connection_limit,
             durability: entry.durability,
         }
@@ -46,6 +51,12 @@ pub(super) fn give(entry: &mut DatabaseRecord, options: &DatabaseOptions) {
     if let Some(memory_max) = options.memory_max {
         entry.memory_max = memory_max;
         entry.lowered.memory_max = None;
+    }
+    if let Some(memory_min) = options.memory_min {
+        entry.memory_min = memory_min;
+    }
+    if let Some(weight) = options.memory_weight {
+        entry.memory_weight = weight;
     }
     if let Some(limit) = options.connection_limit {
         entry.connection_limit = limit;
@@ -62,6 +73,19 @@ pub(super) fn give(entry: &mut DatabaseRecord, options: &DatabaseOptions) {
 /// # Errors
 /// One is above what the operator gave.
 pub(super) fn lower(entry: &mut DatabaseRecord, options: &DatabaseOptions) -> Result<(), SqlError> {
+    // What is kept for one is kept from others.
+    let of_operators = [
+        ("memory_min", options.memory_min.is_some()),
+        ("memory_weight", options.memory_weight.is_some()),
+    ];
+    if let Some((name, _)) = of_operators.iter().find(|(_, is_given)| *is_given) {
+        let message = format!("permission denied to set {name}");
+        return Err(
+            SqlError::new(ErrorKind::InsufficientPrivilege, message).with_detail(
+                "Only superusers and members of aerostat_operator say what is kept for a database.",
+            ),
+        );
+    }
     let mut lowered: Lowered = entry.lowered;
     if let Some(memory_max) = options.memory_max {
         if let (Some(wanted), Some(given)) = (memory_max, entry.memory_max)
@@ -91,6 +115,47 @@ pub(super) fn lower(entry: &mut DatabaseRecord, options: &DatabaseOptions) -> Re
     }
     entry.lowered = lowered;
     Ok(())
+}
+
+/// Whether the minima of all databases can be kept, in a node of so many bytes, after one has changed.
+///
+/// # Errors
+/// They are more than that together; the one is above its own maximum.
+pub(super) fn check_minima(
+    record: &NodeRecord,
+    changed: &DatabaseRecord,
+    memory: ByteSize,
+) -> Result<(), SqlError> {
+    let invalid = |message: String| SqlError::new(ErrorKind::InvalidParameterValue, message);
+    if let (Some(min), Some(max)) = (changed.memory_min, changed.memory_max)
+        && min > max
+    {
+        let message = format!("memory_min ({min}) must not be above memory_max ({max})");
+        return Err(invalid(message));
+    }
+    let others = record.databases.values();
+    let others = others.filter(|other| other.oid != changed.oid);
+    let all = minima(others.chain([changed]));
+    if all > memory && changed.memory_min.is_some() {
+        let message = format!("memory_min of all databases would be {all}, the node has {memory}");
+        return Err(invalid(message).with_hint(
+            "Lower the minimum of this database or another one, or give the node more by ALTER SYSTEM SET memory.",
+        ));
+    }
+    Ok(())
+}
+
+/// Has a database's budget follow its record.
+pub(super) fn set(budget: &Budget, entry: &DatabaseRecord) {
+    budget.set_max(entry.memory_ceiling());
+    budget.set_weight(entry.memory_weight);
+    budget.set_min(entry.memory_min.unwrap_or(ByteSize(0)));
+}
+
+/// What is kept for databases, together.
+pub(super) fn minima<'d>(databases: impl Iterator<Item = &'d DatabaseRecord>) -> ByteSize {
+    let minima = databases.filter_map(|database| database.memory_min);
+    ByteSize(minima.fold(0, |sum, min| sum.saturating_add(min.0)))
 }
 
 fn above(limit: &str, given: &str) -> SqlError {

@@ -10,20 +10,21 @@ use std::{
 
 use aerostat_api::RoleInfo;
 use aerostat_memory::Governor;
-use aerostat_sql::grants::PredefinedRole;
+use aerostat_sql::{grants::PredefinedRole, utility::MEMORY_WEIGHT_DEFAULT};
 use aerostat_storage::{
     DataFolder, Durability, MetaError, MetaFile, MetaStore, OpenOptions, RecoverError,
     StorageError, Swapped, TenantStore, Version,
     backup::{BackupError, Places},
     make_folder, repair,
 };
-use aerostat_types::{ErrorKind, RoleId, SqlError, TenantId};
+use aerostat_types::{ByteSize, ErrorKind, RoleId, SqlError, TenantId};
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockWriteGuard};
 use thiserror::Error;
 
 use super::{
     connection::Counts,
     databases::{Databases, Failed, Opening, Stage, Unopened},
+    limits,
 };
 use crate::{
     actor::Actor,
@@ -371,6 +372,11 @@ impl Node {
         &self.governor
     }
 
+    /// What the node's settings say of its memory.
+    pub(super) fn target(&self) -> ByteSize {
+        ByteSize(self.governor.configured_target())
+    }
+
     /// Where a database's files are.
     pub(super) fn folder_of(&self, id: TenantId) -> PathBuf {
         folder_of(self.data.path(), id)
@@ -441,6 +447,7 @@ pub(super) fn open_database(
 ) -> Result<Arc<Database>, OpenError> {
     let id = entry.oid;
     let budget = governor.budget(name, entry.memory_ceiling());
+    limits::set(&budget, entry);
     options.durability = entry.commit_durability();
     let (store, recovered) = TenantStore::open(id, budget, folder, &options)?;
     if recovered.records > 0 {
@@ -607,6 +614,8 @@ fn first_record() -> NodeRecord {
         oid,
         owner: BOOTSTRAP.to_owned(),
         memory_max: None,
+        memory_min: None,
+        memory_weight: MEMORY_WEIGHT_DEFAULT,
         connection_limit: -1,
         // Who makes a database has the limits of the one it is connected to, and these have none:
         // superusers say who else comes in.

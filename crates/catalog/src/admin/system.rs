@@ -4,7 +4,7 @@ use aerostat_api::{Notice, NoticeSeverity};
 use aerostat_sql::utility::SystemCommand;
 use aerostat_types::{ByteSize, ErrorKind, SqlError};
 
-use super::Node;
+use super::{Node, limits};
 use crate::{actor::Actor, ddl::CommandResult};
 
 /// The least memory of a node: a few databases' empty arenas and one query.
@@ -15,7 +15,7 @@ impl Node {
     /// on: a higher limit at once, a lower one as memory comes back.
     ///
     /// # Errors
-    /// Only superusers may; less than [`MEMORY_BYTES_MIN`]; `IoError` when it cannot be stored.
+    /// Only superusers may; less than [`MEMORY_BYTES_MIN`], or than is kept for databases; `IoError` when it cannot be stored.
     pub fn execute_system(
         &self,
         actor: &Actor,
@@ -35,12 +35,19 @@ impl Node {
             SystemCommand::SetMemory(bytes) => Some(*bytes),
             SystemCommand::ResetMemory => None,
         };
+        let governor = self.governor();
+        let target = memory.unwrap_or(governor.configured());
         self.change(|record| {
+            let kept = limits::minima(record.databases.values());
+            if kept > target {
+                let message = format!("{kept} are kept for databases, as memory_min");
+                return Err(SqlError::new(ErrorKind::InvalidParameterValue, message)
+                    .with_hint("Lower memory_min of databases first, see aerostat.tenants."));
+            }
             record.memory = memory;
             Ok(())
         })?;
-        let governor = self.governor();
-        governor.set_target(memory.unwrap_or(governor.configured()));
+        governor.set_target(target);
         let done = CommandResult::new("ALTER SYSTEM");
         Ok(match memory {
             Some(_) if governor.is_given() => done.with_notices(vec![overridden()]),

@@ -616,3 +616,86 @@ fn the_nodes_memory_moves_and_is_kept() {
     );
     assert_eq!(governor.limit(), 256 << 20);
 }
+
+#[test]
+fn operators_say_what_is_kept_for_a_database() {
+    let data = tempfile::tempdir().unwrap();
+    let governor = Governor::new(ByteSize(256 << 20));
+    let open_with = |governor: &Arc<Governor>| {
+        Node::open(
+            data.path(),
+            Arc::clone(governor),
+            Arc::new(Folders),
+            Opening::Eager,
+        )
+        .unwrap()
+    };
+    let node = open_with(&governor);
+    ok(&node, "create user plain createdb");
+    ok(&node, "create database d owner plain");
+    ok(
+        &node,
+        "alter database d set (memory_min = '100MB', memory_weight = 300)",
+    );
+    let kept = |node: &Node, name: &str| {
+        let budget = Arc::clone(node.database(name).unwrap().store.budget());
+        (budget.min().0 >> 20, budget.weight())
+    };
+    assert_eq!(kept(&node, "d"), (100, 300));
+    assert!(governor.promised() > 98 << 20, "{}", governor.promised());
+    for (role, sql, kind, message) in [
+        (
+            "plain",
+            "alter database d set (memory_min = '1MB')",
+            ErrorKind::InsufficientPrivilege,
+            "permission denied to set memory_min",
+        ),
+        (
+            "plain",
+            "alter database d reset (memory_weight)",
+            ErrorKind::InsufficientPrivilege,
+            "permission denied to set memory_weight",
+        ),
+        (
+            "plain",
+            "create database e (memory_weight = 200)",
+            ErrorKind::InsufficientPrivilege,
+            "permission denied to set memory_weight",
+        ),
+        (
+            BOOTSTRAP,
+            "create database e (memory_min = '157MB')",
+            ErrorKind::InvalidParameterValue,
+            "memory_min of all databases would be 257MB, the node has 256MB",
+        ),
+        (
+            BOOTSTRAP,
+            "alter database d set (memory_max = '50MB')",
+            ErrorKind::InvalidParameterValue,
+            "memory_min (100MB) must not be above memory_max (50MB)",
+        ),
+        (
+            BOOTSTRAP,
+            "alter system set memory = '99MB'",
+            ErrorKind::InvalidParameterValue,
+            "100MB are kept for databases, as memory_min",
+        ),
+    ] {
+        assert_eq!(error(&node, role, sql), (kind, message.to_owned()), "{sql}");
+    }
+    assert!(!data.path().join("tenants/e").exists() && node.database("e").is_none());
+    // A database of somebody without rights gets the weight of the one it is made from, and nothing is kept.
+    run(&node, "plain", "create database e").unwrap();
+    assert_eq!(kept(&node, "e"), (0, 100));
+    ok(&node, "alter database e set (memory_min = '156MB')");
+    drop(node);
+    let governor = Governor::new(ByteSize(256 << 20));
+    let node = open_with(&governor);
+    assert_eq!(
+        (kept(&node, "d"), kept(&node, "e")),
+        ((100, 300), (156, 100))
+    );
+    ok(&node, "drop database e");
+    ok(&node, "alter database d reset (memory_min, memory_weight)");
+    assert_eq!((kept(&node, "d"), governor.promised()), ((0, 100), 0));
+}

@@ -11,7 +11,7 @@ use std::{
     },
 };
 
-use aerostat_sql::grants::PredefinedRole;
+use aerostat_sql::{grants::PredefinedRole, utility::MEMORY_WEIGHT_DEFAULT};
 use aerostat_storage::{Durability, FreezeBacklog, Recovered, TenantStore};
 use aerostat_types::{ByteSize, ErrorKind, RoleId, SqlError, TenantId};
 use parking_lot::RwLock;
@@ -94,6 +94,12 @@ pub struct DatabaseRecord {
     pub owner: String,
     /// The memory ceiling that the operator gave it; `None` for the node's.
     pub memory_max: Option<ByteSize>,
+    /// What the operator has kept for it, whatever others want.
+    #[serde(default)]
+    pub memory_min: Option<ByteSize>,
+    /// Its weight among databases, for memory beyond their minima.
+    #[serde(default = "weight_default")]
+    pub memory_weight: u32,
     /// At most this many connections, as the operator said; −1 for no limit.
     pub connection_limit: i32,
     /// Roles with CONNECT beyond the owner; `public` stands for everyone.
@@ -112,6 +118,10 @@ pub struct DatabaseRecord {
     /// The folder that its log is copied to, for restores to a point in time.
     #[serde(default)]
     pub log_archive: Option<String>,
+}
+
+fn weight_default() -> u32 {
+    MEMORY_WEIGHT_DEFAULT
 }
 
 /// The limits that a database's owner has set below the operator's; `None` where these hold.

@@ -169,6 +169,7 @@ fn memory_limits(view: &CatalogView, rows: &mut Rows) {
                 ("bytes_target", of.target.into()),
                 ("bytes_limit", of.limit.into()),
                 ("bytes_used", of.used.into()),
+                ("bytes_promised", of.promised.into()),
                 ("bytes_unreserved", of.unreserved.into()),
             ]);
         }
@@ -224,6 +225,11 @@ fn tenants(view: &CatalogView, rows: &mut Rows) {
                 "memory_max",
                 database.memory_ceiling().map(|bytes| bytes.0).into(),
             ),
+            (
+                "memory_min",
+                database.memory_min.map(|bytes| bytes.0).into(),
+            ),
+            ("memory_weight", database.memory_weight.into()),
             ("connection_limit", database.connections_max().into()),
             (
                 "durability",

@@ -101,6 +101,8 @@ fn node() -> NodeRecord {
         oid: TenantId(oid),
         owner: owner.to_owned(),
         memory_max: None,
+        memory_min: None,
+        memory_weight: 100,
         connection_limit: -1,
         connect: Vec::new(),
         create: Vec::new(),
@@ -516,6 +518,7 @@ impl Facts for SampleFacts {
             target: limit,
             limit,
             used: 65_536,
+            promised: 0,
             unreserved: database.is_none().then_some(1),
         };
         vec![

@@ -103,6 +103,8 @@ pub struct MemoryLimit {
     pub limit: Option<u64>,
     /// Bytes that are reserved.
     pub used: u64,
+    /// Bytes that are kept free for it, up to its minimum; of the node, for all.
+    pub promised: u64,
     /// Bytes that the process holds and nobody has reserved; of the node alone.
     pub unreserved: Option<u64>,
 }

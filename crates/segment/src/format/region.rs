@@ -40,6 +40,13 @@ pub unsafe trait Region: Send + Sync + 'static {
     /// accounted for. They are in a new region.
     fn set_whole(&self, _is_whole: bool) {}
 
+    /// Has pages that were given up in memory, since all of them are about to be written; a hint, which
+    /// changes no byte that anybody refers to. [`Region::end_fill`] follows.
+    fn begin_fill(&self, _pages: &Range<usize>) {}
+
+    /// Says that they have been written, or given up again.
+    fn end_fill(&self, _pages: &Range<usize>) {}
+
     /// Gives whole pages up, so that they take no memory until they are written again. Until then
     /// their bytes are any.
     ///

@@ -107,6 +107,16 @@ impl FrozenArena {
         self.region.set_whole(is_whole);
     }
 
+    /// Says that such pages will be written as a whole.
+    pub(crate) fn begin_fill(&self, pages: &Range<usize>) {
+        self.region.begin_fill(pages);
+    }
+
+    /// Says that they have been.
+    pub(crate) fn end_fill(&self, pages: &Range<usize>) {
+        self.region.end_fill(pages);
+    }
+
     /// Gives up pages of extents.
     ///
     /// # Safety

@@ -403,6 +403,7 @@ impl Pages {
         let stay_absent = states.iter().filter(|state| state.is_absent).count() > absent.len();
         self.arena.set_whole(!stay_absent);
         let spans = self.spans_of(absent.iter().copied());
+        spans.iter().for_each(|span| self.arena.begin_fill(span));
         let pieces = spans.iter().map(|span| {
             // SAFETY: the extents are absent: nobody holds one, so nobody refers to their bytes, and
             // nobody will before their states say otherwise, which are locked. Spans are apart.
@@ -418,6 +419,7 @@ impl Pages {
                 }
             }
         });
+        spans.iter().for_each(|span| self.arena.end_fill(span));
         match result {
             Ok(()) => self.count(absent, |counter, bytes| {
                 counter.fetch_sub(bytes, Ordering::Relaxed);

@@ -185,6 +185,71 @@ async fn a_node_gives_back_what_its_frozen_rows_take() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_full_node_takes_from_who_has_the_most_and_leaves_each_its_minimum() {
+    const MIB: f64 = (1 << 20) as f64;
+    let mut node = Aerostat::start_with(&["--memory", "384MB"]);
+    let used = |node: &Aerostat, tenant: &str| {
+        node.metric(&format!(
+            "aerostat_tenant_memory_used_bytes{{tenant=\"{tenant}\"}}"
+        ))
+    };
+    let evicted = |node: &Aerostat, tenant: &str| {
+        node.metric(&format!(
+            "aerostat_tenant_evicted_bytes{{tenant=\"{tenant}\"}}"
+        ))
+    };
+    for name in ["kept", "plain"] {
+        let client = node.create(name).await;
+        run(&client, TABLE).await;
+        load(&client, 0..25).await;
+        run(&client, "VACUUM FREEZE t; CHECKPOINT").await;
+        assert!(used(&node, name) > 100.0 * MIB, "{}", used(&node, name));
+    }
+    let admin = node.connect("postgres").await;
+    run(&admin, "ALTER DATABASE kept SET (memory_min = '100MB')").await;
+    assert_eq!(
+        node.metric("aerostat_tenant_memory_min_bytes{tenant=\"kept\"}"),
+        100.0 * MIB
+    );
+    let limits =
+        "SELECT memory_min, memory_weight::bigint FROM aerostat.tenants WHERE name = 'kept'";
+    assert_eq!(numbers(&admin, limits).await, [100 << 20, 100]);
+    // Another one grows beyond all that is free. Who is there without a session gives, too.
+    let large = node.create("large").await;
+    run(&large, TABLE).await;
+    load(&large, 0..50).await;
+    run(&large, "VACUUM FREEZE t; CHECKPOINT").await;
+    let rows = 50 * BATCH;
+    let all = "SELECT count(*), sum(n)::bigint FROM t";
+    for round in 0..2 {
+        assert_eq!(numbers(&large, all).await, [rows, sum_of_n(rows)]);
+        let texts = "SELECT count(*) FROM t WHERE x = md5(k::text)";
+        assert_eq!(numbers(&large, texts).await, [rows]);
+        let (kept, plain) = (used(&node, "kept"), evicted(&node, "plain"));
+        assert!(kept >= 95.0 * MIB, "round {round}: {kept} are left");
+        assert!(plain > 10.0 * MIB, "round {round}: {plain} were evicted");
+    }
+    // The same of databases that nobody has connected to since the node started.
+    drop((large, admin));
+    let data = node.stop();
+    node = Aerostat::start_on(data, &["--memory", "384MB"]);
+    let large = node.connect("large").await;
+    assert_eq!(numbers(&large, all).await, [rows, sum_of_n(rows)]);
+    load(&large, 50..70).await;
+    let rows = 70 * BATCH;
+    assert_eq!(numbers(&large, all).await, [rows, sum_of_n(rows)]);
+    let (kept, plain) = (used(&node, "kept"), evicted(&node, "plain"));
+    assert!(kept >= 95.0 * MIB, "{kept} are left");
+    assert!(plain > 10.0 * MIB, "{plain} were evicted");
+    // All is there.
+    for name in ["kept", "plain"] {
+        let client = node.connect(name).await;
+        let rows = 25 * BATCH;
+        assert_eq!(numbers(&client, all).await, [rows, sum_of_n(rows)]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_damaged_image_is_told_of_and_nothing_else_is_lost() {
     let node = Aerostat::start_with(&["--freezer", "0%"]);
     let client = node.create("shop").await;

@@ -71,6 +71,10 @@ pub enum DatabaseChange {
 pub struct DatabaseOptions {
     /// Its memory ceiling; the inner `None` is the node's.
     pub memory_max: Option<Option<ByteSize>>,
+    /// What is kept for it, whatever others want; the inner `None` is nothing.
+    pub memory_min: Option<Option<ByteSize>>,
+    /// Its weight among databases, from 1 to [`MEMORY_WEIGHT_MAX`], for memory beyond their minima.
+    pub memory_weight: Option<u32>,
     /// At most this many connections; −1 for no limit.
     pub connection_limit: Option<i32>,
     /// What a commit waits for.
@@ -81,6 +85,22 @@ pub struct DatabaseOptions {
 
 /// The smallest ceiling: an empty table of one small arena fits with its catalogue entry.
 const MEMORY_MIN: ByteSize = ByteSize(1 << 20);
+
+/// The weight of a database that was given none, as of a control group.
+pub const MEMORY_WEIGHT_DEFAULT: u32 = 100;
+
+/// The largest weight.
+pub const MEMORY_WEIGHT_MAX: u32 = 10_000;
+
+/// The parameters of ours, in the order of the documentation.
+const PARAMETERS: [&str; 6] = [
+    "memory_max",
+    "memory_min",
+    "memory_weight",
+    "connection_limit",
+    "durability",
+    "log_archive",
+];
 
 pub(super) fn parse_create(tokens: &mut Tokens<'_>) -> Result<DatabaseCommand, SqlError> {
     let name = tokens.name()?;
@@ -188,16 +208,15 @@ fn parameter(tokens: &mut Tokens<'_>, options: &mut DatabaseOptions) -> Result<(
         "connection_limit" => options.connection_limit = Some(connection_limit(tokens)?),
         "durability" => options.durability = Some(durability(tokens)?),
         "log_archive" => options.log_archive = Some(Some(tokens.string()?)),
-        _ => options.memory_max = Some(Some(memory(tokens)?)),
+        "memory_min" => options.memory_min = Some(Some(memory(tokens, &name)?)),
+        "memory_weight" => options.memory_weight = Some(memory_weight(tokens)?),
+        _ => options.memory_max = Some(Some(memory(tokens, &name)?)),
     }
     Ok(())
 }
 
 fn is_parameter(name: &str) -> bool {
-    matches!(
-        name,
-        "memory_max" | "connection_limit" | "durability" | "log_archive"
-    )
+    PARAMETERS.contains(&name)
 }
 
 /// Gives a parameter the value it has where nothing is said.
@@ -206,6 +225,8 @@ fn reset(name: &str, options: &mut DatabaseOptions) {
         "connection_limit" => options.connection_limit = Some(-1),
         "durability" => options.durability = Some(Durability::default()),
         "log_archive" => options.log_archive = Some(None),
+        "memory_min" => options.memory_min = Some(None),
+        "memory_weight" => options.memory_weight = Some(MEMORY_WEIGHT_DEFAULT),
         _ => options.memory_max = Some(None),
     }
 }
@@ -214,7 +235,10 @@ fn unrecognized(tokens: &Tokens<'_>, name: &str) -> SqlError {
     let message = format!("unrecognized parameter \"{name}\"");
     tokens
         .error_before(ErrorKind::InvalidParameterValue, message)
-        .with_hint("A database has the parameters memory_max, connection_limit, durability and log_archive.")
+        .with_hint(format!(
+            "A database has the parameters {}.",
+            PARAMETERS.join(", ")
+        ))
 }
 
 fn durability(tokens: &mut Tokens<'_>) -> Result<Durability, SqlError> {
@@ -234,10 +258,20 @@ fn durability(tokens: &mut Tokens<'_>) -> Result<Durability, SqlError> {
     }
 }
 
-fn memory(tokens: &mut Tokens<'_>) -> Result<ByteSize, SqlError> {
-    let size = system::memory(tokens, "memory_max")?;
+fn memory_weight(tokens: &mut Tokens<'_>) -> Result<u32, SqlError> {
+    let text = tokens.accept_string().or_else(|| tokens.accept_number());
+    let weight = text.as_deref().and_then(|text| text.parse().ok());
+    let weight = weight.filter(|weight| (1..=MEMORY_WEIGHT_MAX).contains(weight));
+    weight.ok_or_else(|| {
+        let message = format!("memory_weight must be a number from 1 to {MEMORY_WEIGHT_MAX}");
+        tokens.error_before(ErrorKind::InvalidParameterValue, message)
+    })
+}
+
+fn memory(tokens: &mut Tokens<'_>, name: &str) -> Result<ByteSize, SqlError> {
+    let size = system::memory(tokens, name)?;
     if size < MEMORY_MIN {
-        let message = format!("memory_max must be at least {MEMORY_MIN}");
+        let message = format!("{name} must be at least {MEMORY_MIN}");
         return Err(tokens.error_before(ErrorKind::InvalidParameterValue, message));
     }
     Ok(size)
@@ -289,7 +323,7 @@ fn changed_options(tokens: &mut Tokens<'_>) -> Result<DatabaseOptions, SqlError>
                 not_supported("this change of a database is not supported")
             }
             _ => not_supported("settings for a database are not supported")
-                .with_hint("A database's limits are set with ALTER DATABASE … SET (memory_max = …, connection_limit = …, durability = …, log_archive = …)."),
+                .with_hint("A database's limits are set with ALTER DATABASE … SET (memory_max = …, memory_min = …, memory_weight = …, connection_limit = …, durability = …, log_archive = …)."),
         });
     }
     Ok(options)

@@ -52,7 +52,9 @@ pub use backup::{BackupCommand, RestorePoint};
 pub use comment::{CommentStatement, CommentTarget};
 pub use copy::{CopyDirection, CopyStatement, CopySubject, ForceNames};
 pub use cursor::{CursorCommand, Direction};
-pub use database::{DatabaseChange, DatabaseCommand, DatabaseOptions};
+pub use database::{
+    DatabaseChange, DatabaseCommand, DatabaseOptions, MEMORY_WEIGHT_DEFAULT, MEMORY_WEIGHT_MAX,
+};
 pub use grant::{DatabasePrivilege, GrantStatement, GrantTarget, Grantee};
 pub use grant::{RELATION_ALL, SEQUENCE_ALL};
 pub use index::{CreateIndex, IndexColumn};

@@ -85,6 +85,20 @@ fn a_liar_is_found_out_by_the_kernel() {
 }
 
 #[test]
+fn what_nobody_counts_costs_others_little_whatever_is_said() {
+    let mut scene = Scene::new(1, settings());
+    let remote = scene.program("remote", Nature::Stubborn, 100, 100, 1_000);
+    let b = scene.program("b", Nature::Honest, 100, 100, 3_000);
+    scene.machine.0.borrow_mut().remote = scene.programs[remote].process.map(|one| one.pid);
+    scene.run(3);
+    assert_eq!((scene.granted(remote), scene.granted(b)), (1_000, 3_000));
+    scene.programs[remote].memory = 1_000_000 * MIB;
+    scene.run(300);
+    assert!(scene.granted(b) >= 2_930, "{}", scene.granted(b));
+    assert_eq!(scene.granted(remote), 1_000, "it gets no more for it");
+}
+
+#[test]
 fn what_a_slow_program_gives_is_granted_as_it_comes() {
     let mut scene = Scene::new(1, settings());
     let slow = scene.program("slow", Nature::Slow, 100, 100, 3_000);

@@ -15,6 +15,8 @@ pub(super) struct Machine {
     pub(super) closed: Vec<SessionId>,
     /// Of each process that lives, what it has.
     pub(super) memory: BTreeMap<ProcessKey, u64>,
+    /// The process that the kernel does not count: of another machine.
+    pub(super) remote: Option<u32>,
     pub(super) pressure: f64,
     pub(super) audit: Vec<String>,
 }
@@ -61,6 +63,9 @@ impl World for Shared {
 
     fn account(&mut self, owner: &Owner) -> Account {
         let process = owner.process.expect("all of the model are of one machine");
+        if self.0.borrow().remote == Some(process.pid) {
+            return Account::Unknown;
+        }
         let memory = self.0.borrow().memory.get(&process.into()).copied();
         memory.map_or(Account::Gone, Account::Bytes)
     }

@@ -1,0 +1,320 @@
+//! Budgets, alone and beside each other.
+
+use super::*;
+use crate::Governor;
+
+const HOT: MemoryClass = MemoryClass::Hot;
+
+#[test]
+fn a_byte_counts_for_the_tenant_and_for_the_node() {
+    let governor = Governor::new(ByteSize(1000));
+    let (a, b) = (
+        governor.budget("a", Some(ByteSize(600))),
+        governor.budget("b", None),
+    );
+    let mut first = a.reserve(HOT, 500).unwrap();
+    let second = b.reserve(HOT, 400).unwrap();
+    assert_eq!((a.used(), b.used(), governor.used()), (500, 400, 900));
+    assert_eq!((a.available(), b.available()), (100, 100));
+
+    let over_own = a.reserve(HOT, 101).unwrap_err();
+    assert_eq!(
+        (over_own.budget.as_str(), over_own.used, over_own.limit),
+        ("a", 500, 600)
+    );
+    let over_node = b.reserve(HOT, 101).unwrap_err();
+    assert_eq!(
+        (over_node.budget.as_str(), over_node.used, over_node.limit),
+        ("node", 900, 1000)
+    );
+    assert_eq!(
+        (a.used(), b.used(), governor.used()),
+        (500, 400, 900),
+        "a refusal leaves no trace"
+    );
+
+    first.try_resize(200).unwrap();
+    assert!(first.try_resize(601).is_err());
+    assert_eq!(first.bytes(), 200);
+    drop(second);
+    drop(first);
+    assert_eq!((a.used(), a.peak(), governor.used()), (0, 500, 0));
+}
+
+#[test]
+fn a_lower_maximum_takes_nothing_away() {
+    let governor = Governor::new(ByteSize(1000));
+    let budget = governor.budget("a", None);
+    let mut held = budget.reserve(HOT, 500).unwrap();
+    budget.set_max(Some(ByteSize(100)));
+    assert!(budget.reserve(HOT, 1).is_err());
+    assert_eq!(budget.reserve(HOT, 0).unwrap().bytes(), 0);
+    held.shrink(450);
+    assert_eq!(budget.reserve(HOT, 50).unwrap().bytes(), 50);
+    assert!(budget.reserve(HOT, u64::MAX).is_err(), "no overflow");
+}
+
+/// Has a reservation, and gives it back in pieces.
+struct Hoard(Mutex<Reservation>);
+
+impl Reclaim for Hoard {
+    fn reclaim(&self, bytes: u64) -> u64 {
+        let Ok(mut held) = self.0.try_lock() else {
+            return 0;
+        };
+        let given = bytes.min(held.bytes());
+        held.shrink(given);
+        given
+    }
+}
+
+fn hoard(budget: &Arc<Budget>, bytes: u64) -> Arc<dyn Reclaim> {
+    let held = budget.reserve(MemoryClass::CachedPlans, bytes).unwrap();
+    Arc::new(Hoard(Mutex::new(held)))
+}
+
+#[test]
+fn what_can_be_had_again_goes_before_anything_is_refused() {
+    let governor = Governor::new(ByteSize(1000));
+    let budget = governor.budget("a", Some(ByteSize(600)));
+    let hoarded = hoard(&budget, 300);
+    budget.reclaim_from(0, Arc::downgrade(&hoarded));
+    let held = budget.reserve(HOT, 400).unwrap();
+    assert_eq!(budget.used_for(MemoryClass::CachedPlans), 200);
+    assert!(
+        budget.reserve(HOT, 201).is_err(),
+        "there is not so much to give"
+    );
+    assert_eq!(
+        (budget.used(), budget.used_for(MemoryClass::CachedPlans)),
+        (400, 0)
+    );
+    drop((held, hoarded));
+    assert_eq!((budget.used(), governor.used()), (0, 0));
+
+    // The node's is asked where the node refuses, whoever wants to have.
+    let other = governor.budget("b", None);
+    let hoarded = hoard(&budget, 500);
+    governor.root().reclaim_from(0, Arc::downgrade(&hoarded));
+    let held = other.reserve(HOT, 900).unwrap();
+    assert_eq!((budget.used(), other.used()), (100, 900));
+    drop(hoarded);
+    assert_eq!(budget.used(), 0);
+    assert!(
+        other.reserve(HOT, 101).is_err(),
+        "nobody has anything any more"
+    );
+    drop(held);
+}
+
+#[test]
+fn a_broker_grants_less_than_the_settings_and_never_more() {
+    let governor = Governor::new(ByteSize(100_000));
+    governor.set_cap(Some(ByteSize(60_000)));
+    assert_eq!((governor.target(), governor.limit()), (60_000, 60_000));
+    governor.set_target(ByteSize(50_000));
+    assert_eq!((governor.target(), governor.limit()), (50_000, 50_000));
+    governor.set_target(ByteSize(200_000));
+    assert_eq!((governor.target(), governor.limit()), (60_000, 60_000));
+    governor.set_cap(None);
+    assert_eq!((governor.target(), governor.cap()), (200_000, None));
+    assert_eq!(governor.limit(), 200_000);
+}
+
+#[test]
+fn a_lower_target_is_approached() {
+    let governor = Governor::new(ByteSize(64_000));
+    let budget = governor.budget("a", None);
+    let mut held = budget.reserve(HOT, 40_000).unwrap();
+    let hoarded = hoard(&budget, 5_000);
+    governor.root().reclaim_from(0, Arc::downgrade(&hoarded));
+    governor.set_target(ByteSize(32_000));
+    assert_eq!((governor.target(), governor.limit()), (32_000, 40_500));
+    assert_eq!(budget.used(), 40_000, "the hoard went first");
+    // A little more is given, and does not move the limit.
+    let little = budget.reserve(HOT, 400).unwrap();
+    assert!(!governor.approach());
+    assert_eq!(governor.limit(), 40_500);
+    assert!(budget.reserve(HOT, 101).is_err());
+    held.shrink(5_000);
+    assert!(!governor.approach());
+    assert_eq!(governor.limit(), 35_900);
+    drop((held, little));
+    assert!(governor.approach());
+    assert_eq!(governor.limit(), 32_000);
+    // A higher one counts at once, and so does a lower one with room.
+    governor.set_target(ByteSize(50_000));
+    assert_eq!(governor.limit(), 50_000);
+    governor.set_target(ByteSize(10_000));
+    assert_eq!((governor.limit(), governor.approach()), (10_000, true));
+}
+
+#[test]
+fn racing_reservations_beside_reclaims_leave_nothing_behind() {
+    let governor = Governor::new(ByteSize(100));
+    let budget = governor.budget("a", Some(ByteSize(60)));
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for bytes in (1..=40).cycle().take(2_000) {
+                    let reservation = budget.reserve(HOT, bytes);
+                    assert!(budget.used() <= 60 && governor.used() <= 100);
+                    drop(reservation);
+                }
+            });
+        }
+        scope.spawn(|| {
+            for limit in (20..=100).cycle().take(2_000) {
+                governor.set_target(ByteSize(limit));
+            }
+            governor.set_target(ByteSize(100));
+        });
+    });
+    assert_eq!(
+        (budget.used(), governor.used(), governor.limit()),
+        (0, 0, 100)
+    );
+}
+
+#[test]
+fn what_nobody_has_reserved_is_not_given_away() {
+    let governor = Governor::new(ByteSize(1000));
+    let budget = governor.budget("a", None);
+    let _held = budget.reserve(HOT, 500).unwrap();
+    governor.set_unreserved(300);
+    assert_eq!((budget.available(), governor.used()), (200, 500));
+    let refused = budget.reserve(HOT, 201).unwrap_err();
+    assert_eq!((refused.used, refused.limit), (800, 1000));
+    drop(budget.reserve(HOT, 200).unwrap());
+    // More than there is room for takes nothing away.
+    governor.set_unreserved(2000);
+    assert!(budget.reserve(HOT, 1).is_err());
+    assert_eq!(budget.reserve(HOT, 0).unwrap().bytes(), 0);
+    governor.set_unreserved(0);
+    drop(budget.reserve(HOT, 500).unwrap());
+}
+
+#[test]
+fn racing_reservations_never_exceed_the_limit() {
+    let governor = Governor::new(ByteSize(100));
+    let budgets: Vec<_> = (0..4)
+        .map(|n| governor.budget(&n.to_string(), Some(ByteSize(60))))
+        .collect();
+    std::thread::scope(|scope| {
+        for budget in &budgets {
+            scope.spawn(|| {
+                for bytes in (1..=40).cycle().take(2000) {
+                    let reservation = budget.reserve(HOT, bytes);
+                    assert!(governor.used() <= 100 && budget.used() <= 60);
+                    drop(reservation);
+                }
+            });
+        }
+    });
+    assert_eq!(governor.used(), 0);
+}
+
+/// A tenant whose values can be had again.
+fn tenant(governor: &Arc<Governor>, name: &str, bytes: u64) -> (Arc<Budget>, Arc<dyn Reclaim>) {
+    let budget = governor.budget(name, None);
+    let hoarded = hoard(&budget, bytes);
+    budget.reclaim_from(1, Arc::downgrade(&hoarded));
+    (budget, hoarded)
+}
+
+#[test]
+fn a_minimum_is_kept_for_whoever_has_it() {
+    let governor = Governor::new(ByteSize(1_000));
+    let (a, b) = (governor.budget("a", None), governor.budget("b", None));
+    a.set_min(ByteSize(400));
+    assert_eq!((governor.used(), governor.promised()), (0, 400));
+    assert_eq!((a.available(), b.available()), (1_000, 600));
+    let of_b = b.reserve(HOT, 600).unwrap();
+    assert!(b.reserve(HOT, 1).is_err(), "the rest is a's");
+    let mut of_a = a.reserve(HOT, 300).unwrap();
+    assert_eq!((governor.used(), governor.promised()), (900, 100));
+    assert!(a.reserve(HOT, 101).is_err());
+    of_a.try_grow(100).unwrap();
+    assert_eq!((governor.used(), governor.promised()), (1_000, 0));
+    // What it gives back is kept, too.
+    of_a.shrink(250);
+    assert_eq!((governor.used(), governor.promised()), (750, 250));
+    assert!(b.reserve(HOT, 1).is_err());
+    a.set_min(ByteSize(200));
+    assert_eq!(governor.promised(), 50);
+    drop(b.reserve(HOT, 200).unwrap());
+    drop((of_a, of_b));
+    assert_eq!((governor.used(), governor.promised()), (0, 200));
+    drop(a);
+    assert_eq!(governor.promised(), 0, "it has gone, with its claim");
+    drop(b.reserve(HOT, 1_000).unwrap());
+}
+
+#[test]
+fn a_minimum_that_others_have_is_asked_back_and_kept_as_it_comes() {
+    let governor = Governor::new(ByteSize(1_000));
+    let (b, _values) = tenant(&governor, "b", 300);
+    let mut held = b.reserve(HOT, 600).unwrap();
+    let a = governor.budget("a", None);
+    a.set_min(ByteSize(700));
+    // The values went; what b holds stays.
+    assert_eq!((b.used(), governor.promised()), (600, 400));
+    held.shrink(200);
+    governor.approach();
+    assert_eq!((b.used(), governor.promised()), (400, 600));
+    held.shrink(300);
+    governor.approach();
+    assert_eq!((b.available(), governor.promised()), (200, 700));
+    // Not more than the maximum is kept.
+    a.set_max(Some(ByteSize(500)));
+    a.set_min(ByteSize(700));
+    assert_eq!(governor.promised(), 500);
+}
+
+#[test]
+fn the_node_asks_who_has_the_most_for_its_weight_and_nobody_below_its_minimum() {
+    let governor = Governor::new(ByteSize(1_000));
+    let (a, _of_a) = tenant(&governor, "a", 400);
+    let (b, _of_b) = tenant(&governor, "b", 300);
+    let (c, _of_c) = tenant(&governor, "c", 300);
+    let d = governor.budget("d", None);
+    let used = || [a.used(), b.used(), c.used()];
+    let held = d.reserve(HOT, 100).unwrap();
+    assert_eq!(used(), [300, 300, 300]);
+    c.set_weight(3 * WEIGHT_DEFAULT);
+    let more = d.reserve(HOT, 200).unwrap();
+    assert_eq!(used(), [200, 200, 300]);
+    b.set_min(ByteSize(180));
+    let most = d.reserve(HOT, 500).unwrap();
+    assert_eq!(used(), [4, 184, 12]);
+    assert!(d.reserve(HOT, 21).is_err(), "b's are kept");
+    drop((held, more, most));
+}
+
+#[test]
+fn racing_tenants_with_minima_lose_no_byte_and_no_promise() {
+    let governor = Governor::new(ByteSize(1_000));
+    let (a, b) = (governor.budget("a", None), governor.budget("b", None));
+    a.set_min(ByteSize(300));
+    std::thread::scope(|scope| {
+        let load = |budget: &Arc<Budget>, most: u64, must: bool| {
+            for bytes in (1..=most).cycle().take(4_000) {
+                let one = budget.reserve(HOT, bytes);
+                let two = budget.reserve(HOT, most - bytes);
+                assert!(!must || (one.is_ok() && two.is_ok()), "within its minimum");
+                assert!(governor.root().counted() <= 1_000);
+                drop((one, two));
+            }
+        };
+        scope.spawn(move || load(&a, 150, true));
+        let other = &b;
+        scope.spawn(move || load(other, 900, false));
+        scope.spawn(move || load(other, 500, false));
+        scope.spawn(|| {
+            for _ in 0..4_000 {
+                governor.approach();
+            }
+        });
+    });
+    assert_eq!((governor.root().counted(), governor.promised()), (0, 0));
+}
