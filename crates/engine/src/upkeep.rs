@@ -25,6 +25,9 @@ use crate::Engine;
 /// grows by at most a few hundred MB meanwhile.
 const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(1);
 
+/// How often it is looked meanwhile whether somebody waits for memory.
+const WAITED_LOOKS: u32 = 10;
+
 /// How often it is tried to bring back logs that the disk refused.
 const MEND_INTERVAL: Duration = Duration::from_secs(2);
 
@@ -87,7 +90,13 @@ impl Engine {
 
     async fn keep_logs_short(self: &Arc<Self>) {
         loop {
-            sleep(CHECKPOINT_INTERVAL).await;
+            // Who waits for memory may wait for the images of what was frozen lately.
+            for _ in 0..WAITED_LOOKS {
+                sleep(CHECKPOINT_INTERVAL / WAITED_LOOKS).await;
+                if self.is_waited_for() {
+                    break;
+                }
+            }
             let engine = Arc::clone(self);
             let work = move || {
                 engine.checkpoint_where_due();
@@ -95,6 +104,13 @@ impl Engine {
             };
             self.wait_for_blocking(work).await;
         }
+    }
+
+    /// Whether a statement waits for memory.
+    fn is_waited_for(&self) -> bool {
+        let databases = self.kept_up();
+        let mut databases = databases.iter().filter_map(|database| database.upgrade());
+        databases.any(|database| database.store.is_waited_for())
     }
 
     async fn keep_logs_open(self: &Arc<Self>) {

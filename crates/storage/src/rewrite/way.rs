@@ -70,10 +70,18 @@ impl TenantStore {
         Ok(())
     }
 
-    /// Whether little is free or can be evicted.
+    /// Whether somebody waits for memory right now.
+    pub fn is_waited_for(&self) -> bool {
+        self.evictor().is_waited_for()
+    }
+
+    /// Whether little is free or can be evicted, or somebody waits for what others read meanwhile.
     pub(crate) fn is_short(&self) -> bool {
         if !self.is_durable() {
             return false;
+        }
+        if self.is_waited_for() {
+            return true;
         }
         let free = self.budget().available();
         let memory = self.budget().used() + free;

@@ -242,6 +242,31 @@ fn who_finds_all_memory_read_waits_for_it() {
     });
 }
 
+/// What was frozen lately has no image, and cannot go: who waits is a reason to write it.
+#[test]
+fn who_waits_has_a_checkpoint_made() {
+    let (_folder, store, table) = frozen();
+    evict_all(&store, &table);
+    load(&table, &rows(ROWS..5 * ROWS));
+    table.freeze().unwrap();
+    let directory = table.directory();
+    let first = &directory.entries()[0];
+    let need = first.segment().bytes_of_extents();
+    let budget = store.budget();
+    budget.set_max(Some(ByteSize(budget.used() + need / 2)));
+    assert!(first.segment().evicted_bytes() > 0, "it is to be read back");
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| first.pin_all(Access::Rows).map(drop));
+        while !store.is_waited_for() && !waiting.is_finished() {
+            std::thread::yield_now();
+        }
+        assert!(store.wants_checkpoint(), "without an image nothing goes");
+        store.checkpoint().unwrap().unwrap();
+        waiting.join().unwrap().unwrap();
+    });
+    assert!(!store.is_waited_for());
+}
+
 /// Whatever is evicted while others read it back can be evicted again.
 #[test]
 fn nothing_stays_in_memory_for_good() {

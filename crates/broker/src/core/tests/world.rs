@@ -23,7 +23,7 @@ pub(super) struct Machine {
 
 /// A process that orders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct ProcessKey(u32, u64);
+pub(super) struct ProcessKey(pub(super) u32, u64);
 
 impl From<Process> for ProcessKey {
     fn from(process: Process) -> Self {

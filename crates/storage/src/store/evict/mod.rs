@@ -28,7 +28,7 @@ use std::{
     path::PathBuf,
     sync::{
         Arc, Weak,
-        atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -54,9 +54,10 @@ pub use self::worth::WorthOfMemory;
 const ROUNDS_MAX: usize = 4_096;
 
 /// How long somebody waits at a time who finds that readers have all memory, and how often: a scan
-/// is done with a part of a segment in milliseconds.
+/// is done with a part of a segment in milliseconds, a checkpoint, after which more can be evicted, in
+/// seconds.
 const WAIT: Duration = Duration::from_millis(1);
-const WAITS_MAX: u32 = 2_000;
+const WAITS_MAX: u32 = 5_000;
 
 /// Decides for a tenant which values leave memory.
 pub(crate) struct Evictor {
@@ -66,6 +67,8 @@ pub(crate) struct Evictor {
     worth: Worth,
     budget: Arc<Budget>,
     clock: Arc<dyn Clock>,
+    /// How many wait for memory that others have.
+    waiting: AtomicUsize,
 }
 
 /// An entry, as far as eviction has to do with it.
@@ -133,6 +136,7 @@ impl Evictor {
             worth: Worth::default(),
             budget,
             clock,
+            waiting: AtomicUsize::new(0),
         })
     }
 
@@ -294,6 +298,11 @@ impl Evictor {
         Some(entry.evicted_bytes().saturating_sub(before))
     }
 
+    /// Whether somebody waits for memory right now: then whatever makes more of it evictable is of use.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) > 0
+    }
+
     /// A wait that has not begun.
     pub(crate) fn wait(&self) -> Wait<'_> {
         Wait {
@@ -318,9 +327,20 @@ impl Wait<'_> {
         if self.times == WAITS_MAX || !has_values {
             return false;
         }
+        if self.times == 0 {
+            self.evictor.waiting.fetch_add(1, Ordering::Relaxed);
+        }
         self.times += 1;
         self.evictor.clock.sleep(WAIT);
         true
+    }
+}
+
+impl Drop for Wait<'_> {
+    fn drop(&mut self) {
+        if self.times > 0 {
+            self.evictor.waiting.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 
