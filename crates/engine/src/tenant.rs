@@ -21,7 +21,6 @@ use aerostat_query::{
     tenant_environment, turns,
 };
 use aerostat_schedule::{Scheduler, Share};
-use aerostat_storage::TenantStore;
 use datafusion::{common::Result, execution::runtime_env::RuntimeEnv};
 use tokio::{runtime::Handle, task::JoinHandle};
 
@@ -99,10 +98,6 @@ impl Tenant {
 
     pub(crate) fn commits(&self) -> &Arc<Commits> {
         &self.commits
-    }
-
-    pub(crate) fn store(&self) -> &Arc<TenantStore> {
-        &self.database.store
     }
 
     pub(crate) fn plans(&self) -> &Arc<PlanCache> {
