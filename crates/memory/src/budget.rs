@@ -313,14 +313,16 @@ impl Budget {
     fn taken(&self, class: MemoryClass, bytes: u64, promised: u64) -> Result<(), OutOfMemory> {
         match &self.parent {
             Some(parent) => {
-                let promised = self.take_promised(bytes);
+                let mut promised = self.take_promised(bytes);
                 let taken = parent.try_grow_beside(class, bytes, promised);
                 let taken = taken.or_else(|refused| {
-                    // Nobody there had enough for it: it gives what it has of its own.
-                    match self.reclaim(refused.missing()) {
-                        0 => Err(refused),
-                        _ => parent.try_grow_beside(class, bytes, promised),
+                    // Nobody there had enough for it: it gives what it has of its own, which below its
+                    // minimum is promised to it again.
+                    if self.reclaim(refused.missing()) == 0 {
+                        return Err(refused);
                     }
+                    promised += self.take_promised(bytes - promised);
+                    parent.try_grow_beside(class, bytes, promised)
                 });
                 if let Err(refused) = taken {
                     self.promised.fetch_add(promised, Ordering::Relaxed);

@@ -318,3 +318,25 @@ fn racing_tenants_with_minima_lose_no_byte_and_no_promise() {
     });
     assert_eq!((governor.root().counted(), governor.promised()), (0, 0));
 }
+
+#[test]
+fn what_a_tenant_gives_below_its_minimum_is_its_own_again() {
+    let governor = Governor::new(ByteSize(1_000));
+    let (a, _values) = tenant(&governor, "a", 300);
+    let b = governor.budget("b", None);
+    let _others = b.reserve(HOT, 700).unwrap();
+    // A promise that cannot be made: the others have the memory.
+    a.set_min(ByteSize(500));
+    assert_eq!(governor.promised(), 0);
+    let held = a.reserve(HOT, 200).unwrap();
+    assert_eq!(
+        (a.used(), a.used_for(HOT), governor.promised()),
+        (300, 200, 0)
+    );
+    // It gives its last values, and has them promised.
+    assert!(a.reserve(HOT, 101).is_err());
+    assert_eq!((governor.used(), a.promised()), (900, 100));
+    drop(a.reserve(HOT, 100).unwrap());
+    drop(held);
+    assert_eq!((a.used(), a.promised()), (0, 300));
+}
