@@ -18,10 +18,11 @@ use aerostat_balloon::{
 use aerostat_broker::{
     admin::{Answer, Request, ask},
     core::{Account, ParticipantStatus, Settings, Status},
+    files::FilesError,
     kernel,
     ledger::{Ledger, Owner},
     policy::Policy,
-    serve::{Broker, Network, Options},
+    serve::{Broker, Network, Options, ServeError},
 };
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use tokio::{
@@ -66,15 +67,25 @@ impl Running {
     async fn start_on(
         folder: tempfile::TempDir,
         settings: Settings,
-        network: Option<Network>,
+        mut network: Option<Network>,
     ) -> Running {
-        let options = Options {
-            settings: settings.clone(),
-            data: folder.path().join("data"),
-            socket: folder.path().join("socket"),
-            network,
+        let started = Instant::now();
+        let broker = loop {
+            let options = Options {
+                settings: settings.clone(),
+                data: folder.path().join("data"),
+                socket: folder.path().join("socket"),
+                // A folder that is used for the first time is nobody else's.
+                network: network.take(),
+            };
+            match Broker::open(options).await {
+                // A program that another test starts just now has all that is open until it is loaded.
+                Err(ServeError::Files(FilesError::Locked(_))) if started.elapsed() < PATIENCE => {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+                broker => break broker.unwrap(),
+            }
         };
-        let broker = Broker::open(options).await.unwrap();
         let stopping = CancellationToken::new();
         let task = tokio::spawn(broker.run(stopping.clone(), |_| ()));
         Running {
