@@ -310,10 +310,8 @@ impl<W: World> Core<W> {
                 Account::Gone => gone.push(name.clone()),
                 Account::Bytes(bytes) => member.account = Some(bytes),
                 Account::Unknown => {
-                    // Nobody but the program says so: others pay for little of it.
-                    let believed = share.granted.saturating_add(OVERDRAFT_BYTES + 1);
-                    let told = member.report.map(|report| report.used);
-                    member.account = told.map(|used| used.min(believed));
+                    let told = member.report.map(|report| believed(&report, share));
+                    member.account = told;
                 }
             }
             let is_over = member.account > Some(share.granted.saturating_add(OVERDRAFT_BYTES));
@@ -420,6 +418,12 @@ impl<W: World> Core<W> {
             why,
         });
     }
+}
+
+/// What a program says that it has and the kernel does not count: others pay for little of it.
+fn believed(report: &Report, share: &Share) -> u64 {
+    let most = share.granted.saturating_add(OVERDRAFT_BYTES + 1);
+    report.used.min(most)
 }
 
 /// By how much a program may be above its grant without being said to be: the kernel counts a

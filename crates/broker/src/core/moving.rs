@@ -2,7 +2,7 @@
 
 use aerostat_balloon::message::Demand;
 
-use super::{Account, Core, Member, Settings, World};
+use super::{Account, Core, Member, Settings, World, believed};
 use crate::{
     ledger::{Share, Transit},
     policy::{Candidate, Costs, Policy, Transfer},
@@ -87,7 +87,7 @@ impl<W: World> Core<W> {
         let held = match (report, self.world.account(&share.owner)) {
             (None, _) => share.granted,
             (Some(_), Account::Bytes(bytes)) => bytes,
-            (Some(report), Account::Unknown) => report.used,
+            (Some(report), Account::Unknown) => believed(&report, &share),
             // The next look ends its share.
             (Some(_), Account::Gone) => return,
         };

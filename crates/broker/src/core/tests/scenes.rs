@@ -96,6 +96,11 @@ fn what_nobody_counts_costs_others_little_whatever_is_said() {
     scene.run(300);
     assert!(scene.granted(b) >= 2_930, "{}", scene.granted(b));
     assert_eq!(scene.granted(remote), 1_000, "it gets no more for it");
+    // The same while it is asked to give, and has not.
+    scene.programs[remote].wanted = 100 * MIB;
+    scene.programs[b].wanted = 3_900 * MIB;
+    scene.run(300);
+    assert!(scene.granted(b) >= 2_930, "{}", scene.granted(b));
 }
 
 #[test]
