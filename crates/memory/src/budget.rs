@@ -43,7 +43,11 @@ use crate::{
 pub(crate) const UNLIMITED: u64 = u64::MAX;
 
 /// The weight of who has none of its own.
-pub const WEIGHT_DEFAULT: u32 = 100;
+const WEIGHT_DEFAULT: u32 = 100;
+
+/// The part of the node's limit that is promised to nobody, as a divisor: whoever comes to change minima
+/// needs some memory, too.
+const OPEN_PARTS: u64 = 16;
 
 /// How often memory is asked for before a budget refuses: others may take what came back.
 const RECLAIMS_MAX: usize = 8;
@@ -392,6 +396,15 @@ impl Budget {
         min.saturating_sub(self.counted())
     }
 
+    /// What the root may promise beside what it has: never all of the node.
+    fn promisable(&self) -> u64 {
+        let of = |root: &Arc<Budget>| {
+            let most = root.limit() - root.limit() / OPEN_PARTS;
+            most.saturating_sub(root.promised())
+        };
+        self.parent.as_ref().map_or(0, of)
+    }
+
     /// Out of what is promised, up to so many bytes.
     fn take_promised(&self, bytes: u64) -> u64 {
         if self.promised() == 0 {
@@ -410,7 +423,8 @@ impl Budget {
         let mut kept = 0;
         // Read again each time: of two that give back at a time the second sees what both have left.
         let again = |promised: u64| {
-            kept = self.lacking().saturating_sub(promised).min(bytes);
+            let lacking = self.lacking().saturating_sub(promised);
+            kept = lacking.min(bytes).min(self.promisable());
             (kept > 0).then_some(promised + kept)
         };
         match self
@@ -454,6 +468,7 @@ impl Budget {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         let missing = self.lacking().saturating_sub(self.promised());
+        let missing = missing.min(self.promisable());
         if missing == 0 {
             return;
         }

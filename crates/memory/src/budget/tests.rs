@@ -340,3 +340,15 @@ fn what_a_tenant_gives_below_its_minimum_is_its_own_again() {
     drop(held);
     assert_eq!((a.used(), a.promised()), (0, 300));
 }
+
+/// A node that was given less than the minima of its databases: somebody must be able to change them.
+#[test]
+fn minima_of_all_memory_leave_some_for_others() {
+    let governor = Governor::new(ByteSize(1_600));
+    let (a, b) = (governor.budget("a", None), governor.budget("b", None));
+    a.set_min(ByteSize(2_000));
+    assert_eq!((a.promised(), b.available()), (1_500, 100));
+    drop(a.reserve(HOT, 1_500).unwrap());
+    assert_eq!((a.promised(), b.available()), (1_500, 100));
+    drop(b.reserve(HOT, 100).unwrap());
+}
