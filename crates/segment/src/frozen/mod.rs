@@ -150,8 +150,15 @@ impl Frozen {
         if bytes.len() > region.bytes() {
             return Err(SegmentError::Corrupt("more bytes than its arena has"));
         }
-        arena::write(&mut region, &[(0, bytes.len(), bytes)]);
+        let length = bytes.len();
+        arena::write(&mut region, &[(0, length, bytes)]);
         let frozen = seal::open(region, schema)?;
+        // Bytes that are missing may be zeros, and more of them would be end stamps.
+        if length != frozen.plan().fixed_bytes() {
+            return Err(SegmentError::Corrupt(
+                "more or fewer bytes than it was made of",
+            ));
+        }
         frozen.break_seal();
         let (table, _) = frozen.identity();
         let identity = u64::from(table.0) << 32 | u64::from(no.0);

@@ -146,7 +146,10 @@ proptest! {
     }
 
     #[test]
-    fn bytes_as_made_come_back_under_another_number(seed: u64, rows in 1..4 * ROWS_MAX) {
+    fn bytes_as_made_come_back_under_another_number(
+        seed: u64,
+        rows in prop_oneof![1..40_usize, 1..4 * ROWS_MAX],
+    ) {
         let model = Model::random(seed, rows);
         let sealed = bytes_of(&model);
         let segment = attach(&sealed, &model).unwrap();
@@ -166,7 +169,12 @@ proptest! {
         }
         prop_assert_eq!(&again.frozen_bytes().unwrap().len(), &bytes.len());
         prop_assert!(attached(&bytes, segment.arena_bytes() - 64).is_err(), "a smaller region");
-        prop_assert!(attached(&bytes[..bytes.len() / 2], segment.arena_bytes()).is_err());
+        for missing in [1, 64, bytes.len() / 2, bytes.len() - 1] {
+            let cut = &bytes[..bytes.len() - missing];
+            prop_assert!(attached(cut, segment.arena_bytes()).is_err(), "{} bytes missing", missing);
+        }
+        let longer = [&bytes[..], &[0]].concat();
+        prop_assert!(attached(&longer, segment.arena_bytes()).is_err(), "a byte too many");
         let mut random = Random(seed);
         for _ in 0..DAMAGES {
             let mut flipped = bytes.clone();
