@@ -1,8 +1,8 @@
 //! Examining and repairing a data folder that nobody has open.
 
-use std::path::Path;
+use std::{path::Path, sync::Arc};
 
-use aerostat_catalog::admin::{self, Examined};
+use aerostat_catalog::admin::{self, Examined, Host};
 use aerostat_memory::Governor;
 use aerostat_objects::ObjectPlaces;
 use aerostat_types::ByteSize;
@@ -29,8 +29,7 @@ pub struct RepairOptions {
 pub fn repair(data: &Path, options: &RepairOptions) -> Result<Vec<Examined>, OpenError> {
     admin::repair(
         data,
-        &Governor::new(options.memory),
-        &ObjectPlaces::new(),
+        &Host::new(Governor::new(options.memory), Arc::new(ObjectPlaces::new())),
         options.database.as_deref(),
         options.accept_loss,
     )

@@ -15,7 +15,7 @@ use aerostat_advice::Machine;
 use aerostat_api::{Canceller, RoleInfo};
 use aerostat_catalog::{
     Database,
-    admin::{Claim, Connection, DatabaseState, Holders, Node, NodeError, Opening},
+    admin::{Claim, Connection, DatabaseState, Holders, Host, Node, NodeError, Opening},
 };
 use aerostat_memory::Governor;
 use aerostat_pgcatalog::{FunctionDescription, SessionDescription};
@@ -33,10 +33,10 @@ use datafusion::{
 use parking_lot::Mutex;
 use tokio::{runtime::Handle, sync::Semaphore};
 
-use crate::{memory::Spare, tenant::Tenant};
+use crate::{asleep::StepsAside, memory::Spare, tenant::Tenant};
 
 /// Functions of the node that may wait at once. The runtime has 512 threads for what waits or
-/// writes; the other half is for commits and for who waits for rows and relations.
+/// writes; the other half is for commits and for who waits for rows, relations and memory.
 pub(crate) const WAITS_MAX: usize = 256;
 
 /// Long texts that are read at once: they take processors from whoever else works, and some
@@ -171,8 +171,12 @@ impl Engine {
     /// The folder is in use, unreadable, or not one of ours.
     pub fn open(options: EngineOptions) -> Result<Arc<Engine>, NodeError> {
         follow_tasks();
-        let governor = Arc::clone(&options.governor);
-        let node = Node::open(&options.data, governor, options.places, options.opening)?;
+        let host = Host {
+            governor: Arc::clone(&options.governor),
+            places: options.places,
+            clock: Arc::new(StepsAside::default()),
+        };
+        let node = Node::open(&options.data, host, options.opening)?;
         let base = base_state(options.threads);
         let spill = SpillSpace::new(&options.data, &options.spill);
         Ok(Arc::new(Engine {

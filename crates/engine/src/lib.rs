@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
+mod asleep;
 mod backend;
 mod commits;
 mod engine;

@@ -3,9 +3,10 @@
 //! nothing that was promised is taken away and small requests still have room.
 //!
 //! ```text
-//!  limit ───┐            ┌ held + a 64th of the target
-//!           └──┐ ┌───────┤
-//!  target ─ ─ ─└─┘─ ─ ─ ─└ ─ reached: held is below
+//!  limit ───┐
+//!           └──────┐ held + spare
+//!                  └───┐
+//!  target ─ ─ ─ ─ ─ ─ ─└──── reached: no more than the target is held
 //! ```
 //!
 //! Memory that the process holds and nobody has reserved also counts against the node's limit, by
@@ -23,9 +24,12 @@ use aerostat_types::ByteSize;
 
 use crate::budget::{Budget, UNLIMITED};
 
-/// The part of a target that the limit stays above what is held, as a divisor, while the target is
-/// approached. A neighbour's row or plan fits, a sort does not.
-const SPARE_PARTS: u64 = 64;
+/// What the limit stays above what is held while the target is approached: a split of a full segment in
+/// two fits, a sort does not.
+const SPARE_BYTES_MAX: u64 = 16 << 20;
+
+/// The largest part of a target that this may be, as a divisor.
+const SPARE_PARTS_MIN: u64 = 8;
 
 /// How often tenants are asked for what others lack to their minima.
 const PROMISES_EVERY: Duration = Duration::from_secs(1);
@@ -183,9 +187,13 @@ impl Governor {
         if beyond > 0 {
             self.root.reclaim(beyond);
         }
-        let beside = held().saturating_add(target / SPARE_PARTS);
-        let limit = beside.clamp(target, before);
-        self.root.set_limit(limit);
-        limit == target
+        let held = held();
+        if held <= target {
+            self.root.set_limit(target);
+            return true;
+        }
+        let spare = SPARE_BYTES_MAX.min(target / SPARE_PARTS_MIN);
+        self.root.set_limit(before.min(held.saturating_add(spare)));
+        false
     }
 }

@@ -167,6 +167,8 @@ struct Current {
     task: Arc<Task>,
     /// When it began.
     since: u64,
+    /// Whether another has its place meanwhile ([`asleep`]).
+    is_asleep: bool,
 }
 
 thread_local! {
@@ -189,6 +191,7 @@ impl Turn {
         let current = Current {
             since: task.scheduler().now(),
             task: Arc::clone(task),
+            is_asleep: false,
         };
         Self {
             before: CURRENT.with(|own| own.replace(Some(current))),
@@ -198,7 +201,7 @@ impl Turn {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        let Some(Current { task, since }) = CURRENT.with(|own| own.replace(self.before.take()))
+        let Some(Current { task, since, .. }) = CURRENT.with(|own| own.replace(self.before.take()))
         else {
             return;
         };
@@ -233,7 +236,7 @@ pub fn current() -> Option<Arc<Work>> {
 /// Whether the task that this thread polls has worked long enough: others wait, or somebody may
 /// have given it up. `None` outside of tasks.
 pub fn turn_is_over() -> Option<bool> {
-    with_current(|Current { task, since }| {
+    with_current(|Current { task, since, .. }| {
         let scheduler = task.scheduler();
         let worked = u128::from(scheduler.now().saturating_sub(*since));
         let is_waited_for = scheduler.waiting() > 0;
@@ -256,7 +259,7 @@ pub async fn give_way() {
 }
 
 /// Runs what sleeps. Its task keeps its thread, but another task has its place meanwhile, and the
-/// time is not its own.
+/// time is not its own. What sleeps within has given its place already.
 pub fn asleep<T>(sleep: impl FnOnce() -> T) -> T {
     /// Takes the place back, for it goes on by itself.
     struct Awake {
@@ -272,12 +275,18 @@ pub fn asleep<T>(sleep: impl FnOnce() -> T) -> T {
             CURRENT.with(|current| {
                 if let Some(current) = &mut *current.borrow_mut() {
                     current.since += slept;
+                    current.is_asleep = false;
                 }
             });
         }
     }
 
-    let task = with_current(|current| Some(Arc::clone(&current.task)));
+    let task = CURRENT.with(|current| {
+        let mut current = current.borrow_mut();
+        let current = current.as_mut().filter(|current| !current.is_asleep)?;
+        current.is_asleep = true;
+        Some(Arc::clone(&current.task))
+    });
     let _awake = task.map(|task| {
         let scheduler = task.scheduler();
         scheduler.change(|state| state.running -= 1);

@@ -319,6 +319,28 @@ fn a_share_goes_with_the_last_statement_and_a_tenant_comes_again_with_another() 
 }
 
 #[test]
+fn whoever_sleeps_within_a_sleep_gives_one_place() {
+    let mut bench = Bench::new();
+    let (scheduler, time) = (Arc::clone(&bench.scheduler), Arc::clone(&bench.time));
+    let running = move || scheduler.state.lock().running;
+    let work = bench.work(1);
+    bench.spawn(Scheduled::new(work, async move {
+        let awake = running();
+        asleep(|| {
+            assert_eq!(running(), awake - 1);
+            asleep(|| {
+                assert_eq!(running(), awake - 1);
+                time.fetch_add(90 * MS, Ordering::Relaxed);
+            });
+            assert_eq!(running(), awake - 1);
+        });
+        assert_eq!(running(), awake);
+    }));
+    bench.run();
+    assert!(bench.used(1) < Duration::from_millis(1), "sleep is no work");
+}
+
+#[test]
 fn another_has_the_place_of_one_that_sleeps() {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)

@@ -64,7 +64,7 @@ impl Node {
     ) -> Result<CommandResult, SqlError> {
         require_superuser(actor, "back up a database")?;
         let database = self.opened_on_demand(name)?;
-        let sink = self.places.for_backup(to, base).map_err(from_backup)?;
+        let sink = self.host.places.for_backup(to, base).map_err(from_backup)?;
         let sink = Stoppable {
             place: &*sink,
             cancel,
@@ -97,7 +97,7 @@ impl Node {
             .map(|point| until(point, request.zone))
             .transpose()?;
         let cancel = request.cancel;
-        let backup = self.places.source(request.from).map_err(from_backup)?;
+        let backup = self.host.places.source(request.from).map_err(from_backup)?;
         let backup = Stoppable {
             place: &*backup,
             cancel,
@@ -190,7 +190,7 @@ impl Node {
         beyond: bool,
     ) -> Result<Vec<Box<dyn BackupSource>>, SqlError> {
         if !request.logs.is_empty() {
-            let places = request.logs.iter().map(|log| self.places.source(log));
+            let places = request.logs.iter().map(|log| self.host.places.source(log));
             return places.collect::<Result<_, _>>().map_err(from_backup);
         }
         if !beyond {
@@ -211,7 +211,7 @@ impl Node {
         }
         let archive = entry.log_archive.iter();
         let mut logs = archive
-            .map(|archive| self.places.source(archive))
+            .map(|archive| self.host.places.source(archive))
             .collect::<Result<Vec<_>, _>>()
             .map_err(from_backup)?;
         let own = self.folder_of(info.tenant).join("log");

@@ -173,7 +173,7 @@ impl Node {
                     comment: None,
                     durability: given.durability,
                     lowered: Lowered::default(),
-                    log_archive: archive(&*self.places, is_operator, options)?.flatten(),
+                    log_archive: archive(&*self.host.places, is_operator, options)?.flatten(),
                 };
                 match is_operator {
                     true => limits::give(&mut entry, options),
@@ -335,8 +335,8 @@ impl Node {
                     limits::lower(entry, options)?;
                 }
                 let mut sink = None;
-                if let Some(archive) = archive(&*self.places, is_operator, options)? {
-                    sink = Some(sink_of(&*self.places, archive.as_deref())?);
+                if let Some(archive) = archive(&*self.host.places, is_operator, options)? {
+                    sink = Some(sink_of(&*self.host.places, archive.as_deref())?);
                     entry.log_archive = archive;
                 }
                 let entry = entry.clone();

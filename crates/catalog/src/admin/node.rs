@@ -13,9 +13,7 @@ use aerostat_memory::Governor;
 use aerostat_sql::{grants::PredefinedRole, utility::MEMORY_WEIGHT_DEFAULT};
 use aerostat_storage::{
     DataFolder, Durability, MetaError, MetaFile, MetaStore, OpenOptions, RecoverError,
-    StorageError, Swapped, TenantStore, Version,
-    backup::{BackupError, Places},
-    make_folder, repair,
+    StorageError, Swapped, TenantStore, Version, backup::BackupError, make_folder, repair,
 };
 use aerostat_types::{ByteSize, ErrorKind, RoleId, SqlError, TenantId};
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockWriteGuard};
@@ -24,6 +22,7 @@ use thiserror::Error;
 use super::{
     connection::Counts,
     databases::{Databases, Failed, Opening, Stage, Unopened},
+    host::Host,
     limits,
 };
 use crate::{
@@ -131,8 +130,7 @@ pub struct Node {
     /// Its lock is held as long as this is there.
     data: DataFolder,
     meta: Arc<dyn MetaStore>,
-    governor: Arc<Governor>,
-    pub(super) places: Arc<dyn Places>,
+    pub(super) host: Host,
 }
 
 impl Node {
@@ -144,12 +142,7 @@ impl Node {
     /// # Errors
     /// Another process has the folder, it cannot be read or written, or its catalogue is
     /// damaged or missing.
-    pub fn open(
-        data: &Path,
-        governor: Arc<Governor>,
-        places: Arc<dyn Places>,
-        opening: Opening,
-    ) -> Result<Self, NodeError> {
+    pub fn open(data: &Path, host: Host, opening: Opening) -> Result<Self, NodeError> {
         let folder = DataFolder::open(data)?;
         let meta: Arc<dyn MetaStore> = Arc::new(MetaFile::of(&folder));
         let (version, record) = match read_record(&*meta)? {
@@ -158,14 +151,14 @@ impl Node {
         };
         settle_folders(data, &record)?;
         if let Some(memory) = record.memory
-            && !governor.is_given()
+            && !host.governor.is_given()
         {
-            governor.set_target(memory);
+            host.governor.set_target(memory);
         }
         let mut databases = Databases::default();
         for (name, entry) in &record.databases {
             let stage = match opening {
-                Opening::Eager => open_at_start(data, &governor, &*places, name, entry),
+                Opening::Eager => open_at_start(data, &host, name, entry),
                 Opening::Lazy => Stage::closed(),
             };
             databases.put(name, stage);
@@ -177,8 +170,7 @@ impl Node {
             counts: Arc::default(),
             data: folder,
             meta,
-            governor,
-            places,
+            host,
         })
     }
 
@@ -359,22 +351,19 @@ impl Node {
         entry: &DatabaseRecord,
     ) -> Result<Arc<Database>, SqlError> {
         let folder = self.folder_of(entry.oid);
-        let options = OpenOptions::default();
-        open_database(&folder, &self.governor, &*self.places, name, entry, options).map_err(
-            |error| {
-                SqlError::new(ErrorKind::IoError, "could not make the database's files")
-                    .with_detail(chain(&error))
-            },
-        )
+        open_database(&folder, &self.host, name, entry, false).map_err(|error| {
+            SqlError::new(ErrorKind::IoError, "could not make the database's files")
+                .with_detail(chain(&error))
+        })
     }
 
     pub(super) fn governor(&self) -> &Arc<Governor> {
-        &self.governor
+        &self.host.governor
     }
 
     /// What the node's settings say of its memory.
     pub(super) fn target(&self) -> ByteSize {
-        ByteSize(self.governor.configured_target())
+        ByteSize(self.host.governor.configured_target())
     }
 
     /// Where a database's files are.
@@ -393,15 +382,9 @@ pub(super) fn folder_of(data: &Path, id: TenantId) -> PathBuf {
 }
 
 /// Where a database stands once it was tried to open it at the start.
-fn open_at_start(
-    data: &Path,
-    governor: &Arc<Governor>,
-    places: &dyn Places,
-    name: &str,
-    entry: &DatabaseRecord,
-) -> Stage {
+fn open_at_start(data: &Path, host: &Host, name: &str, entry: &DatabaseRecord) -> Stage {
     let (folder, started) = (folder_of(data, entry.oid), Instant::now());
-    match open_existing(&folder, governor, places, name, entry) {
+    match open_existing(&folder, host, name, entry) {
         Ok(database) => Stage::Open(database),
         Err(error) => {
             tracing::error!(
@@ -417,8 +400,7 @@ fn open_at_start(
 /// Opens a database that the record names. Its log was made with it.
 pub(super) fn open_existing(
     folder: &Path,
-    governor: &Arc<Governor>,
-    places: &dyn Places,
+    host: &Host,
     name: &str,
     entry: &DatabaseRecord,
 ) -> Result<Arc<Database>, OpenError> {
@@ -426,29 +408,25 @@ pub(super) fn open_existing(
     if !log.is_dir() {
         return Err(OpenError::Missing { path: log });
     }
-    open_database(
-        folder,
-        governor,
-        places,
-        name,
-        entry,
-        OpenOptions::default(),
-    )
+    open_database(folder, host, name, entry, false)
 }
 
-/// Opens a database in a folder, which is made if it is missing.
+/// Opens a database in a folder, which is made if it is missing; leniently after some of it was lost
+/// ([`OpenOptions::lenient`]).
 pub(super) fn open_database(
     folder: &Path,
-    governor: &Arc<Governor>,
-    places: &dyn Places,
+    host: &Host,
     name: &str,
     entry: &DatabaseRecord,
-    mut options: OpenOptions,
+    lenient: bool,
 ) -> Result<Arc<Database>, OpenError> {
     let id = entry.oid;
-    let budget = governor.budget(name, entry.memory_ceiling());
+    let budget = host.governor.budget(name, entry.memory_ceiling());
     limits::set(&budget, entry);
+    let mut options = OpenOptions::default();
+    options.lenient = lenient;
     options.durability = entry.commit_durability();
+    options.clock = Arc::clone(&host.clock);
     let (store, recovered) = TenantStore::open(id, budget, folder, &options)?;
     if recovered.records > 0 {
         tracing::info!(
@@ -463,7 +441,7 @@ pub(super) fn open_database(
     }
     let database = Database::recover(id, name, &entry.owner, store, &recovered)?;
     if let Some(archive) = &entry.log_archive {
-        let sink = places.for_archive(archive)?;
+        let sink = host.places.for_archive(archive)?;
         database.store.archive_log_to(Some(sink));
     }
     ddl::settle_indexes(&database.catalog.load());

@@ -94,7 +94,7 @@ impl Node {
         } = &ticket;
         let started = Instant::now();
         let folder = self.folder_of(entry.oid);
-        let opened = open_existing(&folder, self.governor(), &*self.places, name, entry);
+        let opened = open_existing(&folder, &self.host, name, entry);
         let took = started.elapsed();
         let (stage, result) = match opened {
             Ok(database) => {
@@ -114,7 +114,7 @@ impl Node {
         };
         self.with_databases_mut(|databases, record| {
             if let (Ok(database), Some(now)) = (&result, record.databases.get(name)) {
-                follow(database, entry, now, &*self.places);
+                follow(database, entry, now, &*self.host.places);
             }
             databases.put(name, stage);
         });

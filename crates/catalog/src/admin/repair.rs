@@ -9,19 +9,16 @@
 use std::{
     io,
     path::{Path, PathBuf},
-    sync::Arc,
 };
 
-use aerostat_memory::Governor;
 use aerostat_storage::{
-    DataFolder, MetaFile, OpenOptions, RecoverError,
-    backup::Places,
-    make_folder,
+    DataFolder, MetaFile, RecoverError, make_folder,
     repair::{Loss, copy_folder, cut_damage, exchange_folders, unused_name},
 };
 
 use super::{
     databases::Unopened,
+    host::Host,
     node::{NodeError, OpenError, chain, folder_of, open_database, open_existing, read_record},
 };
 use crate::state::DatabaseRecord;
@@ -77,8 +74,7 @@ pub enum Verdict {
 /// the disk refuses.
 pub fn repair(
     data: &Path,
-    governor: &Arc<Governor>,
-    places: &dyn Places,
+    host: &Host,
     only: Option<&str>,
     accept_loss: bool,
 ) -> Result<Vec<Examined>, NodeError> {
@@ -96,8 +92,7 @@ pub fn repair(
         }
         let patient = Patient {
             data,
-            governor,
-            places,
+            host,
             name,
             // A repaired copy is in nobody's archive.
             entry: DatabaseRecord {
@@ -118,8 +113,7 @@ pub fn repair(
 /// A database that is examined.
 struct Patient<'a> {
     data: &'a Path,
-    governor: &'a Arc<Governor>,
-    places: &'a dyn Places,
+    host: &'a Host,
     name: &'a str,
     entry: DatabaseRecord,
     folder: PathBuf,
@@ -127,13 +121,7 @@ struct Patient<'a> {
 
 impl Patient<'_> {
     fn examine(&self, accept_loss: bool) -> Result<Verdict, NodeError> {
-        let opened = open_existing(
-            &self.folder,
-            self.governor,
-            self.places,
-            self.name,
-            &self.entry,
-        );
+        let opened = open_existing(&self.folder, self.host, self.name, &self.entry);
         let Err(error) = opened else {
             return Ok(Verdict::Sound);
         };
@@ -195,16 +183,7 @@ impl Patient<'_> {
     }
 
     fn open_leniently(&self, copy: &Path) -> Result<(), OpenError> {
-        let mut options = OpenOptions::default();
-        options.lenient = true;
-        let database = open_database(
-            copy,
-            self.governor,
-            self.places,
-            self.name,
-            &self.entry,
-            options,
-        )?;
+        let database = open_database(copy, self.host, self.name, &self.entry, true)?;
         database.store.checkpoint()?;
         Ok(())
     }

@@ -16,7 +16,7 @@ use crate::{actor::Actor, ddl::CommandResult, state::NodeRecord};
 
 fn open(data: &Path) -> Node {
     let governor = Governor::new(ByteSize(1 << 30));
-    Node::open(data, governor, Arc::new(Folders), Opening::Eager).unwrap()
+    Node::open(data, Host::new(governor, Arc::new(Folders)), Opening::Eager).unwrap()
 }
 
 fn actor(node: &Node, role: &str) -> Actor {
@@ -519,7 +519,11 @@ fn one_folder_has_one_node() {
     let data = tempfile::tempdir().unwrap();
     let _node = open(data.path());
     let governor = Governor::new(ByteSize(1));
-    let again = Node::open(data.path(), governor, Arc::new(Folders), Opening::Eager);
+    let again = Node::open(
+        data.path(),
+        Host::new(governor, Arc::new(Folders)),
+        Opening::Eager,
+    );
     assert!(again.is_err());
 }
 
@@ -528,7 +532,12 @@ fn dropping_a_database_gives_its_memory_back() {
     let data = tempfile::tempdir().unwrap();
     let governor = Governor::new(ByteSize(1 << 30));
     let shared = Arc::clone(&governor);
-    let node = Node::open(data.path(), shared, Arc::new(Folders), Opening::Eager).unwrap();
+    let node = Node::open(
+        data.path(),
+        Host::new(shared, Arc::new(Folders)),
+        Opening::Eager,
+    )
+    .unwrap();
     ok(&node, "create database d");
     let database = node.database("d").unwrap();
     let kept = database
@@ -551,7 +560,12 @@ fn the_nodes_memory_moves_and_is_kept() {
     let configured = ByteSize(1 << 30);
     let open_with = |governor: &Arc<Governor>| {
         let governor = Arc::clone(governor);
-        Node::open(data.path(), governor, Arc::new(Folders), Opening::Eager).unwrap()
+        Node::open(
+            data.path(),
+            Host::new(governor, Arc::new(Folders)),
+            Opening::Eager,
+        )
+        .unwrap()
     };
     let governor = Governor::new(configured);
     let node = open_with(&governor);
@@ -592,7 +606,7 @@ fn the_nodes_memory_moves_and_is_kept() {
     ok(&node, "alter system set memory = '512MB'");
     assert_eq!(
         (governor.target(), governor.limit()),
-        (512 << 20, (1 << 30) + (8 << 20))
+        (512 << 20, (1 << 30) + (16 << 20))
     );
     drop((held, database));
     assert!(governor.approach());
@@ -624,8 +638,7 @@ fn operators_say_what_is_kept_for_a_database() {
     let open_with = |governor: &Arc<Governor>| {
         Node::open(
             data.path(),
-            Arc::clone(governor),
-            Arc::new(Folders),
+            Host::new(Arc::clone(governor), Arc::new(Folders)),
             Opening::Eager,
         )
         .unwrap()

@@ -15,19 +15,15 @@ use std::{sync::Arc, time::Instant};
 
 use aerostat_fast::TEXT_BYTES_MAX;
 use aerostat_query::{Cancellation, cache::PlanCache};
-use aerostat_schedule::asleep;
 use aerostat_sql::{
     statement::{Source, Statement, StatementKind},
     utility::Fragment,
 };
 use aerostat_types::{ErrorKind, SqlError};
-use tokio::{
-    runtime::{Handle, RuntimeFlavor},
-    sync::Semaphore,
-    task::block_in_place,
-};
+use tokio::{runtime::Handle, sync::Semaphore};
 
 use super::{ClientState, Executor, fast::FastStatement, stream::QueryTask};
+use crate::asleep::{asleep, hands_over};
 
 /// The longest text that is read on the thread that it has come to. A thousand of its tokens
 /// take about a millisecond.
@@ -91,15 +87,11 @@ pub(super) async fn worked_out<T>(
     text: &str,
     work: impl Future<Output = T>,
 ) -> T {
-    // A runtime of one thread is a test's: it has no other thread to give its work to.
-    let hands_over = is_long(text)
-        && Handle::try_current()
-            .is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::MultiThread);
-    if !hands_over {
+    if !is_long(text) || !hands_over() {
         return work.await;
     }
     let _place = readers.acquire().await;
-    block_in_place(|| asleep(|| Handle::current().block_on(work)))
+    asleep(|| Handle::current().block_on(work))
 }
 
 /// A statement as it was read.

@@ -1,9 +1,7 @@
 //! What functions of a running statement wait for: advisory locks, and time.
 //!
-//! Functions are called by the query runtime's threads, which have others' work to do. One
-//! that must wait first gives its thread's other work to another thread
-//! ([`tokio::task::block_in_place`]); so any query may call it, and the wait takes a thread and
-//! nothing else. It ends at the lock, at `lock_timeout`, and with its statement, whose token
+//! Functions are called by the query runtime's threads. Any query may call one that waits: that takes a
+//! thread and nothing else ([`crate::asleep`]). It ends at the lock, at `lock_timeout`, and with its statement, whose token
 //! ([`aerostat_query::Cancellation`]) is cancelled before the client is told of the statement's end.
 
 use std::{sync::Arc, time::Instant};
@@ -11,19 +9,15 @@ use std::{sync::Arc, time::Instant};
 use aerostat_api::{Notice, NoticeSeverity};
 use aerostat_catalog::failure::{canceled, from_storage};
 use aerostat_pgcatalog::{LockDescription, Waits};
-use aerostat_schedule::asleep;
 use aerostat_txn::{
     AdvisoryError, AdvisoryLock, AdvisoryLocks, CancelToken, RelationLocks, Term, TxnManager,
 };
 use aerostat_types::{ErrorKind, SqlError};
 use parking_lot::Mutex;
-use tokio::{
-    runtime::{Handle, RuntimeFlavor},
-    task::block_in_place,
-};
 
 use super::{ClientState, Executor, settings::Settings};
 use crate::{
+    asleep::asleep,
     engine::{Engine, WAITS_MAX},
     seldom::Seldom,
 };
@@ -170,13 +164,7 @@ impl Waiting {
             )
             .with_hint("Set lock_timeout, or try again when others have ended.")
         })?;
-        // A runtime of one thread is a test's: it has no other thread to give its work to.
-        let hands_over = Handle::try_current()
-            .is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::MultiThread);
-        Ok(match hands_over {
-            true => block_in_place(|| asleep(sleep)),
-            false => asleep(sleep),
-        })
+        Ok(asleep(sleep))
     }
 }
 

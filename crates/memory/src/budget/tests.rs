@@ -129,19 +129,27 @@ fn a_lower_target_is_approached() {
     let hoarded = hoard(&budget, 5_000);
     governor.root().reclaim_from(0, Arc::downgrade(&hoarded));
     governor.set_target(ByteSize(32_000));
-    assert_eq!((governor.target(), governor.limit()), (32_000, 40_500));
+    assert_eq!((governor.target(), governor.limit()), (32_000, 44_000));
     assert_eq!(budget.used(), 40_000, "the hoard went first");
     // A little more is given, and does not move the limit.
-    let little = budget.reserve(HOT, 400).unwrap();
+    let little = budget.reserve(HOT, 3_900).unwrap();
     assert!(!governor.approach());
-    assert_eq!(governor.limit(), 40_500);
+    assert_eq!(governor.limit(), 44_000);
     assert!(budget.reserve(HOT, 101).is_err());
     held.shrink(5_000);
     assert!(!governor.approach());
-    assert_eq!(governor.limit(), 35_900);
-    drop((held, little));
+    assert_eq!(governor.limit(), 42_900);
+    // It is reached when no more is held, though nothing is free then.
+    held.shrink(6_900);
     assert!(governor.approach());
-    assert_eq!(governor.limit(), 32_000);
+    assert_eq!((budget.used(), governor.limit()), (32_000, 32_000));
+    assert!(budget.reserve(HOT, 1).is_err());
+    drop((held, little));
+    // A large node spares no more than small changes take.
+    let large = Governor::new(ByteSize(4 << 30));
+    let _held = large.budget("a", None).reserve(HOT, 2 << 30).unwrap();
+    large.set_target(ByteSize(1 << 30));
+    assert_eq!(large.limit(), (2 << 30) + (16 << 20));
     // A higher one counts at once, and so does a lower one with room.
     governor.set_target(ByteSize(50_000));
     assert_eq!(governor.limit(), 50_000);

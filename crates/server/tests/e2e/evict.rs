@@ -303,3 +303,44 @@ async fn a_damaged_image_is_told_of_and_nothing_else_is_lost() {
     }
     assert_eq!(numbers(&client, texts).await, [2 * BATCH]);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_waits_for_memory_keeps_no_thread_from_others() {
+    const WAITING: usize = 8;
+    let node = Aerostat::start_with(&["--freezer", "0%", "--threads", "2"]);
+    let client = node.create("shop").await;
+    let neighbour = node.create("neighbour").await;
+    run(&client, TABLE).await;
+    load(&client, 0..2).await;
+    run(&client, "VACUUM FREEZE; CHECKPOINT").await;
+    run(&client, "ALTER DATABASE shop SET (memory_max = '1MB')").await;
+    let mut waiting = Vec::new();
+    for _ in 0..WAITING {
+        let client = node.connect("shop").await;
+        let cancel = client.cancel_token();
+        let texts = "SELECT count(*) FROM t WHERE x = md5(k::text)";
+        let statement = tokio::spawn(async move { sqlstate(&client, texts).await });
+        waiting.push((statement, cancel));
+    }
+    let active =
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = 'shop' AND state = 'active'";
+    let started = Instant::now();
+    while numbers(&neighbour, active).await[0] < WAITING as i64 {
+        assert!(started.elapsed() < PATIENCE);
+    }
+    let work = "SELECT count(*) FROM generate_series(1, 100000) AS t(n) WHERE n % 7 = 0";
+    assert_eq!(numbers(&neighbour, work).await, [14_285]);
+    let is_over = |(statement, _): &(tokio::task::JoinHandle<String>, _)| statement.is_finished();
+    assert!(!waiting.iter().any(is_over), "all of them wait");
+    // Whoever is stopped does not wait to the end.
+    let (stopped, cancel) = waiting.pop().unwrap();
+    cancel.cancel_query(tokio_postgres::NoTls).await.unwrap();
+    assert_eq!(stopped.await.unwrap(), "57014");
+    assert!(!waiting.iter().any(is_over), "the others wait on");
+    for (statement, _) in waiting {
+        assert_eq!(statement.await.unwrap(), "53200");
+    }
+    run(&client, "ALTER DATABASE shop SET (memory_max = '1GB')").await;
+    let texts = "SELECT count(*) FROM t WHERE x = md5(k::text)";
+    assert_eq!(numbers(&client, texts).await, [2 * BATCH]);
+}

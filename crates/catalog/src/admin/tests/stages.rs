@@ -114,7 +114,7 @@ impl Scene {
         let (gate, governor) = (Arc::new(Gate::default()), Governor::new(ByteSize(1 << 30)));
         let places: Arc<dyn Places> = Arc::clone(&gate) as _;
         let shared = Arc::clone(&governor);
-        let node = Node::open(data.path(), shared, places, Opening::Lazy).unwrap();
+        let node = Node::open(data.path(), Host::new(shared, places), Opening::Lazy).unwrap();
         // Where statements are run.
         drop(node.connect(BOOTSTRAP, BOOTSTRAP).unwrap());
         Self {
@@ -266,7 +266,7 @@ fn a_thousand_closed_databases_are_not_read_when_the_node_starts() {
     let places: Arc<dyn Places> = Arc::new(Folders);
     let begin = |opening| {
         let (governor, places) = (Arc::clone(&governor), Arc::clone(&places));
-        Node::open(data.path(), governor, places, opening).unwrap()
+        Node::open(data.path(), Host::new(governor, places), opening).unwrap()
     };
     let node = begin(Opening::Lazy);
     let states = |node: &Node| -> BTreeSet<&'static str> {

@@ -1,0 +1,29 @@
+//! What the databases of a node have of the process that serves them.
+
+use std::sync::Arc;
+
+use aerostat_memory::Governor;
+use aerostat_storage::backup::Places;
+use aerostat_types::{Clock, SystemClock};
+
+/// What the databases of a node have of the process that serves them.
+#[derive(Clone)]
+pub struct Host {
+    /// Their memory.
+    pub governor: Arc<Governor>,
+    /// Where backups and archives are.
+    pub places: Arc<dyn Places>,
+    /// What tells them the time. Whoever waits for memory sleeps by it.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl Host {
+    /// A host with the clocks of the operating system.
+    pub fn new(governor: Arc<Governor>, places: Arc<dyn Places>) -> Self {
+        Self {
+            governor,
+            places,
+            clock: Arc::new(SystemClock),
+        }
+    }
+}
