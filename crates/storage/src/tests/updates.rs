@@ -8,7 +8,7 @@ use std::{
 };
 
 use aerostat_txn::Transaction;
-use rand::{Rng, SeedableRng, rngs::StdRng};
+use rand::{Rng, RngCore, SeedableRng, rngs::StdRng};
 
 use super::*;
 
@@ -191,8 +191,12 @@ fn two_units() -> Arc<Table> {
     let table = table(&tenant("1GB", ArenaSizes::default()), "column");
     let mut random = StdRng::seed_from_u64(1);
     let mut letters = |length: usize| -> String {
-        let letter = |_| char::from(random.random_range(b'a'..=b'z'));
-        (0..length).map(letter).collect()
+        let mut bytes = vec![0; length];
+        random.fill_bytes(&mut bytes);
+        for byte in &mut bytes {
+            *byte = b'a' + *byte % 16;
+        }
+        String::from_utf8(bytes).unwrap()
     };
     for part in 0..5 {
         let rows = part * 1_000..(part + 1) * 1_000;

@@ -67,7 +67,7 @@ fn a_stamp_that_is_set_too_early_is_found() {
 fn a_torn_manifest_is_found() {
     is_found(
         "checkpoint.torn_manifest",
-        60,
+        80,
         // By its path, in the error of either way to open a tenant.
         "/tenant/checkpoint/manifest",
     );
