@@ -6,7 +6,7 @@ use std::{io, path::PathBuf};
 #[derive(Debug, thiserror::Error)]
 pub enum OptionsError {
     /// There is no adapter of this kind.
-    #[error("{0:?} is none of mariadb, mysql, redis, valkey, jvm and cgroup")]
+    #[error("{0:?} is none of mariadb, mysql, redis, valkey, jvm, cgroup and vm")]
     Kind(String),
     /// A part of the text is not `key=value`. It is not shown, since it may be the part of a password after
     /// a comma.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  broker ◄─ balloon protocol ─► Proxy ◄─ views, targets ─► drive ◄─ the program's own interface ─► program
-//!                                  │                                   SQL, RESP, attach, cgroup files
+//!                                  │                                   SQL, RESP, attach, cgroup files, QMP
 //!                                  └── what the kernel counts of the program's process
 //! ```
 //!
@@ -29,6 +29,7 @@ mod proxy;
 mod rate;
 mod redis;
 mod scale;
+mod vm;
 
 use std::sync::Arc;
 
@@ -46,6 +47,7 @@ pub use self::{
     mariadb::MariaDbOptions,
     options::{Address, Common},
     redis::RedisOptions,
+    vm::VmOptions,
 };
 
 /// A program, how it is reached, and how it is known to the broker.
@@ -59,6 +61,8 @@ pub enum Adapter {
     Jvm(Common, JvmOptions),
     /// All processes of a control group, whose limit is moved.
     Cgroup(Common, CgroupOptions),
+    /// A virtual machine in QEMU, whose balloon is moved.
+    Vm(Common, VmOptions),
 }
 
 /// Why an adapter has ended without an error.
@@ -79,8 +83,8 @@ pub struct Running {
 }
 
 impl Adapter {
-    /// The adapter for a program of a kind: `mariadb` (or `mysql`), `redis` (or `valkey`), `jvm` or
-    /// `cgroup`. The options are `key=value` with commas between them; a value contains no comma.
+    /// The adapter for a program of a kind: `mariadb` (or `mysql`), `redis` (or `valkey`), `jvm`,
+    /// `cgroup` or `vm`. The options are `key=value` with commas between them; a value contains no comma.
     ///
     /// | kind | options |
     /// |---|---|
@@ -89,6 +93,7 @@ impl Adapter {
     /// | `redis` | `socket` or `host` and `port`; `user`, `password` or `password_file`; `pid`; `miss_ms` |
     /// | `jvm` | `pid` (required) |
     /// | `cgroup` | `path` (required), the group's folder below `/sys/fs/cgroup`; `pid` |
+    /// | `vm` | `qmp` (required), the socket of QEMU's monitor; `pid`; `device`; `miss_ms` |
     ///
     /// # Errors
     /// See [`OptionsError`].
@@ -100,6 +105,7 @@ impl Adapter {
             "redis" | "valkey" => Adapter::Redis(common, RedisOptions::take(&mut options)?),
             "jvm" => Adapter::Jvm(common, JvmOptions::take(&mut options)?),
             "cgroup" => Adapter::Cgroup(common, CgroupOptions::take(&mut options)?),
+            "vm" => Adapter::Vm(common, VmOptions::take(&mut options)?),
             _ => return Err(OptionsError::Kind(kind.to_owned())),
         };
         options.finish()?;
@@ -124,6 +130,9 @@ impl Adapter {
             }
             Adapter::Cgroup(common, options) => {
                 drive::start(cgroup::connect(&common, &options)?, common, stopping).await
+            }
+            Adapter::Vm(common, options) => {
+                drive::start(vm::connect(&common, options).await?, common, stopping).await
             }
         }
     }

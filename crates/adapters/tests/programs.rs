@@ -13,7 +13,8 @@ use aerostat_broker::{
     serve::{Broker, Options},
 };
 use support::{
-    MIB, Watched, group::Group, java::Java, mariadb::MariaDb, redis::Redis, report, skip, until,
+    MIB, Watched, group::Group, guest::Guest, java::Java, mariadb::MariaDb, redis::Redis, report,
+    skip, until,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -245,6 +246,67 @@ async fn redis_that_may_not_evict_keeps_what_it_uses() {
     redis.fill(10, 1 << 10);
     redis.process.kill();
     watched.sees_the_end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_virtual_machine_gives_what_its_guest_does_not_need() {
+    let mut guest = match Guest::start(512, &["-device", "virtio-balloon-pci"]).await {
+        Ok(guest) => guest,
+        Err(why) => return skip("a virtual machine", &why),
+    };
+    // Pages that were in use and are free again are QEMU's until the balloon has them.
+    let fill = "/bin/busybox dd if=/dev/zero of=/data/a bs=1M count=300 2>/dev/null";
+    guest.run(fill);
+    guest.run("/bin/busybox rm /data/a");
+    let watched = Watched::start("vm", &guest.options()).await;
+    until("the guest tells what it has", || !watched.hello().is_fixed).await;
+    let hello = watched.hello();
+    assert_eq!(hello.pid, Some(guest.process.pid()));
+    let before = guest.process.counted();
+    assert!(before > 330 * MIB, "{before}");
+    assert!(hello.floor < before - 150 * MIB && hello.ceiling >= 512 * MIB);
+
+    let target = before - 150 * MIB;
+    let took = watched.tell(target).await;
+    let after = guest.process.counted();
+    report("a virtual machine", before, target, after, took);
+    assert!(after <= target, "{after}");
+    assert!(watched.participant.target() <= target);
+    let small = guest.memory("MemTotal");
+    assert!(small < 400 * MIB, "{small}");
+    let demand = watched.participant.demand().unwrap();
+    assert_eq!(demand.check(), Ok(()));
+
+    // A guest that needs its memory is not made smaller than that: nothing in it is killed.
+    watched.tell(hello.ceiling).await;
+    guest.run(fill);
+    until("the guest tells what it needs", || {
+        watched.hello().floor > 300 * MIB
+    })
+    .await;
+    watched.tell(MIB).await;
+    assert!(watched.participant.target() > 300 * MIB);
+    let length = guest.run("/bin/busybox stat -c %s /data/a");
+    assert!(length.contains(&(300 * MIB).to_string()), "{length:?}");
+    let killed = guest.run("/bin/busybox dmesg | /bin/busybox grep -c 'Out of memory'");
+    assert!(killed.contains('0'), "{killed:?}");
+
+    guest.process.kill();
+    watched.sees_the_end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_virtual_machine_without_a_balloon_is_told_of() {
+    let guest = match Guest::start(256, &[]).await {
+        Ok(guest) => guest,
+        Err(why) => return skip("a virtual machine", &why),
+    };
+    let adapter = Adapter::parse("vm", &guest.options()).unwrap();
+    let refused = adapter.start(CancellationToken::new()).await.err().unwrap();
+    assert!(
+        matches!(refused, AdapterError::Answer("virtio-balloon device")),
+        "{refused:?}"
+    );
 }
 
 /// A virtual machine whose collector gives memory back.

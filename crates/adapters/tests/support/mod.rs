@@ -1,6 +1,7 @@
 //! Programs that a test starts and stops, and an adapter that is watched.
 
 pub(crate) mod group;
+pub(crate) mod guest;
 pub(crate) mod java;
 pub(crate) mod mariadb;
 pub(crate) mod redis;
