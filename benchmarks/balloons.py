@@ -8,6 +8,10 @@ collocated  Four MariaDB servers with a base load on a fifth of their rows each,
             when has the server the memory, and when has it the throughput of a server that has memory for all rows?
 overhead    The same queries on a server that gave memory back down to a size, and on one that was started with it
             (figure 6): pages that had to be read for each query, and time.
+moves       How long 2 GB take that a MariaDB or a JVM gives to the broker, as the kernel counts, and how long until
+            it has them again in use (table 2). `--move` says how much.
+tiers       A request runs queries on a MariaDB and then evaluates XPath expressions on a document of auctions in a JVM,
+            both of which want the same memory: of fixed sizes, and with memory moved between the two halves (table 1).
 
 Each needs some minutes. Servers read their files around the system's page cache. Everything is private and on loopback, and
 stopped and removed at the end.
@@ -35,6 +39,8 @@ ROW_BYTES = 1600
 SERVERS = 4
 #: Queries of one call: short enough that loads end soon, long enough that clients cost little.
 QUERIES = 200
+#: Of all rows, as most of TPC-H's queries are, in a request of tiers.
+SCANS = 20
 PROCEDURE = """CREATE PROCEDURE d.some(first INT, ids INT, queries INT)
 BEGIN
     DECLARE n INT DEFAULT 0;
@@ -51,6 +57,8 @@ def options():
     parser.add_argument("--binary", default="target/release/aerostat")
     parser.add_argument("--mib", type=int, default=320, help="of rows in each server")
     parser.add_argument("--extra", type=int, default=60, help="seconds of extra load on each server")
+    parser.add_argument("--move", type=int, default=2048, help="MiB that are moved by moves")
+    parser.add_argument("--jvm", default="G1,ZGC,Shenandoah", help="collectors in moves")
     parser.add_argument("--runs", type=int, default=5, help="of overhead, the two by turns")
     parser.add_argument("--out", help="a file for throughput by second, as JSON")
     return parser.parse_args()
@@ -65,6 +73,12 @@ def program(name):
 
 class MariaDb(Server):
     """A server in a folder of its own, with a buffer pool of so many bytes."""
+
+    kind = "mariadb"
+
+    @property
+    def reached(self):
+        return f"socket={self.socket},user=root"
 
     def __init__(self, name, folder, pool):
         self.name, self.folder = name, folder
@@ -153,8 +167,20 @@ class Broker:
         self.processes.append(subprocess.Popen(command, stdout=self.log, stderr=self.log))
 
     def adapt(self, server, floor, ceiling):
-        what = f"name={server.name},socket={server.socket},user=root,floor={floor},ceiling={ceiling}"
-        self.spawn("adapter", "mariadb", what)
+        self.spawn("adapter", server.kind, f"name={server.name},{server.reached},floor={floor},ceiling={ceiling}")
+        while not self.granted(server.name):
+            time.sleep(0.1)
+
+    def move(self, name, mib):
+        """Has a participant live by so much; seconds until the ledger says so."""
+        began = time.time()
+        self.run("pin", name, f"{mib}MB")
+        bytes_asked = mib * MIB
+        while abs(self.granted(name) - bytes_asked) > bytes_asked // 50:
+            if time.time() > began + 120:
+                raise SystemExit(self.run("status"))
+            time.sleep(0.02)
+        return time.time() - began
 
     def run(self, *arguments):
         command = [self.binary, "broker", *arguments, "--data", str(self.folder)]
@@ -180,6 +206,139 @@ class Broker:
             process.terminate()
             process.wait(timeout=60)
         self.log.close()
+
+
+class Java:
+    """A program that keeps, makes garbage and evaluates XPath expressions as it is told."""
+
+    kind = "jvm"
+
+    def __init__(self, name, *flags):
+        self.name = name
+        source = pathlib.Path(__file__).with_name("balloons.java")
+        self.process = subprocess.Popen([program("java"), *flags, source], text=True,
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.tell("garbage 1")
+
+    @property
+    def reached(self):
+        return f"pid={self.process.pid}"
+
+    def tell(self, command):
+        """The seconds that it took."""
+        self.process.stdin.write(command + "\n")
+        self.process.stdin.flush()
+        answer = self.process.stdout.readline()
+        if not answer.startswith("done "):
+            raise SystemExit(f"{self.name}: {command}: {answer}{self.process.stdout.read()}")
+        return float(answer.split()[1])
+
+    def stop(self):
+        self.process.kill()
+        self.process.wait()
+
+
+COLLECTORS = {
+    "G1": ["-XX:+UseG1GC"],
+    "ZGC": ["-XX:+UseZGC", "-XX:ZUncommitDelay=1"],
+    "Shenandoah": ["-XX:+UseShenandoahGC"],
+}
+
+
+def account(pid):
+    """What the kernel counts of a process, in MiB."""
+    fields = dict(line.split(":", 1) for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines())
+    return sum(int(fields[name].split()[0]) for name in ("RssAnon", "RssShmem")) // 1024
+
+
+def moves(arguments, folder, stack):
+    move = arguments.move
+    broker = Broker(arguments.binary, folder, 16 << 30, "--policy", "static")
+    stack.callback(broker.stop)
+    print(f"{move} MiB; as the kernel counts, seconds from the command to the ledger")
+    print(f"{'who':>22} {'before':>8} {'given':>8} {'in s':>8} {'granted':>8} {'used again':>11}")
+
+    def measure(who, server, pid, most, use):
+        broker.adapt(server, "100MB", f"{2 * most}MB")
+        broker.move(server.name, most)
+        use()
+        before = account(pid)
+        gave = broker.move(server.name, before - move)
+        after = account(pid)
+        granted = broker.move(server.name, most)
+        used = use()
+        print(f"{who:>22} {before:>8} {before - after:>8} {gave:>8.2f} {granted:>8.2f} {used:>11.2f}", flush=True)
+
+    rows = (move + 200) * MIB // ROW_BYTES
+    (folder / "db").mkdir()
+    server = MariaDb("db", folder / "db", (move + 700) * MIB)
+    server.fill(rows)
+
+    def scan():
+        began = time.time()
+        with server.connect() as connection, connection.cursor() as cursor:
+            cursor.execute("SELECT SUM(LENGTH(pad)) FROM d.t")
+        return time.time() - began
+
+    time.sleep(20)
+    measure("MariaDB", server, server.process.pid, move + 1200, scan)
+    server.stop()
+    for collector in arguments.jvm.split(","):
+        # ZGC's heap is counted three times.
+        java = Java(collector.lower(), f"-Xmx{move + 1400}m", "-Xms16m", *COLLECTORS[collector])
+        most = (move + 1500) * (3 if collector == "ZGC" else 1)
+        measure(collector, java, java.process.pid, most, lambda: java.tell(f"garbage {move + 600}"))
+        # What it is granted it may keep, or it would end with an OutOfMemoryError.
+        java.tell(f"keep {move + 600}")
+        java.stop()
+
+
+def tiers(arguments, folder, stack):
+    rows = arguments.mib * MIB // ROW_BYTES
+    (folder / "db").mkdir()
+    database = MariaDb("db", folder / "db", 3 * arguments.mib // 2 * MIB)
+    stack.callback(database.stop)
+    database.fill(rows)
+    # The document's tree has about the rows' size, so the heap needs twice that.
+    java = Java("app", f"-Xmx{3 * arguments.mib}m", "-Xms16m", *COLLECTORS["G1"])
+    stack.callback(java.stop)
+    java.tell(f"document {arguments.mib}")
+    broker = Broker(arguments.binary, folder, 8 << 30, "--policy", "static")
+    stack.callback(broker.stop)
+    for server in (database, java):
+        broker.adapt(server, "100MB", "6GB")
+
+    def request(before_database, before_xml):
+        taken = [0.0, 0.0, 0.0]
+        taken[2] += before_database()
+        began = time.time()
+        with database.connect() as connection, connection.cursor() as cursor:
+            for _ in range(SCANS):
+                cursor.execute("SELECT SUM(LENGTH(pad)) FROM d.t")
+        taken[0] = time.time() - began
+        taken[2] += before_xml()
+        taken[1] = java.tell("query 3")
+        return taken
+
+    large, small = 4 * arguments.mib, 2 * arguments.mib
+    pool, none = 120 + arguments.mib // 2, 120 + 3 * arguments.mib // 2
+
+    def to(first, second):
+        # Who gives comes first, so that nobody has more than there is.
+        return sum(broker.move(name, mib) for name, mib in (first, second))
+
+    to(("db", pool), ("app", large))
+    fixed = [request(lambda: 0.0, lambda: 0.0) for _ in range(arguments.runs)]
+    moved = [request(lambda: to(("app", small), ("db", none)), lambda: to(("db", pool), ("app", large)))
+             for _ in range(arguments.runs)]
+    print(f"{arguments.mib} MiB of rows, a pool of {arguments.mib // 2} or {3 * arguments.mib // 2} MiB; {arguments.runs} requests, medians, seconds")
+    print(f"{'':>9} {'database':>9} {'XML':>9} {'moves':>9} {'total':>9}")
+    totals = []
+    for name, runs in (("static", fixed), ("dynamic", moved)):
+        of = [statistics.median(column) for column in zip(*runs)]
+        totals.append(statistics.median(sum(run) for run in runs))
+        print(f"{name:>9} {of[0]:>9.2f} {of[1]:>9.2f} {of[2]:>9.2f} {totals[-1]:>9.2f}")
+    print(f"dynamic is {totals[0] / totals[1]:.2f} times static")
 
 
 def collocated(arguments, folder, stack):
@@ -297,7 +456,7 @@ def main():
     arguments = options()
     for name in arguments.experiments:
         with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-            {"collocated": collocated, "overhead": overhead}[name](arguments, pathlib.Path(folder), stack)
+            {"collocated": collocated, "overhead": overhead, "moves": moves, "tiers": tiers}[name](arguments, pathlib.Path(folder), stack)
 
 
 if __name__ == "__main__":

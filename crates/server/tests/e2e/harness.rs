@@ -85,8 +85,8 @@ fn with_memory<'a>(flags: &[&'a str]) -> Vec<&'a str> {
         false => &["--memory", "2GB"],
     };
     let evicted: &[&str] = match std::env::var_os("EVICTED") {
-        Some(_) => &["--evict", "always"],
-        None => &[],
+        Some(_) if !flags.contains(&"--evict") => &["--evict", "always"],
+        _ => &[],
     };
     [memory, evicted, flags].concat()
 }

@@ -356,15 +356,25 @@ async fn check(client: &Client, done: &Acknowledged, context: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_node_loses_nothing_it_acknowledged() {
+    kill_often(&[], 200).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_node_whose_values_leave_memory_loses_nothing_either() {
+    kill_often(&["--evict", "always"], 60).await;
+}
+
+/// Ends nodes with these flags, so many if the environment does not say how many.
+async fn kill_often(flags: &[&str], rounds: u64) {
     let number = |name: &str| {
         std::env::var(name)
             .ok()
             .and_then(|text| text.parse::<u64>().ok())
     };
-    let rounds = number("AEROSTAT_CRASH_ROUNDS").unwrap_or(200);
+    let rounds = number("AEROSTAT_CRASH_ROUNDS").unwrap_or(rounds);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     let mut seed = number("AEROSTAT_CRASH_SEED").unwrap_or(now.as_nanos() as u64);
-    let mut node = Aerostat::start();
+    let mut node = Aerostat::start_with(flags);
     let client = node.create("bank").await;
     client
         .batch_execute(&format!(
@@ -429,7 +439,7 @@ async fn a_killed_node_loses_nothing_it_acknowledged() {
         migration.await.unwrap();
         large.await.unwrap();
         let backup = maintenance.await.unwrap();
-        node = Aerostat::start_on(data, &[]);
+        node = Aerostat::start_on(data, flags);
         let client = node.connect("bank").await;
         check(&client, &done, &context).await;
         check_migration(&client, &newest, &context).await;

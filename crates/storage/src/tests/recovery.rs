@@ -40,10 +40,15 @@ pub(super) fn create(store: &Arc<TenantStore>, id: u32, keyed: bool) -> Arc<Tabl
 
 /// All visible rows, sorted, with their ids.
 pub(super) fn listed(view: &TableView) -> Vec<(Row, RowId)> {
-    let scan = view.scan(all(Vec::new())).unwrap();
+    try_listed(view).unwrap()
+}
+
+/// The same, on a disk that may refuse to read values back.
+pub(super) fn try_listed(view: &TableView) -> Result<Vec<(Row, RowId)>, StorageError> {
+    let scan = view.scan(all(Vec::new()))?;
     let mut found = Vec::new();
     let mut reader = scan.reader();
-    while let Some(batch) = reader.next_batch().unwrap() {
+    while let Some(batch) = reader.next_batch()? {
         let ids: &UInt64Array = batch.column(3).as_primitive();
         found.extend(
             rows_of(&batch)
@@ -52,7 +57,7 @@ pub(super) fn listed(view: &TableView) -> Vec<(Row, RowId)> {
         );
     }
     found.sort();
-    found
+    Ok(found)
 }
 
 pub(super) fn rows_in(table: &Arc<Table>) -> Vec<Row> {

@@ -42,7 +42,7 @@ use self::{
     world::World,
 };
 use super::{
-    recovery::{create, listed},
+    recovery::{create, listed, try_listed},
     *,
 };
 use crate::{
@@ -518,7 +518,9 @@ impl Life {
                 let is_own = |row: &Row| {
                     row.0 % SESSIONS as i32 == session && !delta.inserted.contains_key(&row.0)
                 };
-                let own = listed(&view).into_iter().filter(|(row, _)| is_own(row));
+                let own = try_listed(&view)?
+                    .into_iter()
+                    .filter(|(row, _)| is_own(row));
                 let (some, ids): (Vec<_>, Vec<_>) = own.take(3).unzip();
                 view.delete(txn, &ids)?;
                 ended = some.iter().map(|row| row.0).collect();
