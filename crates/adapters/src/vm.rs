@@ -147,10 +147,12 @@ impl Vm {
                 (distance, progress_at) = (now, Instant::now());
             }
             if progress_at.elapsed() > PATIENCE {
-                // The driver goes on until it has what it was told, whatever the guest needs then.
-                self.monitor.set_size(facts.size).await?;
                 break;
             }
+        }
+        if !facts.has_size(goal) {
+            // The driver goes on until it has what it was told, whatever the guest needs then.
+            self.monitor.set_size(facts.size).await?;
         }
         Ok(facts)
     }

@@ -26,6 +26,8 @@ pub enum FromParticipant {
     Done(Report),
     /// How much more memory would be worth, or less would cost.
     Demand(Demand),
+    /// Its limits are others than those of its hello.
+    Limits(Limits),
     /// The participant is alive.
     Heartbeat(Report),
     /// The participant leaves. Its memory is free when its process has gone.
@@ -79,6 +81,18 @@ pub struct Hello {
     /// How fast it gives memory back, in bytes a second, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gives_bytes_per_s: Option<u64>,
+    /// Whether it cannot give memory back at all.
+    #[serde(default)]
+    pub is_fixed: bool,
+}
+
+/// Between which amounts a participant can be moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// Bytes that it cannot work without.
+    pub floor: u64,
+    /// The most bytes that it can use.
+    pub ceiling: u64,
     /// Whether it cannot give memory back at all.
     #[serde(default)]
     pub is_fixed: bool,
@@ -174,7 +188,7 @@ pub enum RefusedCode {
     Closing,
 }
 
-/// A hello, a demand or a report that contradicts itself.
+/// A hello, limits or a demand that contradict themselves.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidMessage {
     /// The name is not one.
@@ -217,11 +231,30 @@ impl Hello {
         if self.instance.is_empty() || self.instance.len() > NAME_BYTES_MAX {
             return Err(InvalidMessage::Instance);
         }
-        let (floor, ceiling) = (self.floor, self.ceiling);
-        if ceiling == 0 || floor > ceiling {
-            return Err(InvalidMessage::Limits { floor, ceiling });
+        self.limits().check()
+    }
+
+    /// Its limits.
+    pub fn limits(&self) -> Limits {
+        Limits {
+            floor: self.floor,
+            ceiling: self.ceiling,
+            is_fixed: self.is_fixed,
         }
-        Ok(())
+    }
+}
+
+impl Limits {
+    /// Whether they can be.
+    ///
+    /// # Errors
+    /// They leave no room.
+    pub fn check(&self) -> Result<(), InvalidMessage> {
+        let (floor, ceiling) = (self.floor, self.ceiling);
+        match ceiling == 0 || floor > ceiling {
+            true => Err(InvalidMessage::Limits { floor, ceiling }),
+            false => Ok(()),
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  connect ─► hello ─► welcome ─┬─► heartbeat, demand   on a beat
+//!     ▲                         ├─► limits              on a beat, where they have changed
 //!     ▲                         ├─► target ─► set ─► progress … done
 //!     └── pause, twice as long ─┴── refused, closed, silent for a lease
 //! ```
@@ -22,7 +23,8 @@ use crate::{
     endpoint::{Endpoint, Stream},
     line::{self, ReadError},
     message::{
-        Demand, FromBroker, FromParticipant, Hello, Refused, RefusedCode, Report, VERSION, Welcome,
+        Demand, FromBroker, FromParticipant, Hello, Limits, Refused, RefusedCode, Report, VERSION,
+        Welcome,
     },
 };
 
@@ -42,6 +44,11 @@ const PROGRESS: Duration = Duration::from_millis(200);
 const LOOKS_IN_BEAT: u32 = 4;
 const WANTED_PARTS: u64 = 16;
 
+/// By which part, as a divisor, a limit must differ to be told on the next heartbeat, and after how long a
+/// smaller difference is told: a broker writes them down.
+const LIMITS_PARTS: u64 = 16;
+const LIMITS_EVERY: Duration = Duration::from_secs(10);
+
 /// Messages from a broker that have not been handled: it sends few, and waits for answers.
 const MESSAGES_MAX: usize = 16;
 
@@ -49,7 +56,8 @@ const MESSAGES_MAX: usize = 16;
 ///
 /// The methods are called one after the other, on the task of [`run`], and must not wait.
 pub trait Participant: Send + Sync + 'static {
-    /// What the program says of itself; `version` and `token` are [`run`]'s.
+    /// What the program says of itself; `version` and `token` are [`run`]'s. It is asked again while it is
+    /// connected, for its limits.
     fn hello(&self) -> Hello;
 
     /// Bytes that it has in use.
@@ -171,6 +179,8 @@ struct Link {
     looks: u32,
     /// What it wanted when that was told last.
     told_wanted: u64,
+    /// The limits that were told last, and when.
+    told_limits: (Limits, Instant),
 }
 
 /// The task that reads from the broker; it ends with the link, and the connection with it.
@@ -210,6 +220,7 @@ impl Link {
             token,
             ..participant.hello()
         };
+        let limits = hello.limits();
         line::write(&mut to_broker, &FromParticipant::Hello(hello)).await?;
         let mut from_broker = BufReader::new(from_broker);
         let answer = line::read(&mut from_broker).await?;
@@ -245,6 +256,7 @@ impl Link {
             heard: Instant::now(),
             looks: 0,
             told_wanted: 0,
+            told_limits: (limits, Instant::now()),
         };
         participant.connection(Connection::Welcomed(&welcome));
         // Epochs of another connection may be another broker's.
@@ -358,6 +370,7 @@ impl Link {
         if is_due {
             let heartbeat = FromParticipant::Heartbeat(self.report(participant));
             line::write(&mut self.to_broker, &heartbeat).await?;
+            self.tell_limits(participant).await?;
         }
         let Some(demand) = participant.demand() else {
             return Ok(());
@@ -368,6 +381,21 @@ impl Link {
             line::write(&mut self.to_broker, &FromParticipant::Demand(demand)).await?;
         }
         Ok(())
+    }
+
+    /// Tells the limits if they have changed.
+    async fn tell_limits(&mut self, participant: &dyn Participant) -> Result<(), ConnectionError> {
+        let (limits, (told, told_at)) = (participant.hello().limits(), self.told_limits);
+        let is_far = |now: u64, told: u64| now.abs_diff(told) > told / LIMITS_PARTS;
+        let is_urgent = limits.is_fixed != told.is_fixed
+            || is_far(limits.floor, told.floor)
+            || is_far(limits.ceiling, told.ceiling);
+        let is_due = is_urgent || told_at.elapsed() >= LIMITS_EVERY;
+        if limits == told || !is_due || limits.check().is_err() {
+            return Ok(());
+        }
+        self.told_limits = (limits, Instant::now());
+        Ok(line::write(&mut self.to_broker, &FromParticipant::Limits(limits)).await?)
     }
 
     fn report(&self, participant: &dyn Participant) -> Report {

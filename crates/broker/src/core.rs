@@ -236,6 +236,10 @@ impl<W: World> Core<W> {
                 }
                 Err(error) => self.refuse(session, RefusedCode::Invalid, &error.to_string()),
             },
+            (FromParticipant::Limits(limits), Some(name)) => match limits.check() {
+                Ok(()) => self.limits(&name, limits),
+                Err(error) => self.refuse(session, RefusedCode::Invalid, &error.to_string()),
+            },
             (FromParticipant::Bye, Some(name)) => self.bye(session, &name),
         }
     }

@@ -13,6 +13,7 @@
 
 use std::collections::BTreeMap;
 
+use aerostat_balloon::message::Limits;
 use serde::{Deserialize, Serialize};
 
 /// The format of the ledger's file.
@@ -100,6 +101,20 @@ pub enum LedgerError {
     /// It is of another version.
     #[error("the ledger has version {0}, this broker reads {VERSION}")]
     Version(u32),
+}
+
+impl Share {
+    /// Takes other limits. A floor above the whole budget is one of all of it.
+    pub(crate) fn set_limits(&mut self, limits: Limits, budget: u64) {
+        (self.floor, self.ceiling) = (limits.floor.min(budget), limits.ceiling);
+        self.is_fixed = limits.is_fixed;
+    }
+
+    /// Whether these are its limits.
+    pub(crate) fn has_limits(&self, limits: Limits, budget: u64) -> bool {
+        let own = (self.floor, self.ceiling, self.is_fixed);
+        own == (limits.floor.min(budget), limits.ceiling, limits.is_fixed)
+    }
 }
 
 impl Ledger {

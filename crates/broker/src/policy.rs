@@ -229,8 +229,16 @@ impl<'a> State<'a> {
         }
     }
 
-    /// Grants what is free to those who want it, the dearest lack first.
+    /// Grants what is free: first to whoever has less than its floor, which has risen then, and further to
+    /// those who want it, the dearest lack first.
     fn grant_free(&mut self) {
+        for (at, one) in self.candidates.iter().enumerate() {
+            let lacks = one.floor.saturating_sub(self.planned[at]);
+            let bytes = lacks.min(self.free);
+            if one.may_take && bytes > 0 {
+                self.moved(None, Some(at), bytes, "its floor has risen");
+            }
+        }
         while self.free > 0 {
             let all = 0..self.candidates.len();
             let wishes = all.flat_map(|at| self.wishes(at));

@@ -17,6 +17,8 @@ struct Program {
     target: AtomicU64,
     /// What it gives back in a step; 0 where it gives nothing.
     step: AtomicU64,
+    /// By how much its floor has risen.
+    risen: AtomicU64,
     heard: Mutex<Vec<String>>,
 }
 
@@ -30,7 +32,7 @@ impl Participant for Program {
             instance: "1".to_owned(),
             pid: None,
             cgroup: None,
-            floor: 10,
+            floor: 10 + self.risen.load(Ordering::Relaxed),
             ceiling: 1000,
             used: self.used(),
             target: self.target(),
@@ -191,6 +193,36 @@ async fn targets_are_applied_once_and_in_order() {
     running.await.unwrap();
     let heard = program.heard.lock().unwrap().join(", ");
     assert_eq!(heard, "welcomed, epoch 5, epoch 6, epoch 7");
+}
+
+#[tokio::test]
+async fn limits_are_told_when_they_change() {
+    let (broker, program) = (Broker::new(), Arc::new(Program::default()));
+    let (stopping, running) = broker.start(&program);
+    let mut peer = broker.welcome(5, 200).await;
+    peer.done(5, 200).await;
+    program.risen.store(90, Ordering::Relaxed);
+    let limits = |floor| {
+        FromParticipant::Limits(Limits {
+            floor,
+            ceiling: 1000,
+            is_fixed: false,
+        })
+    };
+    assert_eq!(peer.answer().await, Some(limits(100)));
+    // Limits that cannot be are not told.
+    program.risen.store(2_000, Ordering::Relaxed);
+    for _ in 0..3 {
+        assert!(matches!(
+            peer.next().await,
+            Some(FromParticipant::Heartbeat(_))
+        ));
+    }
+    program.risen.store(40, Ordering::Relaxed);
+    assert_eq!(peer.answer().await, Some(limits(50)));
+    stopping.cancel();
+    assert_eq!(peer.answer().await, Some(FromParticipant::Bye));
+    running.await.unwrap();
 }
 
 #[tokio::test]

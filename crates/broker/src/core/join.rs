@@ -1,6 +1,6 @@
 //! How a program becomes a participant, and comes back after its connection or the broker ended.
 
-use aerostat_balloon::message::{FromBroker, Hello, RefusedCode, VERSION, Welcome};
+use aerostat_balloon::message::{FromBroker, Hello, Limits, RefusedCode, VERSION, Welcome};
 
 use super::{Account, Core, Member, PARTICIPANTS_MAX, SessionId, World};
 use crate::ledger::{Owner, Share};
@@ -158,12 +158,12 @@ impl<W: World> Core<W> {
         now: u64,
     ) -> Result<(), (RefusedCode, String)> {
         let name = hello.name.as_str();
+        let budget = self.settings.budget;
         let is_kept = self.commit(|ledger| {
             if let Some(share) = ledger.shares.get_mut(name) {
                 share.owner = owner;
                 share.instance.clone_from(&hello.instance);
-                (share.floor, share.ceiling) = (hello.floor, hello.ceiling);
-                share.is_fixed = hello.is_fixed;
+                share.set_limits(hello.limits(), budget);
             }
         });
         if !is_kept {
@@ -184,6 +184,38 @@ impl<W: World> Core<W> {
         self.audit("rejoined", name, 0, "it came back");
         self.welcome(session, hello);
         Ok(())
+    }
+
+    /// A program has other limits. Where the ledger cannot be written those of before go on.
+    pub(super) fn limits(&mut self, name: &str, limits: Limits) {
+        let budget = self.settings.budget;
+        let share = self.ledger.shares.get(name);
+        if share.is_none_or(|share| share.has_limits(limits, budget)) {
+            return;
+        }
+        self.commit(|ledger| {
+            if let Some(share) = ledger.shares.get_mut(name) {
+                share.set_limits(limits, budget);
+            }
+        });
+    }
+
+    /// What connected programs lack to their floors, if others can give so much: nobody is asked for
+    /// memory that helps nobody.
+    pub(super) fn lacking_floors(&self) -> u64 {
+        let connected = self.ledger.shares.iter().filter(|(name, _)| {
+            let member = self.members.get(*name);
+            member.is_some_and(|member| member.session.is_some())
+        });
+        let (mut lacks, mut could_be) = (0_u64, self.free_now());
+        for (_, share) in connected {
+            lacks = lacks.saturating_add(share.floor.saturating_sub(share.granted));
+            if !share.is_fixed && share.pinned.is_none() {
+                let spare = share.granted.saturating_sub(share.floor);
+                could_be = could_be.saturating_add(spare);
+            }
+        }
+        if lacks <= could_be { lacks } else { 0 }
     }
 
     fn welcome(&mut self, session: SessionId, hello: &Hello) {

@@ -278,7 +278,7 @@ impl<W: World> Core<W> {
                 "tasks of the machine wait for memory",
             );
         }
-        let floors = self.waiting_floors();
+        let floors = self.waiting_floors().saturating_add(self.lacking_floors());
         let missing = (spent + held_back)
             .saturating_add(floors)
             .saturating_sub(budget);

@@ -12,7 +12,7 @@ mod world;
 use std::collections::BTreeMap;
 
 use aerostat_balloon::message::{
-    Cost, Demand, FromBroker, FromParticipant, Hello, Report, VERSION,
+    Cost, Demand, FromBroker, FromParticipant, Hello, Limits, Report, VERSION,
 };
 use rand::{Rng, SeedableRng, rngs::StdRng};
 
@@ -397,6 +397,20 @@ fn suffer(seed: u64, steps: u64) {
             13..16 => scene.machine.0.borrow_mut().pressure = 0.0,
             16..22 => scene.programs[at].wanted = scene.rng.random_range(0..4_096) * MIB,
             22..28 if scene.programs[at].process.is_none() => scene.start(at),
+            28..31 => {
+                let floor = scene.rng.random_range(1..512) * MIB;
+                scene.programs[at].floor = floor;
+                let limits = Limits {
+                    floor: if scene.rng.random_bool(0.1) {
+                        u64::MAX
+                    } else {
+                        floor
+                    },
+                    ceiling: u64::MAX,
+                    is_fixed: scene.rng.random_bool(0.1),
+                };
+                scene.say(at, FromParticipant::Limits(limits));
+            }
             _ => {}
         }
         scene.check();

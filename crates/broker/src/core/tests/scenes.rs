@@ -331,6 +331,60 @@ fn messages_out_of_place_end_the_connection_alone() {
     assert_eq!(scene.granted(a), 3_000);
 }
 
+#[test]
+fn a_floor_that_rises_is_granted_under_every_policy() {
+    for policy in [Policy::Static, Policy::Proportional, Policy::Benefit] {
+        let settings = Settings {
+            policy,
+            ..settings()
+        };
+        let mut scene = Scene::new(1, settings);
+        let a = scene.program("a", Nature::Honest, 100, 3_000, 3_000);
+        let b = scene.program("b", Nature::Honest, 100, 1_000, 1_000);
+        scene.run(3);
+        assert_eq!((scene.granted(a), scene.granted(b)), (3_000, 1_000));
+        let limits = |floor: u64, is_fixed| {
+            FromParticipant::Limits(Limits {
+                floor: floor * MIB,
+                ceiling: u64::MAX,
+                is_fixed,
+            })
+        };
+        scene.programs[b].floor = 1_800 * MIB;
+        scene.say(b, limits(1_800, false));
+        scene.run(5);
+        assert!(scene.granted(b) >= 1_800, "{policy}: {:?}", scene.audited());
+        assert_eq!(scene.core.ledger().shares["b"].floor, 1_800 * MIB);
+        // What cannot be is no reason to ask anybody, and breaks no sum.
+        let before = (scene.granted(a), scene.granted(b));
+        scene.say(b, limits(u64::MAX / MIB, false));
+        scene.run(40);
+        assert_eq!(scene.core.ledger().shares["b"].floor, BUDGET);
+        assert_eq!((scene.granted(a), scene.granted(b)), before, "{policy}");
+        // Whoever cannot give any more is asked for nothing.
+        scene.say(b, limits(100, true));
+        scene.programs[b].wanted = 100 * MIB;
+        scene.programs[a].wanted = 3_900 * MIB;
+        scene.run(40);
+        assert!(scene.granted(b) >= 1_800, "{policy}: {:?}", scene.audited());
+        scene.say(
+            b,
+            FromParticipant::Limits(Limits {
+                floor: 2,
+                ceiling: 1,
+                is_fixed: false,
+            }),
+        );
+        scene.step();
+        assert!(
+            scene
+                .audited()
+                .iter()
+                .any(|line| line.starts_with("disconnected b"))
+        );
+    }
+}
+
 /// A floor that can never be met takes nothing from anybody, however often it is asked for.
 #[test]
 fn a_floor_beyond_all_that_could_be_given_drains_nobody() {
