@@ -127,8 +127,7 @@ impl Vm {
     }
 
     /// Moves the guest to a size, or as near as it can; what it has then.
-    async fn resize(&mut self, goal: u64, aim: Aim<'_>) -> Result<Facts, AdapterError> {
-        let mut goal = goal;
+    async fn resize(&mut self, mut goal: u64, aim: Aim<'_>) -> Result<Facts, AdapterError> {
         self.monitor.set_size(goal).await?;
         let mut facts = self.monitor.facts().await?;
         let (mut distance, mut progress_at) = (facts.size.abs_diff(goal), Instant::now());
@@ -169,6 +168,8 @@ impl Program for Vm {
     }
 
     async fn connect(&mut self) -> Result<(), AdapterError> {
+        // It greets nobody else before.
+        self.monitor.close().await;
         self.monitor = Monitor::open(&self.options).await?;
         Ok(())
     }
@@ -213,11 +214,13 @@ impl Program for Vm {
             size = %ByteSize(facts.size),
             "the virtual machine follows a target"
         );
-        // It promises the target, or more where it cannot go as low.
-        let has = self.scale.to_account(facts.size);
-        Ok(match aim.account() > aim.target {
-            true => has.max(aim.account()),
-            false => aim.target,
+        // It promises the target, or more where it cannot go as low, even if the guest has not touched all
+        // that it is left.
+        let asked = self.scale.to_adjustable(aim.target);
+        let is_there = facts.size <= asked || facts.has_size(asked);
+        Ok(match is_there && aim.account() <= aim.target {
+            true => aim.target,
+            false => self.scale.to_account(facts.size).max(aim.account()),
         })
     }
 }

@@ -277,6 +277,18 @@ async fn a_virtual_machine_gives_what_its_guest_does_not_need() {
     let demand = watched.participant.demand().unwrap();
     assert_eq!(demand.check(), Ok(()));
 
+    // A machine that stands still for longer than its monitor is waited for is followed again.
+    guest.process.signal("STOP");
+    watched.participant.set_target(before - 100 * MIB);
+    tokio::time::sleep(Duration::from_secs(12)).await;
+    assert!(!watched.participant.is_reached());
+    guest.process.signal("CONT");
+    until("the target is followed", || {
+        watched.participant.is_reached()
+    })
+    .await;
+    assert!(watched.participant.target() <= before - 100 * MIB);
+
     // A guest that needs its memory is not made smaller than that: nothing in it is killed.
     watched.tell(hello.ceiling).await;
     guest.run(fill);

@@ -76,6 +76,12 @@ impl Monitor {
         Ok(monitor)
     }
 
+    /// Ends the connection, so that the monitor takes another.
+    pub(crate) async fn close(&mut self) {
+        // It may be broken already.
+        let _ = self.stream.get_mut().shutdown().await;
+    }
+
     /// The process on the other side, if the system tells.
     pub(crate) fn pid(&self) -> Option<u32> {
         let pid = self.stream.get_ref().peer_cred().ok()?.pid()?;

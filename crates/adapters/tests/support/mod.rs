@@ -63,6 +63,14 @@ impl Started {
         }
     }
 
+    /// Sends it a signal, by its name.
+    pub(crate) fn signal(&self, name: &str) {
+        let sent = Command::new("kill")
+            .args(["-s", name, &self.pid().to_string()])
+            .status();
+        assert!(sent.unwrap().success(), "{name}");
+    }
+
     pub(crate) fn kill(&mut self) {
         // It may have ended by itself.
         let _ = self.0.kill();
