@@ -215,7 +215,7 @@ pub(super) fn alter(
 /// is not there any more, its layout is no longer to be changed, or somebody is at it.
 ///
 /// # Errors
-/// The layout does not fit, or is not durable; it is what it was.
+/// The layout does not fit; it is what it was.
 pub fn follow_advice(
     database: &Database,
     entry: &TableEntry,
@@ -232,7 +232,7 @@ pub fn follow_advice(
     };
     let found = state.relations().any(|(_, relation, _)| is_it(relation));
     if found {
-        entry.table.set_layout(layout).map_err(from_storage)?;
+        entry.table.adopt_layout(layout).map_err(from_storage)?;
     }
     Ok(found)
 }

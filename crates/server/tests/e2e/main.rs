@@ -34,6 +34,7 @@ mod local;
 mod long_texts;
 mod memory;
 mod notify;
+mod old_folders;
 mod operations;
 mod postgres;
 mod protocol;

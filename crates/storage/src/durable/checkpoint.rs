@@ -151,6 +151,9 @@ impl TenantStore {
             images.len() as u64,
             "each segment has an image"
         );
+        // Whoever has the log alone, as a restore has, must find in it what the checkpoint has, or that there
+        // is nothing; without durability a power failure would take it, and the checkpoint be all that has it.
+        durable.log.flush().map_err(StorageError::Log)?;
         fault::pass("checkpoint.before_manifest");
         let manifest = self.manifest(&point, &images);
         let written = manifest.write(&**disk, &folder);

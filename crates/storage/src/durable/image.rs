@@ -230,7 +230,15 @@ pub(crate) fn attach(
     at: CommitTs,
 ) -> Result<Arc<Entry>, RecoverError> {
     let path = folder.join(&image.name);
-    let bytes = disk.read(&path).map_err(RecoverError::io(&path))?;
+    // What is in memory beside the segment while it is made: others make room for it if they can. It is not
+    // held, or two tables that are loaded side by side could refuse each other their segments.
+    drop(
+        table
+            .store()
+            .budget()
+            .reserve(MemoryClass::Rewrites, image.bytes),
+    );
+    let mut bytes = disk.read(&path).map_err(RecoverError::io(&path))?;
     let damaged = |what| RecoverError::damaged(&path, 0, what);
     if bytes.len() as u64 != image.bytes || crc32fast::hash(&bytes) != image.crc32 {
         return Err(damaged(BadBytes("the checksum does not match")));
@@ -243,8 +251,9 @@ pub(crate) fn attach(
     {
         return Err(damaged(BadBytes("more bytes than values have")));
     }
+    bytes.drain(..head.bytes);
     let entry = table
-        .attach_frozen(&head, bytes[head.bytes..].to_vec())
+        .attach_frozen(&head, bytes)
         .map_err(|error| match error {
             StorageError::Segment(SegmentError::Corrupt(what)) => damaged(BadBytes(what)),
             other => other.into(),

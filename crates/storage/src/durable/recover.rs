@@ -15,7 +15,7 @@
 //! log, so that chunks of a transaction that never ended belong to no new one.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet, hash_map},
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -117,6 +117,8 @@ struct Outline {
     end: Option<(u64, usize)>,
     /// What of that is known to be on disk.
     synced: usize,
+    /// Whether more may come to that file.
+    goes_on: bool,
     last: CommitTs,
     /// Whose log it is; a new one has none yet.
     timeline: Option<Timeline>,
@@ -142,7 +144,8 @@ impl TenantStore {
     /// acknowledged. The rows are charged to the budget.
     ///
     /// # Errors
-    /// [`RecoverError`]; the folder is as it was, but for a torn tail that may be gone.
+    /// [`RecoverError`]; the folder is as it was, but for a torn tail that may be gone, and a log file behind
+    /// those of an older format.
     pub fn open(
         id: TenantId,
         budget: Arc<Budget>,
@@ -311,6 +314,7 @@ impl Outline {
         let mut outline = Outline {
             at,
             last: at,
+            goes_on: true,
             timeline: manifest.map(|manifest| manifest.timeline),
             wall_micros: manifest.map_or(0, |manifest| manifest.taken_micros),
             dropped: manifest
@@ -347,7 +351,16 @@ impl Outline {
                 .head
                 .map(|head| head.origin.timeline)
                 .or(outline.timeline);
+            if let Some(head) = file.head {
+                let begun = sequence.begin_file(head.after);
+                begun.map_err(|gap| file.damaged(0, gap))?;
+            }
             outline.read_file(&file, &mut sequence)?;
+            let said = sequence.said().max(file.head.map(|head| head.after));
+            outline.goes_on = file.head.is_none_or(|head| {
+                // Without a sync the power may have taken what the checkpoint has.
+                head.format.is_current() && said >= Some(sequence.last())
+            });
         }
         if lacks_surplus {
             outline.examine_surplus(disk, folder, tenant, &files[0])?;
@@ -393,8 +406,8 @@ impl Outline {
     fn read_file(&mut self, file: &LogFile, sequence: &mut Sequence) -> Result<(), RecoverError> {
         for (offset, record) in file.records() {
             let head = record.head;
-            if head.kind != Kind::Rows {
-                let followed = sequence.follow(head.lsn);
+            if head.kind.has_place() {
+                let followed = sequence.follow(&record);
                 followed.map_err(|gap| file.damaged(offset, gap))?;
             }
             if head.txn.0 >= USED_END || head.lsn.0 >= USED_END {
@@ -421,13 +434,24 @@ impl Outline {
             Kind::Rows => {
                 self.chunked.entry(record.head.txn).or_insert(None);
             }
+            Kind::Abort => {
+                // One that is said to have committed is not to be lost for it.
+                if let hash_map::Entry::Occupied(chunks) = self.chunked.entry(record.head.txn)
+                    && chunks.get().is_none()
+                {
+                    chunks.remove();
+                }
+            }
+            Kind::Nothing => {}
             Kind::Commit => self.note_commit(record.head.txn, record.head.lsn),
             Kind::Block => self.note_block(file, offset, record, record.payload)?,
             Kind::Defining => {
                 let taken_apart = record::catalog(record.payload);
                 let (block, catalog) = taken_apart.map_err(|what| file.damaged(offset, what))?;
                 self.note_block(file, offset, record, block)?;
-                self.catalog = Some(catalog.to_vec());
+                if record.head.lsn > self.at {
+                    self.catalog = Some(catalog.to_vec());
+                }
             }
             Kind::Table => {
                 let description: TableDescription =
@@ -435,7 +459,10 @@ impl Outline {
                 let checked = description.check();
                 checked.map_err(|what| file.damaged(offset, what))?;
                 self.last_table = self.last_table.max(Some(description.id));
-                self.described.push(description);
+                // The checkpoint knows it as it was then, with a layout that the node had chosen.
+                if record.head.lsn > self.at {
+                    self.described.push(description);
+                }
             }
             Kind::DropTable => {
                 let id = record.payload.try_into().map_err(|_| odd())?;
@@ -482,6 +509,8 @@ impl Outline {
         let end = LogEnd {
             file: self.end,
             synced: self.synced,
+            goes_on: self.goes_on,
+            timeline: self.timeline,
             last: self.last,
             wall_micros: self.wall_micros,
         };

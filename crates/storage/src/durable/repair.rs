@@ -220,7 +220,8 @@ fn commits_in(bytes: &[u8]) -> u64 {
     while at < bytes.len() {
         match record::parse(&bytes[at..]) {
             Some((record, length)) => {
-                commits += u64::from(record.head.kind != Kind::Rows);
+                let kind = record.head.kind;
+                commits += u64::from(kind.has_place() && kind != Kind::Nothing);
                 at += length;
             }
             None => at += 1,

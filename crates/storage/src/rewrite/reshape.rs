@@ -80,6 +80,19 @@ impl Table {
         self.change_shape(&shaping, shape)
     }
 
+    /// As [`Self::set_layout`], but not for good: the log does not speak of it, and the next checkpoint keeps
+    /// it. For a layout that this node has chosen, which other copies of the table need not follow, and which
+    /// it would choose again.
+    ///
+    /// # Errors
+    /// As there, but for those of the log.
+    pub fn adopt_layout(&self, layout: &Layout) -> Result<(), StorageError> {
+        let shaping = self.shaping();
+        let shape = self.shape_of(layout, self.shape().indexes.clone())?;
+        self.set_shape(&shaping, shape);
+        Ok(())
+    }
+
     /// Brings all segments to the shape of new ones, while statements go on. Rows and what
     /// anybody sees of them stay the same. How far it is, [`Self::statistics`] tells.
     ///

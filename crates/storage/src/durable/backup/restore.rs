@@ -20,7 +20,7 @@ use crate::{
         fault,
         log::{
             read::{self, Expected, LogFile, Sequence},
-            record::{FileHead, Head, Kind},
+            record::{FileHead, Format, Head},
         },
         manifest::{Manifest, is_file_name},
         origin::Origin,
@@ -193,7 +193,7 @@ impl NewFolder {
             .map_err(BackupError::io(&folder))?;
         let files = available(what.logs, info)?;
         let mut sequence = Sequence::after(info.at);
-        let mut is_cut = false;
+        let (mut is_cut, mut last) = (false, info.at);
         if what.logs.is_empty() {
             self.write_log(&folder, info.log_from, info.at, &[])?;
         }
@@ -207,18 +207,25 @@ impl NewFolder {
             };
             let file = LogFile::of(name.into(), bytes, expected).map_err(BackupError::Log)?;
             let after = file.head.map_or(sequence.last(), |head| head.after);
+            if let Some(head) = file.head {
+                let begun = sequence.begin_file(head.after);
+                begun.map_err(|gap| BackupError::Log(file.damaged(0, gap)))?;
+            }
             let mut end = file.end;
             for (offset, record) in file.records() {
                 let head = record.head;
-                if head.kind == Kind::Rows {
+                if !head.kind.has_place() {
                     continue;
                 }
+                last = sequence.last();
+                // Also of the first that is left out: what is before it must be there.
+                let followed = sequence.follow(&record);
+                followed.map_err(|gap| BackupError::Log(file.damaged(offset, gap)))?;
                 if head.lsn > info.at && what.until.is_some_and(|until| until.excludes(&head)) {
                     (end, is_cut) = (offset, true);
                     break;
                 }
-                let followed = sequence.follow(head.lsn);
-                followed.map_err(|gap| BackupError::Log(file.damaged(offset, gap)))?;
+                last = sequence.last();
             }
             self.write_log(&folder, number, after, file.records_before(end))?;
             if is_cut {
@@ -229,10 +236,10 @@ impl NewFolder {
             .disk
             .sync_folder(&folder)
             .map_err(BackupError::io(&folder))?;
-        let last = sequence.last();
         let is_reached = match what.until {
             None => true,
-            Some(Until::Commit(commit)) => commit <= last,
+            // What is cut off may speak of it as of a place at which there is nothing.
+            Some(Until::Commit(commit)) => is_cut || commit <= last,
             Some(Until::Time(_)) => is_cut,
         };
         if is_reached {
@@ -253,6 +260,7 @@ impl NewFolder {
             origin: self.origin,
             number,
             after,
+            format: Format::CURRENT,
         };
         let path = folder.join(read::file_name(number));
         let mut file = self.create(&path)?;

@@ -59,8 +59,8 @@ pub(super) trait Media: Send {
     /// It may be there, or a part of it. The file before is still the one at the end.
     fn create(&mut self, head: FileHead) -> io::Result<()>;
 
-    /// Makes the file at the end sound after an error: with what was secured, a commit of nothing
-    /// for each place in doubt, and nothing else, all of it durable.
+    /// Makes the file at the end sound after an error: with what was secured, the word that there is nothing
+    /// in the places in doubt, and nothing else, all of it durable.
     ///
     /// # Errors
     /// When that cannot be done: a later call may do better.

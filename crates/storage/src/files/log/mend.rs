@@ -4,7 +4,7 @@
 //!  the failed file   │ head, records … secured   │ records in doubt, zeros, anything │
 //!                          read, checked              not looked at
 //!                              │
-//!  a new file        │ head, records … secured   │ an empty commit for each place in doubt │
+//!  a new file        │ head, records … secured   │ that there is nothing in their places  │
 //!                    written, synced, renamed over the failed one: the log goes on behind it
 //! ```
 //!
@@ -14,7 +14,7 @@
 //! * **Nothing is assumed of the failed file.** What it must contain is read, and its checksums
 //!   are verified; it is written anew to a file whose sync the disk has not refused. If a record
 //!   is missing the log stays failed.
-//! * **Places stay without gaps**: empty commits stand in the places of those in doubt, so
+//! * **Places stay without gaps**: the log says that there is nothing in the places of those in doubt, so
 //!   recovery, archives and restores need not know of any of this.
 //! * **Chunks** of unfinished transactions may have been lost. No transaction that had chunks
 //!   when the log failed can commit.
@@ -95,9 +95,9 @@ impl Files {
         }
         let mut bytes = read_exactly(&*self.disk, &path, 0..secured)?;
         check(&bytes, origin, doubt)?;
-        put_empty(doubt, &mut bytes);
+        put_nothing(doubt, &mut bytes);
         let mended = Doubt {
-            after: doubt.through,
+            said: doubt.through,
             ..doubt
         };
         debug_assert!(
@@ -152,23 +152,25 @@ fn check(bytes: &[u8], origin: Origin, doubt: Doubt) -> io::Result<()> {
         last = last.max(record.head.lsn);
         at += length;
     }
-    if last == doubt.after {
+    if last == doubt.said {
         Ok(())
     } else {
         Err(missing())
     }
 }
 
-/// Appends a commit of nothing for each place in doubt.
-fn put_empty(doubt: Doubt, bytes: &mut Vec<u8>) {
-    for place in doubt.after.0 + 1..=doubt.through.0 {
+/// Says that there is nothing in the places in doubt, and in those before them of which the file does not
+/// speak.
+fn put_nothing(doubt: Doubt, bytes: &mut Vec<u8>) {
+    if doubt.said < doubt.through {
         let head = Head {
-            kind: Kind::Commit,
-            lsn: CommitTs(place),
+            kind: Kind::Nothing,
+            lsn: doubt.through,
             txn: TxnId(0),
             wall_micros: doubt.wall_micros,
         };
-        record::put(&head, 0, &[], bytes);
+        let first = CommitTs(doubt.said.0 + 1);
+        record::put(&head, 0, &record::nothing_from(first), bytes);
     }
 }
 

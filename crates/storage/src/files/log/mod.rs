@@ -15,7 +15,8 @@
 //!   queued; those that come meanwhile form the next group. An idle tenant costs a file
 //!   descriptor and a few hundred bytes, a single committer no change of threads.
 //! * **Order.** Records with an LSN are queued under the commit order's lock and written in
-//!   order: LSNs in the files ascend without gaps, and the durable part is a prefix.
+//!   order: LSNs in the files ascend, of those between two records one says that there is nothing at them,
+//!   and the durable part is a prefix.
 //! * **Logical contents** ([`redo`]). Rewrites, vacuum, splits and freezing move rows and change
 //!   nothing that the log knows of.
 //! * **Why redo may be applied in the order of the log.** A row or key that a transaction has
@@ -65,7 +66,7 @@ use self::{
     hold::Hold,
     media::{Files, Media},
     order::{Entry, Group, Order, Rule},
-    record::{FileHead, Head, Kind},
+    record::{FileHead, Format, Head, Kind},
     sleep::{Sleeper, Woken},
 };
 pub(crate) use self::{order::Cut, read::file_name};
@@ -73,7 +74,7 @@ use crate::files::{
     archive::{BackupError, BackupSink, put_file},
     disk::{DiskLock, Machine},
     fault,
-    origin::Origin,
+    origin::{Origin, Timeline},
 };
 
 /// A file is full from here on: small enough that a checkpoint soon frees some, large
@@ -164,6 +165,11 @@ pub(crate) struct LogEnd {
     pub(crate) file: Option<(u64, usize)>,
     /// Those of them that are known to be on disk.
     pub(crate) synced: usize,
+    /// Whether more may come to it. A new one is begun where it is of a format that is not written any more,
+    /// or lacks what the checkpoint has.
+    pub(crate) goes_on: bool,
+    /// The timeline that it has, which that one has, too.
+    pub(crate) timeline: Option<Timeline>,
     pub(crate) last: CommitTs,
     /// The clock when the last record was made.
     pub(crate) wall_micros: u64,
@@ -179,13 +185,22 @@ impl Log {
         machine: Machine,
         budget: Arc<Budget>,
     ) -> io::Result<Log> {
-        let (number, bytes) = end.file.unwrap_or((1, 0));
-        let head = FileHead {
+        let (mut number, bytes) = end.file.unwrap_or((1, 0));
+        let mut head = FileHead {
             origin,
             number,
             after: end.last,
+            format: Format::CURRENT,
         };
-        let files = Files::open(Arc::clone(&machine.disk), folder, head, bytes, end.synced)?;
+        let disk = Arc::clone(&machine.disk);
+        let mut files = Files::open(disk, folder, head, bytes, end.synced)?;
+        if !end.goes_on {
+            // It is complete now, and no older version finds in it what it does not know.
+            number += 1;
+            head.number = number;
+            head.origin.timeline = end.timeline.unwrap_or(origin.timeline);
+            files.create(head)?;
+        }
         let rule = Rule::of(durability);
         let state = State {
             order: Order::after(end.last, number, end.wall_micros, rule),
@@ -363,7 +378,7 @@ impl Log {
             true => Led::Briefly,
             false => Led::Long,
         };
-        let group = state.order.next_group(ends_file);
+        let group = state.order.next_group(ends_file, false);
         state.led = led;
         self.carry_out(state, &group)
     }
@@ -408,6 +423,12 @@ impl Log {
     /// complete with it or has become full.
     fn write(&self, group: &Group) -> Result<Put, (&'static str, io::Error)> {
         let mut media = self.media.lock();
+        if group.entries.is_empty() && !group.syncs && !group.ends_file {
+            return Ok(Put {
+                next: group.file_number,
+                is_durable: false,
+            });
+        }
         let bytes = media
             .append(&group.entries, group.syncs && !group.ends_file)
             .map_err(|error| ("write", error))?;
@@ -428,6 +449,7 @@ impl Log {
             origin: self.origin,
             number: group.file_number + 1,
             after: group.through,
+            format: Format::CURRENT,
         };
         fault::pass("log.rotate");
         media
@@ -439,7 +461,8 @@ impl Log {
         })
     }
 
-    /// Has the disk have everything that was queued, also what its durability does not ask it for.
+    /// Has the disk have everything that was queued, also what its durability does not ask it for, and the log
+    /// speak of every place.
     ///
     /// # Errors
     /// The log has failed, now or before.
@@ -449,8 +472,7 @@ impl Log {
             return Err(failure.clone());
         }
         state.led = Led::Long;
-        let mut group = state.order.next_group(false);
-        group.syncs = true;
+        let group = state.order.next_group(false, true);
         state = self.carry_out(state, &group);
         match state.order.failure() {
             Some(failure) => Err(failure.clone()),

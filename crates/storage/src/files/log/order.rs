@@ -17,15 +17,18 @@
 //! * **Acknowledged** is what committers are told of: what is secured and, if the rule asks for
 //!   other members, acknowledged by them. It never goes back, even if the rule changes: a
 //!   stricter rule applies to the groups that are taken from then on, a laxer one at once.
-//! * **Owing.** A commit of temporary relations alone takes a place in the order, and nothing is
-//!   lost with it: a group of such commits is secured once it is written, under every rule.
+//! * **Nothing.** A commit of temporary relations alone takes a place in the order, for snapshots are told
+//!   apart by it, and none in the log. The next record is preceded by one that says at which places there
+//!   is nothing; a file has all of them that come before the next file. Nothing is lost with such a commit:
+//!   a group of them is secured as soon as it is its turn, under every rule.
+//! * **Aborts.** Of a transaction with chunks that will not commit the log says so. Nobody waits for that.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use aerostat_txn::LogFailure;
 use aerostat_types::{CommitTs, Durability, TxnId};
 
-use super::record::{Head, Kind};
+use super::record::{self, Head, Kind};
 
 /// How often a log is mended before the tenant must be opened again: each time is remembered
 /// as long as the tenant is open.
@@ -93,17 +96,25 @@ impl Rule {
         }
     }
 
-    /// Through where a commit is acknowledged.
-    fn acknowledged(self, secured: CommitTs, acks: &[(Member, CommitTs)]) -> CommitTs {
+    /// Through where a commit is acknowledged, where this node's log is secured through `secured`, and
+    /// speaks of the places through `said` with that.
+    fn acknowledged(
+        self,
+        (secured, said): (CommitTs, CommitTs),
+        acks: &[(Member, CommitTs)],
+    ) -> CommitTs {
         let Rule::Members { count, .. } = self else {
             return secured;
         };
         let have = |ts: CommitTs| acks.iter().filter(|(_, through)| *through >= ts).count();
         let enough = acks.iter().map(|(_, through)| *through);
         let enough = enough.filter(|through| have(*through) >= count).max();
+        let enough = enough.unwrap_or_default();
         match count {
             0 => secured,
-            _ => secured.min(enough.unwrap_or_default()),
+            // Of what the log does not speak no member hears.
+            _ if enough >= said => secured,
+            _ => secured.min(enough),
         }
     }
 }
@@ -138,6 +149,8 @@ pub(crate) struct Cut {
 pub(super) struct Doubt {
     /// The file that has what is before them.
     pub(super) file_number: u64,
+    /// The newest place before them of which the log speaks.
+    pub(super) said: CommitTs,
     pub(super) after: CommitTs,
     pub(super) through: CommitTs,
     pub(super) wall_micros: u64,
@@ -165,6 +178,16 @@ pub(super) struct Order {
     acknowledged: CommitTs,
     /// Of what was taken to be written, nothing behind this owes a sync.
     owed: CommitTs,
+    /// The first of the newest places of which nothing speaks yet that is queued or written.
+    unsaid: Option<CommitTs>,
+    /// The newest place of which what was taken speaks.
+    said: CommitTs,
+    /// Where groups end from the newest that is secured on, and of what the log speaks with them.
+    ends: VecDeque<(CommitTs, CommitTs)>,
+    /// Who had chunks and commits, or its block does, behind `secured`.
+    ending: VecDeque<(CommitTs, TxnId)>,
+    /// Whose chunks may be in the log, and who will not commit: to be said once the log is mended.
+    aborts_owed: Vec<TxnId>,
     /// Through where each other member has acknowledged.
     acks: Vec<(Member, CommitTs)>,
     failure: Option<LogFailure>,
@@ -200,6 +223,11 @@ impl Order {
             secured: last,
             acknowledged: last,
             owed: last,
+            unsaid: None,
+            said: last,
+            ends: VecDeque::from([(last, last)]),
+            ending: VecDeque::new(),
+            aborts_owed: Vec::new(),
             acks: Vec::new(),
             failure: None,
             lost: Vec::new(),
@@ -262,23 +290,63 @@ impl Order {
             parts.is_empty() || matches!(kind, Kind::Block | Kind::Defining),
             "only a block's commit names statements, and this is a {kind:?}"
         );
-        self.refusal(txn, parts)?;
+        if let Err(failure) = self.refusal(txn, parts) {
+            if kind == Kind::Rows {
+                // It would commit without these, once the log is mended.
+                self.doomed.entry(txn).or_insert_with(|| failure.clone());
+            }
+            return Err(failure);
+        }
         entry.head.wall_micros = self.at_clock(entry.head.wall_micros);
         if kind == Kind::Rows {
             assert_eq!(lsn.0, 0, "redo before its commit has no place in the order");
             self.chunked.entry(txn).or_insert(self.file_number);
         } else {
             assert_eq!(lsn.0, self.enqueued.0 + 1, "LSNs have no gaps");
-            self.enqueued = lsn;
             let has_chunks = !self.chunked.is_empty() && self.chunked.remove(&txn).is_some();
-            self.owes_sync |= kind != Kind::Commit || has_chunks || !entry.payload.is_empty();
+            if kind == Kind::Commit && !has_chunks && entry.payload.is_empty() {
+                self.pass_over(lsn);
+                return Ok(());
+            }
+            self.say_nothing();
+            self.enqueued = lsn;
+            self.owes_sync = true;
+            if has_chunks {
+                self.ending.push_back((lsn, txn));
+            }
             for part in parts {
-                self.chunked.remove(part);
+                if self.chunked.remove(part).is_some() {
+                    self.ending.push_back((lsn, *part));
+                }
             }
         }
+        self.push(entry);
+        Ok(())
+    }
+
+    fn push(&mut self, entry: Entry) {
         self.bytes += entry.payload.len();
         self.entries.push(entry);
-        Ok(())
+    }
+
+    /// A commit has taken this place, and nothing of it is in the log.
+    fn pass_over(&mut self, lsn: CommitTs) {
+        self.unsaid.get_or_insert(lsn);
+        self.enqueued = lsn;
+    }
+
+    /// Says of the newest places that there is nothing at them, if they are such.
+    fn say_nothing(&mut self) {
+        if let Some(first) = self.unsaid.take() {
+            let head = Head {
+                kind: Kind::Nothing,
+                lsn: self.enqueued,
+                txn: TxnId(0),
+                wall_micros: self.wall_micros,
+            };
+            let payload = record::nothing_from(first);
+            self.push(Entry { head, payload });
+        }
     }
 
     /// Why nothing of this transaction, or of a block with these parts, is taken.
@@ -298,13 +366,31 @@ impl Order {
 
     /// The transaction will not commit.
     pub(super) fn forget(&mut self, txn: TxnId) {
-        self.chunked.remove(&txn);
-        self.doomed.remove(&txn);
+        let has_chunks = !self.chunked.is_empty() && self.chunked.remove(&txn).is_some();
+        // What a failure has left of them is in the file that was mended.
+        let was_doomed = !self.doomed.is_empty() && self.doomed.remove(&txn).is_some();
+        if has_chunks || was_doomed {
+            match self.failure {
+                None => self.say_abort(txn),
+                Some(_) => self.aborts_owed.push(txn),
+            }
+        }
+    }
+
+    fn say_abort(&mut self, txn: TxnId) {
+        let head = Head {
+            kind: Kind::Abort,
+            lsn: CommitTs(0),
+            txn,
+            wall_micros: self.wall_micros,
+        };
+        let payload = Vec::new();
+        self.push(Entry { head, payload });
     }
 
     /// Takes what is queued, to be written before anything else is taken. With `ends_file` what
-    /// comes later goes to the next file.
-    pub(super) fn next_group(&mut self, ends_file: bool) -> Group {
+    /// comes later goes to the next file; with `for_good` the disk is to have it, whatever the rule says.
+    pub(super) fn next_group(&mut self, ends_file: bool, for_good: bool) -> Group {
         assert!(self.failure.is_none(), "a log that failed writes no group");
         debug_assert_eq!(
             self.bytes,
@@ -317,11 +403,16 @@ impl Order {
         if self.syncs() {
             self.owed = self.enqueued;
         }
+        if ends_file || for_good || !self.entries.is_empty() {
+            // The file may be full with them.
+            self.say_nothing();
+            self.said = self.enqueued;
+        }
         let group = Group {
             entries: std::mem::take(&mut self.entries),
             through: self.enqueued,
             file_number: self.file_number,
-            syncs: ends_file || self.syncs(),
+            syncs: ends_file || for_good || self.syncs(),
             ends_file,
         };
         (self.bytes, self.owes_sync) = (0, false);
@@ -342,6 +433,7 @@ impl Order {
         );
         self.written = through;
         self.file_number = file_number;
+        self.ends.push_back((through, self.said));
         self.settle();
     }
 
@@ -375,7 +467,18 @@ impl Order {
             let durable = self.durable.max(self.secured);
             self.secured = self.rule.secured(self.written, durable, self.owed);
         }
-        let acknowledged = self.rule.acknowledged(self.secured, &self.acks);
+        while self.ends.get(1).is_some_and(|end| end.0 <= self.secured) {
+            self.ends.pop_front();
+        }
+        while self
+            .ending
+            .front()
+            .is_some_and(|(lsn, _)| *lsn <= self.secured)
+        {
+            self.ending.pop_front();
+        }
+        let end = self.ends[0];
+        let acknowledged = self.rule.acknowledged(end, &self.acks);
         self.acknowledged = self.acknowledged.max(acknowledged);
         self.assert_in_order();
     }
@@ -397,6 +500,11 @@ impl Order {
             self.written,
             self.enqueued
         );
+        assert_eq!(
+            self.ends.front().map(|end| end.0),
+            Some(self.secured),
+            "what is secured ends with a group"
+        );
         assert!(
             self.owed <= self.enqueued,
             "a sync is owed for places that nobody has"
@@ -416,6 +524,9 @@ impl Order {
         let unfinished = self.chunked.drain();
         self.doomed
             .extend(unfinished.map(|(txn, _)| (txn, failure.clone())));
+        // Nobody commits whose place is in doubt.
+        let ending = self.ending.drain(..).map(|(_, txn)| txn);
+        self.aborts_owed.extend(ending);
         self.failure = Some(failure);
     }
 
@@ -436,6 +547,7 @@ impl Order {
         let is_mendable = self.failure.is_some() && self.lost.len() < MENDS_MAX;
         is_mendable.then_some(Doubt {
             file_number: self.file_number,
+            said: self.ends[0].1,
             after: self.secured,
             through: self.enqueued,
             wall_micros: self.wall_micros,
@@ -461,6 +573,11 @@ impl Order {
         }
         (self.written, self.durable) = (through, through);
         (self.bytes, self.owes_sync) = (0, false);
+        (self.unsaid, self.said) = (None, through);
+        self.ends.push_back((through, through));
+        for txn in std::mem::take(&mut self.aborts_owed) {
+            self.say_abort(txn);
+        }
         self.settle();
     }
 

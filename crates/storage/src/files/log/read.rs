@@ -157,7 +157,7 @@ impl LogFile {
     }
 }
 
-/// Notices entries that are missing: LSNs have no gaps.
+/// Notices entries that are missing: every LSN is a record's, or one says that there is nothing at it.
 pub(crate) struct Sequence {
     /// What is known up to here without the log.
     from: CommitTs,
@@ -173,21 +173,42 @@ impl Sequence {
         }
     }
 
-    /// The next entry's.
+    /// The next record with a place.
     ///
     /// # Errors
     /// When there should be one before it.
-    pub(crate) fn follow(&mut self, lsn: CommitTs) -> Result<(), BadBytes> {
+    pub(crate) fn follow(&mut self, record: &Record<'_>) -> Result<(), BadBytes> {
+        let places = record::places(record)?;
         let follows = match self.previous {
-            Some(previous) => lsn.0 == previous.0 + 1,
-            None => lsn.0 <= self.from.0 + 1,
+            Some(previous) => *places.start() == previous.0 + 1,
+            None => *places.start() <= self.from.0 + 1,
         };
-        self.previous = Some(lsn);
+        self.previous = Some(record.head.lsn);
         if follows {
             Ok(())
         } else {
             Err(BadBytes("an entry before this is missing"))
         }
+    }
+
+    /// The next file, behind what its header says.
+    ///
+    /// # Errors
+    /// When the files before it lack some of that, and nothing else has it.
+    pub(crate) fn begin_file(&mut self, after: CommitTs) -> Result<(), BadBytes> {
+        match self.previous {
+            Some(previous) if previous < after && after <= self.from => self.previous = Some(after),
+            Some(previous) if previous < after => {
+                return Err(BadBytes("an entry before this is missing"));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The newest of which a record speaks.
+    pub(crate) fn said(&self) -> Option<CommitTs> {
+        self.previous
     }
 
     /// The newest that is known.

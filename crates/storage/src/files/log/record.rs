@@ -5,17 +5,22 @@
 //!  header := "AEROLOG1", format u32, tenant u32, number u64, last LSN before u64,
 //!            timeline u64, crc u32, 0 u32
 //!  record := length u32, crc u32, kind u8, "AEL", synced u32,
-//!            LSN u64 (0 for ROWS), transaction u64, microseconds since 1970 u64, payload
+//!            LSN u64 (0 for ROWS and ABORT), transaction u64, microseconds since 1970 u64, payload
 //! ```
 //!
 //! The payload of a BLOCK ends with `transaction u64 × count, count u32`: the statements of which
 //! there are ROWS before it. That of a DEFINING is that of a BLOCK, followed by `catalogue,
-//! length u32`.
+//! length u32`. That of a NOTHING is the first LSN that it speaks of, `u64`.
+//!
+//! Format 2, which is read and not written, has neither ABORT nor NOTHING: a place at which there is
+//! nothing is a COMMIT without redo there.
 //!
 //! `synced` is how much of the file was known to be on disk when the record was written. It
 //! distinguishes a torn tail from damage: a write that a power failure interrupts may leave later
 //! pages without earlier ones, so a valid record behind an invalid one proves nothing by itself.
 //! But everything before a valid record's `synced` had been written durably.
+
+use std::ops::RangeInclusive;
 
 use aerostat_types::{CommitTs, TenantId, TxnId};
 
@@ -32,8 +37,11 @@ pub(crate) const FILE_HEAD_BYTES: usize = 48;
 
 const MAGIC: &[u8; 8] = b"AEROLOG1";
 
-/// Raised whenever older bytes could be misread.
-const FORMAT: u32 = 2;
+/// Raised whenever older bytes could be misread, or an older version would misread these.
+const FORMAT: u32 = 3;
+
+/// The oldest that is read.
+const FORMAT_MIN: u32 = 2;
 
 /// Lets a search for records skip most bytes.
 const SYNC: &[u8; 3] = b"AEL";
@@ -54,6 +62,11 @@ pub(crate) enum Kind {
     Block = 6,
     /// As [`Kind::Block`], with the caller's catalogue: a commit that changes what exists.
     Defining = 7,
+    /// A transaction, or a statement of a block, of which there are [`Kind::Rows`] will not commit.
+    Abort = 8,
+    /// At no place since the record before is anything, its own included: commits of temporary relations
+    /// took them, or such as a failure of the log took back.
+    Nothing = 9,
 }
 
 impl Kind {
@@ -65,9 +78,16 @@ impl Kind {
             Kind::DropTable,
             Kind::Block,
             Kind::Defining,
+            Kind::Abort,
+            Kind::Nothing,
         ]
         .into_iter()
         .find(|kind| *kind as u8 == byte)
+    }
+
+    /// Whether it has an LSN, and so a place in the order.
+    pub(crate) fn has_place(self) -> bool {
+        !matches!(self, Kind::Rows | Kind::Abort)
     }
 }
 
@@ -215,6 +235,27 @@ pub(crate) fn catalog(payload: &[u8]) -> Result<(&[u8], &[u8]), BadBytes> {
     Ok(rest.split_at(at))
 }
 
+/// The payload of a [`Kind::Nothing`] that speaks of everything from this LSN on.
+pub(crate) fn nothing_from(first: CommitTs) -> Vec<u8> {
+    first.0.to_le_bytes().to_vec()
+}
+
+/// The LSNs that a record with a place speaks of: its own and, of a [`Kind::Nothing`], others before it.
+pub(crate) fn places(record: &Record<'_>) -> Result<RangeInclusive<u64>, BadBytes> {
+    let last = record.head.lsn.0;
+    let first = match record.head.kind {
+        Kind::Nothing => {
+            let bad = BadBytes("the places at which there is nothing are missing");
+            u64::from_le_bytes(record.payload.try_into().map_err(|_| bad)?)
+        }
+        _ => last,
+    };
+    match (1..=last).contains(&first) {
+        true => Ok(first..=last),
+        false => Err(BadBytes("places that no commit had")),
+    }
+}
+
 /// The redo of a commit.
 pub(crate) fn redo<'a>(record: &Record<'a>) -> Result<&'a [u8], BadBytes> {
     match record.head.kind {
@@ -259,13 +300,28 @@ pub(crate) struct FileHead {
     pub(crate) number: u64,
     /// Every record with an LSN in this file has a greater one.
     pub(crate) after: CommitTs,
+    pub(crate) format: Format,
+}
+
+/// How a file's records are to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Format(u32);
+
+impl Format {
+    /// What is written.
+    pub(crate) const CURRENT: Format = Format(FORMAT);
+
+    /// Whether records may be added to a file of it.
+    pub(crate) fn is_current(self) -> bool {
+        self == Format::CURRENT
+    }
 }
 
 impl FileHead {
     pub(crate) fn to_bytes(self) -> [u8; FILE_HEAD_BYTES] {
         let mut bytes = [0; FILE_HEAD_BYTES];
         bytes[..8].copy_from_slice(MAGIC);
-        bytes[8..12].copy_from_slice(&FORMAT.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.format.0.to_le_bytes());
         bytes[12..16].copy_from_slice(&self.origin.tenant.0.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.number.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.after.0.to_le_bytes());
@@ -285,15 +341,16 @@ impl FileHead {
         bytes[40..44].copy_from_slice(&crc.to_le_bytes());
     }
 
-    /// Whether a file of another version begins like this. One of zeros is torn.
+    /// Whether a file of a version that is not read begins like this. One of zeros is torn.
     pub(crate) fn is_of_other_format(bytes: &[u8]) -> bool {
         bytes.starts_with(MAGIC)
             && bytes
                 .get(8..12)
-                .is_some_and(|format| format != [0; 4] && format != FORMAT.to_le_bytes())
+                .and_then(|format| Some(u32::from_le_bytes(format.try_into().ok()?)))
+                .is_some_and(|format| format != 0 && !(FORMAT_MIN..=FORMAT).contains(&format))
     }
 
-    /// `None` when no file of this format begins like this.
+    /// `None` when no file of a format that is read begins like this.
     pub(crate) fn parse(bytes: &[u8]) -> Option<FileHead> {
         let mut reader = Reader(bytes.get(..FILE_HEAD_BYTES)?);
         let magic = reader.take(8).ok()?;
@@ -303,11 +360,13 @@ impl FileHead {
         let after = CommitTs(reader.u64().ok()?);
         let timeline = Timeline(reader.u64().ok()?);
         let crc = reader.u32().ok()?;
-        let valid = magic == MAGIC && format == FORMAT && crc == crc32fast::hash(&bytes[..40]);
+        let is_known = magic == MAGIC && (FORMAT_MIN..=FORMAT).contains(&format);
+        let valid = is_known && crc == crc32fast::hash(&bytes[..40]);
         valid.then_some(FileHead {
             origin: Origin { tenant, timeline },
             number,
             after,
+            format: Format(format),
         })
     }
 }

@@ -9,6 +9,7 @@ use std::{
 use proptest::{prelude::*, sample::Index};
 
 use super::*;
+use crate::files::log::record::Record;
 
 const FIRST: Member = Member(1);
 const SECOND: Member = Member(2);
@@ -50,7 +51,7 @@ fn passing(order: &mut Order, lsn: u64) {
 }
 
 fn written(order: &mut Order) -> Group {
-    let group = order.next_group(false);
+    let group = order.next_group(false, false);
     order.written(group.through, group.file_number);
     group
 }
@@ -152,7 +153,7 @@ fn a_failure_takes_what_is_not_secured_and_leaves_the_rest_to_the_members() {
     commit(&mut order, 1);
     written(&mut order);
     commit(&mut order, 2);
-    let group = order.next_group(false);
+    let group = order.next_group(false, false);
     commit(&mut order, 3);
     let failure = failure();
     order.failed(group.file_number, failure.clone());
@@ -186,7 +187,7 @@ fn who_had_chunks_when_the_log_failed_is_refused_until_forgotten() {
     let chunk = |txn| entry(Kind::Rows, 0, txn, b"rows", 0);
     order.enqueue(chunk(7), &[]).unwrap();
     order.enqueue(chunk(8), &[]).unwrap();
-    let group = order.next_group(false);
+    let group = order.next_group(false, false);
     order.failed(group.file_number, failure());
     let doubt = order.doubt().unwrap();
     order.mended(doubt);
@@ -211,9 +212,175 @@ fn a_file_that_went_is_not_asked_for() {
     let mut order = order(Rule::Written);
     let chunk = entry(Kind::Rows, 0, 7, b"rows", 0);
     order.enqueue(chunk, &[]).unwrap();
-    order.next_group(true);
+    order.next_group(true, false);
     order.release_before(2);
     order.cut();
+}
+
+/// The kinds and places of what is taken, and the first place of which a record speaks.
+fn taken(order: &mut Order) -> Vec<(Kind, u64, u64)> {
+    let entries = written(order).entries.into_iter();
+    let taken = entries.map(|Entry { head, payload }| {
+        let first = match head.kind {
+            Kind::Nothing => u64::from_le_bytes(payload.try_into().unwrap()),
+            _ => head.lsn.0,
+        };
+        (head.kind, head.lsn.0, first)
+    });
+    taken.collect()
+}
+
+#[test]
+fn commits_of_nothing_take_no_place_in_the_log() {
+    let mut order = order(Rule::Written);
+    passing(&mut order, 1);
+    passing(&mut order, 2);
+    assert_eq!(taken(&mut order), []);
+    assert_eq!(order.acknowledged(), CommitTs(2));
+    passing(&mut order, 3);
+    commit(&mut order, 4);
+    passing(&mut order, 5);
+    commit(&mut order, 6);
+    passing(&mut order, 7);
+    // The last one too, for the file may end behind them.
+    let expected = [
+        (Kind::Nothing, 3, 1),
+        (Kind::Commit, 4, 4),
+        (Kind::Nothing, 5, 5),
+        (Kind::Commit, 6, 6),
+        (Kind::Nothing, 7, 7),
+    ];
+    assert_eq!(taken(&mut order), expected);
+    passing(&mut order, 8);
+    let group = order.next_group(true, false);
+    order.written(group.through, group.file_number + 1);
+    assert_eq!(group.entries.len(), 1, "a file that ends speaks of all");
+    // So is one that the disk is to have for good.
+    passing(&mut order, 9);
+    let group = order.next_group(false, true);
+    order.written(group.through, group.file_number);
+    assert!(group.syncs && group.entries.len() == 1);
+}
+
+#[test]
+fn members_need_not_hear_of_places_of_nothing() {
+    let mut order = order(Rule::Members {
+        count: 1,
+        and_fsync: false,
+    });
+    commit(&mut order, 1);
+    written(&mut order);
+    passing(&mut order, 2);
+    written(&mut order);
+    assert_eq!(order.acknowledged(), CommitTs(0));
+    order.acknowledged_by(FIRST, CommitTs(1));
+    assert_eq!(order.acknowledged(), CommitTs(2));
+    passing(&mut order, 3);
+    written(&mut order);
+    assert_eq!(order.fate(CommitTs(3)), Some(Ok(CommitTs(3))));
+}
+
+#[test]
+fn who_lost_a_chunk_to_a_failure_does_not_commit_without_it() {
+    let mut order = order(Rule::Fsync);
+    let chunk = |txn| entry(Kind::Rows, 0, txn, b"rows", 0);
+    commit(&mut order, 1);
+    let group = order.next_group(false, false);
+    order.failed(group.file_number, failure());
+    order.enqueue(chunk(7), &[]).unwrap_err();
+    let doubt = order.doubt().unwrap();
+    order.mended(doubt);
+    let block = |lsn| entry(Kind::Block, lsn, 20, b"rows", 0);
+    order.enqueue(block(2), &[TxnId(7)]).unwrap_err();
+    order.forget(TxnId(7));
+    order.enqueue(block(2), &[TxnId(8)]).unwrap();
+}
+
+#[test]
+fn aborts_that_a_failure_kept_back_are_said_when_it_is_mended() {
+    let mut order = order(Rule::Fsync);
+    let chunk = |txn| entry(Kind::Rows, 0, txn, b"rows", 0);
+    for txn in [7, 8] {
+        order.enqueue(chunk(txn), &[]).unwrap();
+    }
+    let group = written(&mut order);
+    order.synced(group.through);
+    // One is about to commit, the other is rolled back while the log has failed.
+    let last = entry(Kind::Commit, 1, 7, b"", 0);
+    order.enqueue(last, &[]).unwrap();
+    let group = order.next_group(false, false);
+    order.failed(group.file_number, failure());
+    order.forget(TxnId(8));
+    let doubt = order.doubt().unwrap();
+    order.mended(doubt);
+    let entries = written(&mut order).entries.into_iter();
+    let mut said: Vec<(Kind, u64)> = entries
+        .map(|entry| (entry.head.kind, entry.head.txn.0))
+        .collect();
+    said.sort_by_key(|(_, txn)| *txn);
+    assert_eq!(said, [(Kind::Abort, 7), (Kind::Abort, 8)]);
+}
+
+#[test]
+fn what_the_log_spoke_of_is_known_when_it_is_mended() {
+    let mut order = order(Rule::Fsync);
+    commit(&mut order, 1);
+    let group = written(&mut order);
+    order.synced(group.through);
+    passing(&mut order, 2);
+    passing(&mut order, 3);
+    written(&mut order);
+    passing(&mut order, 4);
+    commit(&mut order, 5);
+    let group = order.next_group(false, false);
+    order.failed(group.file_number, failure());
+    let doubt = order.doubt().unwrap();
+    let found = [doubt.said, doubt.after, doubt.through].map(|ts| ts.0);
+    assert_eq!(found, [1, 3, 5]);
+    order.mended(doubt);
+    commit(&mut order, 6);
+    let group = written(&mut order);
+    assert_eq!(group.entries.len(), 1);
+    order.synced(group.through);
+    assert_eq!(order.fate(CommitTs(3)).map(|fate| fate.is_ok()), Some(true));
+    assert_eq!(order.fate(CommitTs(6)).map(|fate| fate.is_ok()), Some(true));
+}
+
+#[test]
+fn transactions_with_chunks_that_do_not_commit_are_told_of() {
+    let mut order = order(Rule::Fsync);
+    let chunk = |txn| entry(Kind::Rows, 0, txn, b"rows", 0);
+    order.enqueue(chunk(7), &[]).unwrap();
+    order.enqueue(chunk(8), &[]).unwrap();
+    order.forget(TxnId(7));
+    // Who had none is not spoken of, nor who has committed.
+    order.forget(TxnId(9));
+    order
+        .enqueue(entry(Kind::Commit, 1, 8, b"", 0), &[])
+        .unwrap();
+    order.forget(TxnId(8));
+    let entries = written(&mut order).entries.into_iter();
+    let kinds: Vec<(Kind, u64)> = entries
+        .map(|entry| (entry.head.kind, entry.head.txn.0))
+        .collect();
+    assert_eq!(
+        kinds,
+        [
+            (Kind::Rows, 7),
+            (Kind::Rows, 8),
+            (Kind::Abort, 7),
+            (Kind::Commit, 8)
+        ]
+    );
+    order.synced(CommitTs(1));
+    // Of one that a failure has doomed a chunk may have stayed.
+    order.enqueue(chunk(10), &[]).unwrap();
+    let group = order.next_group(false, false);
+    order.failed(group.file_number, failure());
+    let doubt = order.doubt().unwrap();
+    order.mended(doubt);
+    order.forget(TxnId(10));
+    assert_eq!(taken(&mut order), [(Kind::Abort, 0, 0)]);
 }
 
 #[test]
@@ -304,6 +471,11 @@ struct Model {
     open: BTreeMap<u64, Option<u64>>,
     doomed: Vec<u64>,
     ended: Vec<u64>,
+    /// Of what is taken the log speaks of the places through this.
+    said: u64,
+    aborted: Vec<u64>,
+    /// Where who committed.
+    endings: Vec<(u64, u64)>,
     acknowledged: u64,
     is_failed: bool,
     /// What the last cut keeps, and whether its file has been begun.
@@ -325,6 +497,9 @@ impl Model {
             open: BTreeMap::new(),
             doomed: Vec::new(),
             ended: Vec::new(),
+            said: 0,
+            aborted: Vec::new(),
+            endings: Vec::new(),
             acknowledged: 0,
             is_failed: false,
             cut: (0, false),
@@ -357,6 +532,7 @@ impl Model {
                 let txn = self.at(place);
                 self.ended.push(txn);
                 self.order.forget(TxnId(txn));
+                self.aborted.push(txn);
                 self.open.remove(&txn);
                 self.doomed.retain(|doomed| *doomed != txn);
             }
@@ -393,7 +569,12 @@ impl Model {
         let entry = entry(kind, lsn, txn, payload, self.serial);
         let done = self.order.enqueue(entry, parts);
         assert_eq!(done.is_err(), is_refused);
-        if done.is_ok() {
+        if is_refused && kind == Kind::Rows && !self.doomed.contains(&txn) {
+            self.doomed.push(txn);
+        }
+        // Of a commit of nothing the log says nothing.
+        let is_there = kind != Kind::Commit || !payload.is_empty() || self.open.contains_key(&txn);
+        if done.is_ok() && is_there {
             self.queued.push_back(self.serial);
         }
         done.is_ok()
@@ -420,6 +601,7 @@ impl Model {
                 ..Known::default()
             });
             for ended in parts.iter().map(|part| part.0).chain([txn]) {
+                self.endings.push((self.commits.len() as u64, ended));
                 self.open.remove(&ended);
                 self.ended.push(ended);
             }
@@ -448,10 +630,36 @@ impl Model {
                 );
             }
         }
-        let group = self.order.next_group(ends_file);
-        let serials = group.entries.iter().map(|entry| entry.head.wall_micros);
+        let group = self.order.next_group(ends_file, false);
+        let told = |entry: &&Entry| !matches!(entry.head.kind, Kind::Abort | Kind::Nothing);
+        let serials = group.entries.iter().filter(told);
+        let serials = serials.map(|entry| entry.head.wall_micros);
         assert!(serials.eq(self.queued.drain(..)), "all, in order");
         assert_eq!(group.through.0, self.enqueued());
+        for (head, payload) in group
+            .entries
+            .iter()
+            .map(|entry| (entry.head, &entry.payload))
+        {
+            let record = Record {
+                head,
+                synced: 0,
+                payload,
+            };
+            if head.kind.has_place() {
+                let places = record::places(&record).unwrap();
+                assert_eq!(*places.start(), self.said + 1, "every place is spoken of");
+                self.said = *places.end();
+            }
+            if head.kind == Kind::Abort {
+                assert!(self.aborted.contains(&head.txn.0), "{:?} goes on", head.txn);
+            }
+        }
+        let speaks = ends_file || !group.entries.is_empty();
+        assert!(
+            !speaks || self.said == group.through.0,
+            "a file speaks of all"
+        );
         let needs_disk = self.commits[self.written as usize..].iter();
         let needs_disk = needs_disk.clone().any(|commit| commit.needs_disk);
         assert_eq!(group.syncs, needs_disk || ends_file);
@@ -521,8 +729,22 @@ impl Model {
         for at in doubt.after.0..doubt.through.0 {
             self.commits[at as usize].is_lost = true;
         }
+        let lost = |(lsn, _): &&(u64, u64)| (doubt.after.0 + 1..=doubt.through.0).contains(lsn);
+        let lost = self.endings.iter().filter(lost).map(|(_, txn)| *txn);
+        self.aborted.extend(lost);
+        assert!(
+            doubt.said <= doubt.after,
+            "the log speaks of {}, which is in doubt",
+            doubt.said
+        );
+        let unsaid = &self.commits[doubt.said.0 as usize..doubt.after.0 as usize];
+        assert!(
+            unsaid.iter().all(|commit| !commit.owes),
+            "the log does not speak of a commit that it has"
+        );
         self.order.mended(doubt);
         self.is_failed = false;
+        self.said = self.enqueued();
         (self.written, self.durable) = (self.enqueued(), self.enqueued());
     }
 
@@ -545,8 +767,16 @@ impl Model {
                 "{lsn} was not synced"
             );
             if let Rule::Members { count, .. } = self.rule {
-                let have = self.acks.values().filter(|ack| **ack >= lsn).count();
-                assert!(have >= count, "{have} of {count} have {lsn}");
+                // Of a commit of nothing they hear nothing: what counts is the last before it.
+                let before = self.commits[..lsn as usize]
+                    .iter()
+                    .rposition(|one| one.owes);
+                let needed = before.map_or(0, |at| at as u64 + 1);
+                let have = self.acks.values().filter(|ack| **ack >= needed).count();
+                assert!(
+                    needed == 0 || have >= count,
+                    "{have} of {count} have {needed}"
+                );
             }
         }
         self.acknowledged = through;
