@@ -12,7 +12,7 @@
 use std::{io, sync::Arc, time::Duration};
 
 use tokio::{
-    io::{BufReader, WriteHalf},
+    io::{BufReader, ReadHalf, WriteHalf},
     sync::mpsc,
     task::JoinHandle,
     time::{Instant, MissedTickBehavior, interval, sleep, timeout},
@@ -162,6 +162,44 @@ impl ConnectionError {
     }
 }
 
+/// Says hello and leaves again without a goodbye: what the broker grants whoever comes back later, for a
+/// program that is to know it before it begins.
+///
+/// # Errors
+/// [`ConnectionError`], after a wait of seconds at most.
+pub async fn ask(
+    hello: Hello,
+    endpoint: &Endpoint,
+    token: Option<String>,
+) -> Result<Welcome, ConnectionError> {
+    let greeted = timeout(WELCOME_MAX, greet(hello, endpoint, token)).await;
+    Ok(greeted.map_err(|_| ConnectionError::Silent)??.0)
+}
+
+/// A broker's welcome, and the connection.
+async fn greet(
+    hello: Hello,
+    endpoint: &Endpoint,
+    token: Option<String>,
+) -> Result<(Welcome, FromBrokerLines, WriteHalf<Box<dyn Stream>>), ConnectionError> {
+    let (from_broker, mut to_broker) = tokio::io::split(endpoint.connect().await?);
+    let hello = Hello {
+        version: VERSION,
+        token,
+        ..hello
+    };
+    line::write(&mut to_broker, &FromParticipant::Hello(hello)).await?;
+    let mut from_broker = BufReader::new(from_broker);
+    let answer = line::read(&mut from_broker).await?;
+    match answer.ok_or(ConnectionError::Closed)? {
+        FromBroker::Welcome(welcome) => Ok((welcome, from_broker, to_broker)),
+        FromBroker::Refused(refused) => Err(ConnectionError::Refused(refused)),
+        FromBroker::Target(_) | FromBroker::Heartbeat => Err(ConnectionError::Unexpected),
+    }
+}
+
+type FromBrokerLines = BufReader<ReadHalf<Box<dyn Stream>>>;
+
 /// A connection that was welcomed.
 struct Link {
     messages: mpsc::Receiver<Result<FromBroker, ConnectionError>>,
@@ -214,23 +252,9 @@ impl Link {
         endpoint: &Endpoint,
         token: Option<String>,
     ) -> Result<Link, ConnectionError> {
-        let (from_broker, mut to_broker) = tokio::io::split(endpoint.connect().await?);
-        let hello = Hello {
-            version: VERSION,
-            token,
-            ..participant.hello()
-        };
+        let hello = participant.hello();
         let limits = hello.limits();
-        line::write(&mut to_broker, &FromParticipant::Hello(hello)).await?;
-        let mut from_broker = BufReader::new(from_broker);
-        let answer = line::read(&mut from_broker).await?;
-        let welcome = match answer.ok_or(ConnectionError::Closed)? {
-            FromBroker::Welcome(welcome) => welcome,
-            FromBroker::Refused(refused) => return Err(ConnectionError::Refused(refused)),
-            FromBroker::Target(_) | FromBroker::Heartbeat => {
-                return Err(ConnectionError::Unexpected);
-            }
-        };
+        let (welcome, mut from_broker, to_broker) = greet(hello, endpoint, token).await?;
         let (sender, messages) = mpsc::channel(MESSAGES_MAX);
         let reader = tokio::spawn(async move {
             loop {

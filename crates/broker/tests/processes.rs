@@ -80,7 +80,9 @@ impl Running {
             };
             match Broker::open(options).await {
                 // A program that another test starts just now has all that is open until it is loaded.
-                Err(ServeError::Files(FilesError::Locked(_))) if started.elapsed() < PATIENCE => {
+                Err(ServeError::Files(FilesError::Locked(_)) | ServeError::InUse(_))
+                    if started.elapsed() < PATIENCE =>
+                {
                     tokio::time::sleep(Duration::from_millis(5)).await;
                 }
                 broker => break broker.unwrap(),

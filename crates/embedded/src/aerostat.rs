@@ -150,12 +150,14 @@ impl Aerostat {
             // So that what is small goes, too.
             aerostat_memory::give_up_lines();
         }
+        let governor = match options.memory_is_given {
+            true => Governor::given(options.memory),
+            false => Governor::new(options.memory),
+        };
+        governor.set_cap(options.memory_cap);
         let opened = Engine::open(EngineOptions {
             data: data.clone(),
-            governor: match options.memory_is_given {
-                true => Governor::given(options.memory),
-                false => Governor::new(options.memory),
-            },
+            governor,
             queries: handle.clone(),
             threads,
             observer: options.observer,

@@ -26,6 +26,9 @@ pub struct Options {
     pub memory: ByteSize,
     /// Whether that counts even if the data folder has another value, from ALTER SYSTEM.
     pub memory_is_given: bool,
+    /// What of it may be used until somebody says otherwise; `None`: all. A program whose memory a broker
+    /// divides begins with what that grants.
+    pub memory_cap: Option<ByteSize>,
     /// How many threads run queries.
     pub threads: usize,
     /// Whether these keep to a core each.
@@ -60,6 +63,7 @@ impl Options {
             data: None,
             memory: ByteSize(memory.max(MEMORY_BYTES_MIN)),
             memory_is_given: false,
+            memory_cap: None,
             threads: thread::available_parallelism().map_or(1, usize::from),
             pinning: Pinning::Off,
             freezer_percent: FREEZER_PERCENT,

@@ -33,7 +33,7 @@ use datafusion::{
 use parking_lot::Mutex;
 use tokio::{runtime::Handle, sync::Semaphore};
 
-use crate::{asleep::StepsAside, memory::Spare, tenant::Tenant};
+use crate::{asleep::StepsAside, grants::Grants, memory::Spare, tenant::Tenant};
 
 /// Functions of the node that may wait at once. The runtime has 512 threads for what waits or
 /// writes; the other half is for commits and for who waits for rows, relations and memory.
@@ -140,6 +140,7 @@ pub struct Controls {
 pub struct Engine {
     node: Node,
     governor: Arc<Governor>,
+    grants: Grants,
     queries: Handle,
     scheduler: Arc<Scheduler>,
     observer: Arc<dyn Observer>,
@@ -181,6 +182,7 @@ impl Engine {
         let spill = SpillSpace::new(&options.data, &options.spill);
         Ok(Arc::new(Engine {
             node,
+            grants: Grants::new(&options.governor),
             governor: options.governor,
             scheduler: Scheduler::new(options.queries.metrics().num_workers()),
             queries: options.queries,
@@ -214,6 +216,15 @@ impl Engine {
     /// The node's memory budget.
     pub fn governor(&self) -> &Arc<Governor> {
         &self.governor
+    }
+
+    /// Whether statements wait for a broker to grant the node more memory.
+    pub fn waits_for_memory(&self) -> bool {
+        self.grants.are_waited_for()
+    }
+
+    pub(crate) fn grants(&self) -> &Grants {
+        &self.grants
     }
 
     /// What each database uses now.

@@ -20,6 +20,7 @@ mod asleep;
 mod backend;
 mod commits;
 mod engine;
+mod grants;
 mod ledger;
 mod memory;
 mod notify;

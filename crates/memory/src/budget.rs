@@ -83,6 +83,8 @@ pub struct Budget {
     children: Mutex<Vec<Weak<Budget>>>,
     /// Held by whoever raises what is promised.
     promising: Mutex<()>,
+    /// How often it has refused.
+    refusals: AtomicU64,
 }
 
 impl Budget {
@@ -101,6 +103,7 @@ impl Budget {
             parent,
             children: Mutex::default(),
             promising: Mutex::default(),
+            refusals: 0.into(),
         }
     }
 
@@ -286,11 +289,22 @@ impl Budget {
                 Err(refused) => refused,
             };
             if self.reclaim(refused.missing()) == 0 {
-                return Err(refused);
+                return Err(self.refuse(refused));
             }
         }
-        self.try_take(more)?;
+        self.try_take(more)
+            .map_err(|refused| self.refuse(refused))?;
         self.taken(class, bytes, promised)
+    }
+
+    fn refuse(&self, refused: OutOfMemory) -> OutOfMemory {
+        self.refusals.fetch_add(1, Ordering::Relaxed);
+        refused
+    }
+
+    /// How often it has refused what somebody asked for.
+    pub(crate) fn refusals(&self) -> u64 {
+        self.refusals.load(Ordering::Relaxed)
     }
 
     /// Counts bytes here, if there are so many left.

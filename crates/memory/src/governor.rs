@@ -122,6 +122,11 @@ impl Governor {
         self.root.unreserved()
     }
 
+    /// How often the node, and not a tenant's own maximum, has refused what somebody asked for.
+    pub fn refusals(&self) -> u64 {
+        self.root.refusals()
+    }
+
     /// Bytes the node may use now.
     pub fn limit(&self) -> u64 {
         self.root.limit()

@@ -7,8 +7,13 @@
 //!
 //! A target counts beside the node's own setting (`memory`, ALTER SYSTEM): the lower of the two is
 //! what the node lives by. It stays while no broker can be reached.
+//!
+//! The broker is asked before the databases are opened, so that what they load fits into the grant
+//! ([`Granted::ask`]). Asked for is what the node had before it ended, which stands in its data folder.
 
 use std::{
+    fs, io,
+    path::{Path, PathBuf},
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -17,8 +22,9 @@ use std::{
 };
 
 use aerostat_balloon::{
+    endpoint::Endpoint,
     message::{Cost, Demand, Hello},
-    participant::{Connection, Participant},
+    participant::{self, Connection, ConnectionError, Participant},
 };
 use aerostat_broker::{core::Account, kernel, ledger::Owner};
 use aerostat_embedded::{ByteSize, Engine, MEMORY_BYTES_MIN};
@@ -38,11 +44,21 @@ const SLACK_PARTS: u64 = 32;
 const HEADROOM_PARTS: u64 = 4;
 const HEADROOM_BYTES_MIN: u64 = 256 << 20;
 
+/// How much more than what is granted is asked for while a statement waits, as a divisor.
+const ASKED_PARTS: u64 = 2;
+
 /// Between two samples of what was read back.
 const SAMPLE: Duration = Duration::from_secs(1);
 
 /// The weight of the newest sample: bursts of a second are no reason to move memory.
 const NEWEST: f64 = 0.3;
+
+/// How long a node that starts waits for its broker, and between two attempts.
+const BEGIN_MAX: Duration = Duration::from_secs(3);
+const BEGIN_AGAIN: Duration = Duration::from_millis(100);
+
+/// The file of the data folder with the last grant, in bytes.
+const GRANT_FILE: &str = "grant";
 
 /// What a node says of itself that is configured.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,13 +69,130 @@ pub(crate) struct Identity {
     pub(crate) floor: u64,
 }
 
+/// What a broker grants a node before it has opened its databases.
+pub(crate) struct Granted {
+    identity: Identity,
+    owner: Owner,
+    /// What the process has that is not the engine's.
+    base: u64,
+    /// Where the last grant is kept.
+    file: PathBuf,
+    /// 0 where no broker has granted anything.
+    bytes: u64,
+}
+
+impl Granted {
+    /// Asks a broker that divides memory for this node, which has a data folder and may have `memory` at
+    /// most.
+    pub(crate) async fn ask(
+        identity: Identity,
+        data: &Path,
+        memory: ByteSize,
+        endpoint: &Endpoint,
+        token: Option<String>,
+    ) -> Granted {
+        let owner = Owner {
+            process: kernel::process(std::process::id()),
+            cgroup: None,
+        };
+        let mut granted = Granted {
+            base: account(&owner),
+            file: data.join(GRANT_FILE),
+            identity,
+            owner,
+            bytes: 0,
+        };
+        let last = granted.last();
+        let ceiling = granted.own(memory.0).max(granted.identity.floor);
+        let mut hello = granted.hello(granted.identity.floor, ceiling);
+        hello.target = last.unwrap_or(0).max(hello.used);
+        let begun = Instant::now();
+        let error = loop {
+            let asked = participant::ask(hello.clone(), endpoint, token.clone());
+            let left = BEGIN_MAX.saturating_sub(begun.elapsed());
+            match tokio::time::timeout(left, asked).await {
+                Ok(Ok(welcome)) => {
+                    granted.bytes = welcome.bytes;
+                    return granted;
+                }
+                Ok(Err(error)) if begun.elapsed() + BEGIN_AGAIN >= BEGIN_MAX => break error,
+                Ok(Err(_)) => tokio::time::sleep(BEGIN_AGAIN).await,
+                Err(_) => break ConnectionError::Silent,
+            }
+        };
+        let floor = granted.identity.floor;
+        granted.bytes = match (&error, last) {
+            // It has nothing for the node, which needs its floor.
+            (ConnectionError::Refused(_), _) => floor,
+            // What it lived by before is the best guess at what the broker has for it.
+            (_, Some(last)) => last.max(floor),
+            (_, None) => 0,
+        };
+        let begins_with = match granted.cap() {
+            Some(cap) => cap.min(memory),
+            None => memory,
+        };
+        let error = &error as &dyn std::error::Error;
+        tracing::warn!(error, memory = %begins_with, "no grant; the node begins without the broker's word");
+        granted
+    }
+
+    /// What the node had before it ended, if a broker had granted it.
+    fn last(&self) -> Option<u64> {
+        let text = fs::read_to_string(&self.file).ok()?;
+        text.trim().parse().ok()
+    }
+
+    /// What the engine may reserve at first; `None`: as if there were no broker.
+    pub(crate) fn cap(&self) -> Option<ByteSize> {
+        (self.bytes > 0).then(|| ByteSize(self.reserved_of(self.bytes, account(&self.owner))))
+    }
+
+    /// What the engine may reserve of a target while the kernel counts so much. While that is more than the
+    /// target, it is so much less.
+    fn reserved_of(&self, target: u64, counted: u64) -> u64 {
+        let own = self.base + target / SLACK_PARTS;
+        let beyond = counted.saturating_sub(target);
+        target.saturating_sub(own + beyond).max(MEMORY_BYTES_MIN)
+    }
+
+    /// What the process takes whose engine reserves so much.
+    fn own(&self, reserved: u64) -> u64 {
+        reserved + self.base + reserved / SLACK_PARTS
+    }
+
+    fn hello(&self, floor: u64, ceiling: u64) -> Hello {
+        let started = self.owner.process.map_or(0, |process| process.started);
+        let used = account(&self.owner);
+        Hello {
+            version: 0,
+            token: None,
+            name: self.identity.name.clone(),
+            kind: "aerostat".to_owned(),
+            instance: format!("{}-{started}", std::process::id()),
+            pid: None,
+            cgroup: None,
+            floor,
+            ceiling,
+            used,
+            target: used,
+            gives_bytes_per_s: Some(GIVES_BYTES_PER_S),
+            is_fixed: false,
+        }
+    }
+
+    /// Writes a grant down for the next start.
+    fn keep(&self, bytes: u64) -> io::Result<()> {
+        let beside = self.file.with_extension("new");
+        fs::write(&beside, format!("{bytes}\n"))?;
+        fs::rename(&beside, &self.file)
+    }
+}
+
 /// A node's memory.
 pub(crate) struct NodeMemory {
     engine: Arc<Engine>,
-    identity: Identity,
-    owner: Owner,
-    /// What the process had when it began that is not the engine's.
-    base: u64,
+    begun: Granted,
     /// What the broker has granted; 0 before it has.
     target: AtomicU64,
     reads: Mutex<Reads>,
@@ -81,20 +214,11 @@ struct Totals {
 }
 
 impl NodeMemory {
-    pub(crate) fn new(engine: Arc<Engine>, identity: Identity) -> NodeMemory {
-        let process = kernel::process(std::process::id());
-        let owner = Owner {
-            process,
-            cgroup: None,
-        };
-        let held = engine.governor().used() + engine.governor().unreserved();
-        let base = account(&owner).saturating_sub(held);
+    pub(crate) fn new(engine: Arc<Engine>, begun: Granted) -> NodeMemory {
         NodeMemory {
             engine,
-            identity,
-            owner,
-            base,
-            target: AtomicU64::new(0),
+            target: begun.bytes.into(),
+            begun,
             reads: Mutex::default(),
         }
     }
@@ -104,19 +228,11 @@ impl NodeMemory {
         (target > 0).then_some(target)
     }
 
-    /// What the engine may reserve of a target. While the kernel counts more than that, it is so much
-    /// less.
-    fn cap(&self, target: u64) -> u64 {
-        let own = self.base + target / SLACK_PARTS;
-        let beyond = account(&self.owner).saturating_sub(target);
-        target.saturating_sub(own + beyond).max(MEMORY_BYTES_MIN)
-    }
-
     /// Has the engine live by its target.
     fn settle(&self) {
         if let Some(target) = self.granted() {
-            let cap = ByteSize(self.cap(target));
-            self.engine.governor().set_cap(Some(cap));
+            let cap = self.begun.reserved_of(target, self.used());
+            self.engine.governor().set_cap(Some(ByteSize(cap)));
         }
     }
 
@@ -200,33 +316,19 @@ impl Reads {
 impl Participant for NodeMemory {
     fn hello(&self) -> Hello {
         let governor = self.engine.governor();
-        let started = self.owner.process.map_or(0, |process| process.started);
-        let own = |bytes: u64| bytes + self.base + bytes / SLACK_PARTS;
         // What is kept for databases is kept from other programs, too.
-        let floor = self.identity.floor.max(match governor.minima() {
+        let floor = self.begun.identity.floor.max(match governor.minima() {
             0 => 0,
-            minima => own(minima),
+            minima => self.begun.own(minima),
         });
-        let ceiling = own(governor.configured_target()).max(floor);
-        Hello {
-            version: 0,
-            token: None,
-            name: self.identity.name.clone(),
-            kind: "aerostat".to_owned(),
-            instance: format!("{}-{started}", std::process::id()),
-            pid: None,
-            cgroup: None,
-            floor,
-            ceiling,
-            used: self.used(),
-            target: self.granted().unwrap_or_else(|| self.used()),
-            gives_bytes_per_s: Some(GIVES_BYTES_PER_S),
-            is_fixed: false,
-        }
+        let ceiling = self.begun.own(governor.configured_target()).max(floor);
+        let hello = self.begun.hello(floor, ceiling);
+        let target = self.granted().unwrap_or(hello.used);
+        Hello { target, ..hello }
     }
 
     fn used(&self) -> u64 {
-        account(&self.owner)
+        account(&self.begun.owner)
     }
 
     fn target(&self) -> u64 {
@@ -234,8 +336,13 @@ impl Participant for NodeMemory {
     }
 
     fn set_target(&self, bytes: u64) {
-        self.target.store(bytes, Ordering::Relaxed);
+        let before = self.target.swap(bytes, Ordering::Relaxed);
         self.settle();
+        if before != bytes
+            && let Err(error) = self.begun.keep(bytes)
+        {
+            tracing::warn!(%error, "the grant cannot be written down for the next start");
+        }
     }
 
     fn is_reached(&self) -> bool {
@@ -257,12 +364,19 @@ impl Participant for NodeMemory {
             true => used + headroom,
             false => used + evicted_now.max(headroom),
         };
+        // What a statement that waits has asked for it has given back: it needs more than is granted, and
+        // nobody knows how much.
+        let waits = self.engine.waits_for_memory();
+        let asked = match (waits, self.granted()) {
+            (true, Some(granted)) => granted + (granted / ASKED_PARTS).max(HEADROOM_BYTES_MIN),
+            _ => 0,
+        };
         Some(Demand {
             used,
-            wanted,
+            wanted: wanted.max(asked),
             // Nothing but what is granted is in the way of the next row.
-            is_stalled: evicted_now == 0 && held >= limit - limit / 32,
-            costs,
+            is_stalled: waits || evicted_now == 0 && held >= limit - limit / 32,
+            costs: if waits { Vec::new() } else { costs },
         })
     }
 

@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use aerostat_balloon::{endpoint::Endpoint, participant};
 use aerostat_embedded::{
-    Aerostat, Engine, ErrorKind, Observer, SERVER_VERSION, StatementRecord, leave_purging_to_others,
+    Aerostat, ByteSize, Engine, ErrorKind, Observer, SERVER_VERSION, StatementRecord,
+    leave_purging_to_others,
 };
 use aerostat_gateway::{GatewayOptions, Listeners, LocalListener, NodeSecret};
 use anyhow::{Context, Result};
@@ -22,7 +23,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::balloon::NodeMemory;
+use crate::balloon::{Granted, NodeMemory};
 use crate::config::{Auth, Balloon, Config};
 use crate::http::{self, Pages};
 use crate::logs;
@@ -62,7 +63,12 @@ async fn node(config: Config, threads: &Threads) -> Result<()> {
     // Handlers first: a signal during start must stop, not kill.
     let signals = Signals::new()?;
     let metrics = Arc::new(Metrics::new());
-    let database = open(&config, Arc::clone(&metrics))?;
+    let balloon = match &config.balloon {
+        Some(balloon) => Some(Broker::ask(balloon, &config).await?),
+        None => None,
+    };
+    let cap = balloon.as_ref().and_then(|broker| broker.granted.cap());
+    let database = open(&config, cap, Arc::clone(&metrics))?;
     threads.caller_serves();
     let engine = Arc::clone(database.engine());
     let degraded = degraded(&engine);
@@ -115,9 +121,7 @@ async fn node(config: Config, threads: &Threads) -> Result<()> {
         memory = %config.memory, threads = config.threads, degraded, "ready"
     );
 
-    let balloon = config.balloon.as_ref();
-    let balloon = balloon.map(|balloon| participate(database.engine(), balloon, stopping.clone()));
-    let balloon = balloon.transpose()?;
+    let balloon = balloon.map(|broker| broker.decides_on(database.engine(), stopping.clone()));
 
     let result = wait(signals, stopping, gateway).await;
     stopped.cancel();
@@ -135,22 +139,40 @@ async fn node(config: Config, threads: &Threads) -> Result<()> {
     result
 }
 
-/// Has a broker decide on the node's memory, until `stopping`.
-fn participate(
-    engine: &Arc<Engine>,
-    balloon: &Balloon,
-    stopping: CancellationToken,
-) -> Result<JoinHandle<()>> {
-    let endpoint = Endpoint::parse(&balloon.broker, balloon.trust.as_deref())
-        .with_context(|| format!("cannot use the broker {}", balloon.broker))?;
-    let token = balloon.token_file.as_deref().map(first_line).transpose()?;
-    let memory = NodeMemory::new(Arc::clone(engine), balloon.identity.clone());
-    let run = participant::run(Arc::new(memory), endpoint, token, stopping);
-    Ok(tokio::spawn(run))
+/// The broker that divides memory between the node and others.
+struct Broker {
+    endpoint: Endpoint,
+    token: Option<String>,
+    granted: Granted,
 }
 
-fn open(config: &Config, metrics: Arc<Metrics>) -> Result<Aerostat> {
+impl Broker {
+    /// Asks what the node may begin with.
+    async fn ask(balloon: &Balloon, config: &Config) -> Result<Broker> {
+        let endpoint = Endpoint::parse(&balloon.broker, balloon.trust.as_deref())
+            .with_context(|| format!("cannot use the broker {}", balloon.broker))?;
+        let token = balloon.token_file.as_deref().map(first_line).transpose()?;
+        let identity = balloon.identity.clone();
+        let (data, memory) = (&config.data, config.memory);
+        let granted = Granted::ask(identity, data, memory, &endpoint, token.clone()).await;
+        Ok(Broker {
+            endpoint,
+            token,
+            granted,
+        })
+    }
+
+    /// Has it decide on the node's memory, until `stopping`.
+    fn decides_on(self, engine: &Arc<Engine>, stopping: CancellationToken) -> JoinHandle<()> {
+        let memory = NodeMemory::new(Arc::clone(engine), self.granted);
+        let run = participant::run(Arc::new(memory), self.endpoint, self.token, stopping);
+        tokio::spawn(run)
+    }
+}
+
+fn open(config: &Config, cap: Option<ByteSize>, metrics: Arc<Metrics>) -> Result<Aerostat> {
     let mut options = config.options();
+    options.memory_cap = cap;
     options.observer = metrics;
     let database = Aerostat::open(options)
         .with_context(|| format!("cannot open the data folder {}", config.data.display()))?;

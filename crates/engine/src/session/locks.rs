@@ -13,6 +13,7 @@ use aerostat_txn::{CancelToken, LockMode, LockTag, RelationLocks};
 use aerostat_types::{ErrorKind, SqlError};
 
 use super::{ClientState, Executor, Running, SessionView, command::blocking, run::CancelOnDrop};
+use crate::grants::Before;
 
 impl ClientState {
     /// The longest wait for another transaction; `None` for any.
@@ -121,6 +122,32 @@ impl SessionView<'_> {
             wait.await?;
         }
         Ok(locks)
+    }
+
+    /// As [`Self::past`]; a statement that the node's memory was too small for also runs again, once a
+    /// broker has granted more. Nothing of it has happened, and none of its rows has been sent.
+    ///
+    /// # Errors
+    /// As there.
+    pub(super) async fn past_refusal(
+        self,
+        gate: &Gate,
+        error: SqlError,
+        before: &mut Before,
+        cancellation: &Cancellation,
+    ) -> Result<Arc<RelationLocks>, SqlError> {
+        let is_refused = error.kind == ErrorKind::OutOfMemory && gate.obstacle().is_none();
+        if !is_refused || cancellation.token.is_cancelled() {
+            return self.past(gate, error, cancellation).await;
+        }
+        tokio::select! {
+            biased;
+            stopped = cancellation.stopped() => Err(stopped),
+            is_granted = self.executor.engine.grants().more(before) => match is_granted {
+                true => self.relation_locks(),
+                false => Err(error),
+            },
+        }
     }
 }
 

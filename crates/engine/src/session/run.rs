@@ -220,6 +220,7 @@ impl SessionView<'_> {
         cancellation: &Cancellation,
     ) -> Result<Outcome, SqlError> {
         let mut locks = None;
+        let mut memory = self.executor.engine.grants().before();
         loop {
             let identity = self
                 .executor
@@ -236,7 +237,10 @@ impl SessionView<'_> {
                 readers: Arc::clone(self.executor.engine.readers()),
             };
             match self.executor.start_query(query, source, cancellation).await {
-                Err(error) => locks = Some(self.past(&gate, error, cancellation).await?),
+                Err(error) => {
+                    let past = self.past_refusal(&gate, error, &mut memory, cancellation);
+                    locks = Some(Box::pin(past).await?);
+                }
                 started => return started,
             }
         }
@@ -252,6 +256,7 @@ impl SessionView<'_> {
         cancellation: &Cancellation,
     ) -> Result<Outcome, SqlError> {
         let (mut attempts, mut locks, place) = (0, None, self.executor.row_place());
+        let mut memory = self.executor.engine.grants().before();
         while attempts < ATTEMPTS_MAX {
             let identity = self
                 .executor
@@ -282,7 +287,8 @@ impl SessionView<'_> {
                 Ok(done) => done,
                 Err(error) => {
                     place.leave();
-                    locks = Some(self.past(&gate, error, cancellation).await?);
+                    let past = self.past_refusal(&gate, error, &mut memory, cancellation);
+                    locks = Some(Box::pin(past).await?);
                     continue;
                 }
             };
@@ -504,6 +510,13 @@ async fn produce(
     };
     if told == Told::WithRows {
         let early = early_rows(&mut stream, &source).await;
+        if let Some(Err(error)) = early.rows.first()
+            && error.kind == ErrorKind::OutOfMemory
+        {
+            // Before its first row it may run again.
+            let _ = head.send(Err(error.clone()));
+            return None;
+        }
         for batch in early.rows {
             batch.iter().for_each(hand_on);
             // There is room for them.

@@ -4,6 +4,7 @@ use std::{
     io::{BufRead, BufReader},
     path::Path,
     process::{Child, Command, Stdio},
+    sync::atomic::{AtomicBool, Ordering},
     time::{Duration, Instant},
 };
 
@@ -111,18 +112,16 @@ fn bytes(one: &Value, field: &str) -> u64 {
     one[field].as_u64().unwrap_or(0)
 }
 
+/// A node on a data folder, of a broker at a socket.
+fn start(socket: &str, name: &str, data: tempfile::TempDir) -> Aerostat {
+    let flags = ["--balloon", socket, "--balloon-name", name];
+    let floor = ["--balloon-floor", "128MB"];
+    Aerostat::start_on(data, &[&flags[..], &floor].concat())
+}
+
 /// A node of a broker, with a table of rows that are frozen and can be evicted.
 async fn node(broker: &Broker, name: &str, rows: u64) -> (Aerostat, Client) {
-    let socket = broker.socket();
-    let flags = [
-        "--balloon",
-        &socket,
-        "--balloon-name",
-        name,
-        "--balloon-floor",
-        "128MB",
-    ];
-    let node = Aerostat::start_with(&flags);
+    let node = start(&broker.socket(), name, tempfile::tempdir().unwrap());
     let client = node.create("shop").await;
     for batch in 0..rows.div_ceil(500_000) {
         let (first, last) = (batch * 500_000, ((batch + 1) * 500_000).min(rows) - 1);
@@ -231,6 +230,106 @@ async fn nodes_give_and_take_while_they_serve() {
         assert!(started.elapsed() < PATIENCE, "{:#}", broker.status());
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
+}
+
+/// A statement that holds more than a grant leaves is not refused while its broker has memory.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_statement_waits_for_a_larger_grant() {
+    // In memory as a whole, and it cannot go to disk.
+    let rows = "SELECT md5(n::text) AS t FROM generate_series(1, 3000000) AS s(n)";
+    let join = format!("SELECT count(*) FROM ({rows}) a JOIN ({rows}) b USING (t)");
+    let join = join.as_str();
+    let broker = Broker::start(&["--memory", "3000MB", "--reserve", "50MB"]);
+    let (shop, in_shop) = node(&broker, "shop", 1_000).await;
+    let begun = broker
+        .until("shop", |one| one["state"] == "connected")
+        .await;
+    assert!(bytes(&begun, "granted") < 600 * MIB, "{begun}");
+    assert_eq!(value(&in_shop, join).await, "3000000");
+    // So does one that writes, in a block, and what was before it in the block is still there.
+    let pinned = broker.command(&["pin", "shop", "330MB"]);
+    assert!(pinned.status.success(), "{pinned:?}");
+    broker
+        .until("shop", |one| bytes(one, "granted") <= 340 * MIB)
+        .await;
+    assert!(broker.command(&["unpin", "shop"]).status.success());
+    in_shop
+        .batch_execute("CREATE TABLE sums (n bigint); BEGIN; INSERT INTO sums VALUES (1)")
+        .await
+        .unwrap();
+    in_shop
+        .batch_execute(&format!("INSERT INTO sums {join}"))
+        .await
+        .unwrap();
+    in_shop.batch_execute("COMMIT").await.unwrap();
+    let sums = "SELECT string_agg(n::text, ' ' ORDER BY n) FROM sums";
+    assert_eq!(value(&in_shop, sums).await, "1 3000000");
+    // Where the broker has nothing for it, it waits, can be stopped, and is refused in the end.
+    let pinned = broker.command(&["pin", "shop", "330MB"]);
+    assert!(pinned.status.success(), "{pinned:?}");
+    broker
+        .until("shop", |one| bytes(one, "granted") <= 340 * MIB)
+        .await;
+    let stopped = shop.connect("shop").await;
+    let timeout = "SET statement_timeout = '3s'";
+    stopped.batch_execute(timeout).await.unwrap();
+    assert_eq!(sqlstate(&stopped, join).await, "57014");
+    assert_eq!(sqlstate(&in_shop, join).await, "53200");
+    assert_eq!(value(&in_shop, "SELECT count(*) FROM t").await, "1000");
+}
+
+/// A node that starts again loads no more than its broker grants it, and that is what it had before.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_begins_with_its_grant() {
+    let broker = Broker::start(&["--memory", "1200MB", "--reserve", "50MB"]);
+    let (shop, in_shop) = node(&broker, "shop", 4_000_000).await;
+    broker
+        .until("shop", |one| bytes(one, "account") > 200 * MIB)
+        .await;
+    let pinned = broker.command(&["pin", "shop", "180MB"]);
+    assert!(pinned.status.success(), "{pinned:?}");
+    broker
+        .until("shop", |one| bytes(one, "granted") <= 190 * MIB)
+        .await;
+    drop(in_shop);
+    let data = shop.kill();
+    let is_over = AtomicBool::new(false);
+    let (shop, highest) = std::thread::scope(|scope| {
+        let watch = scope.spawn(|| {
+            let (mut highest, mut seen) = (0, 0);
+            while !is_over.load(Ordering::Relaxed) {
+                if let Some(one) = broker.participant("shop") {
+                    seen += 1;
+                    let beyond = bytes(&one, "account").saturating_sub(bytes(&one, "granted"));
+                    highest = beyond.max(highest);
+                }
+            }
+            assert!(seen > 0, "nobody saw it start");
+            highest
+        });
+        let shop = start(&broker.socket(), "shop", data);
+        std::thread::sleep(Duration::from_secs(1));
+        is_over.store(true, Ordering::Relaxed);
+        (shop, watch.join().unwrap())
+    });
+    assert!(highest < 64 * MIB, "{} MiB beyond its grant", highest / MIB);
+    let client = shop.connect("shop").await;
+    assert_eq!(count(&client).await, "4000000");
+    let one = broker
+        .until("shop", |one| one["state"] == "connected")
+        .await;
+    assert!(
+        bytes(&one, "account") <= bytes(&one, "granted") + 64 * MIB,
+        "{one}"
+    );
+    // With no broker it lives by what it had.
+    drop(client);
+    let socket = broker.socket();
+    let _folder = broker.kill();
+    let shop = start(&socket, "shop", shop.kill());
+    let client = shop.connect("shop").await;
+    assert_eq!(count(&client).await, "4000000");
+    assert!(shop.metric("aerostat_memory_target_bytes") < 800e6);
 }
 
 #[tokio::test(flavor = "multi_thread")]
