@@ -1,0 +1,67 @@
+//! Configurations: who leads, and who must have a record before it is committed.
+
+use std::fmt;
+
+/// Counts the configurations of a database. Each swap in the store makes the next one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Epoch(pub u64);
+
+/// A node, whatever process it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeId(pub u32);
+
+/// Counts the processes of a node: no two have the same, and a later one has a greater one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Incarnation(pub u64);
+
+/// A process of a node that has a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Member {
+    /// Its node.
+    pub node: NodeId,
+    /// Which of the node's processes.
+    pub incarnation: Incarnation,
+}
+
+/// Who has a database. The store has the newest one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Its number: a swap is for the epoch that it was made after.
+    pub epoch: Epoch,
+    /// The member whose log it is.
+    pub leader: NodeId,
+    /// All that must have a record before it is committed, the leader among them.
+    pub members: Vec<Member>,
+}
+
+impl Config {
+    /// The next one.
+    pub(crate) fn next(&self, leader: NodeId, members: Vec<Member>) -> Config {
+        Config {
+            epoch: Epoch(self.epoch.0 + 1),
+            leader,
+            members,
+        }
+    }
+
+    /// The member of a node.
+    pub fn of(&self, node: NodeId) -> Option<Member> {
+        self.members.iter().copied().find(|one| one.node == node)
+    }
+
+    /// Whether this process is a member.
+    pub fn has(&self, member: Member) -> bool {
+        self.members.contains(&member)
+    }
+
+    /// Whether this process leads.
+    pub fn is_led_by(&self, member: Member) -> bool {
+        self.leader == member.node && self.has(member)
+    }
+}
+
+impl fmt::Display for Epoch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}

@@ -1,0 +1,298 @@
+//! What a leader does: ships its log, counts what others have, and changes who they are.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use aerostat_types::CommitTs;
+
+use super::{Effect, Replica, Role, Settings};
+use crate::{Config, Epoch, History, Member, Message, NodeId};
+
+/// A process that leads.
+#[derive(Debug, Default)]
+pub(super) struct Leading {
+    /// Whether the log says so: before that nothing is told, asked or committed.
+    pub(super) has_begun: bool,
+    /// The epoch that the log is to begin.
+    begins: Option<Epoch>,
+    peers: BTreeMap<NodeId, Peer>,
+    beat_at: Option<Duration>,
+}
+
+/// Another copy.
+#[derive(Debug)]
+struct Peer {
+    member: Member,
+    /// The log was sent through here.
+    next: CommitTs,
+    /// It has the log through here.
+    has: CommitTs,
+    heard_at: Duration,
+    /// When the newest message was sent that it has answered.
+    lease_from: Option<Duration>,
+    /// Whether commits and reads wait for it: it is a member, or may be one at any time.
+    is_required: bool,
+}
+
+impl Leading {
+    /// Whether no member can have taken the leader's place.
+    pub(super) fn has_leases(&self, now: Duration, settings: &Settings) -> bool {
+        let mut required = self.peers.values().filter(|peer| peer.is_required);
+        required.all(|peer| {
+            peer.lease_from
+                .is_some_and(|from| now < from + settings.lease)
+        })
+    }
+
+    /// Through where all have the log that must.
+    pub(super) fn committed(&self, replica: &Replica) -> CommitTs {
+        let settings = &replica.settings;
+        // Also where it may be alone at any time: the store may have what it was asked for long ago.
+        let is_alone = |config: &Config| config.members.len() == 1;
+        let may_be_alone = replica.config.as_ref().is_some_and(is_alone)
+            || replica
+                .swap
+                .as_ref()
+                .is_some_and(|(asked, _)| is_alone(asked));
+        let by_disk = settings.and_sync || (may_be_alone && settings.protections.degraded_sync);
+        let own = match by_disk {
+            true => replica.durable.min(replica.written),
+            false => replica.written,
+        };
+        let required = self.peers.values().filter(|peer| peer.is_required);
+        required.fold(own, |least, peer| least.min(peer.has))
+    }
+}
+
+impl Replica {
+    fn leading(&mut self) -> Option<&mut Leading> {
+        match &mut self.role {
+            Role::Leading(leading) => Some(leading),
+            Role::Following(_) => None,
+        }
+    }
+
+    pub(super) fn begins_to_lead(&mut self, now: Duration) {
+        self.role = Role::Leading(Leading::default());
+        self.goes_on_leading(now);
+    }
+
+    /// The store has a configuration that this process leads.
+    pub(super) fn goes_on_leading(&mut self, now: Duration) {
+        let (config, last) = (self.config.clone(), self.history.last());
+        let (me, Some(config)) = (self.me, config) else {
+            return;
+        };
+        let Some(leading) = self.leading() else {
+            return;
+        };
+        leading.begins = Some(config.epoch);
+        for member in config.members.iter().filter(|one| **one != me) {
+            let peer = leading
+                .peers
+                .entry(member.node)
+                .or_insert(Peer::new(*member, last, now));
+            peer.is_required = true;
+        }
+        for peer in leading.peers.values_mut() {
+            peer.is_required = config.has(peer.member);
+        }
+        self.effects.push(Effect::Begin(config.epoch));
+        self.lead(now);
+    }
+
+    /// The log says that an epoch has begun.
+    pub(super) fn begun(&mut self, epoch: Epoch) {
+        if let Some(leading) = self.leading()
+            && leading.begins == Some(epoch)
+        {
+            leading.begins = None;
+            leading.has_begun = true;
+        }
+    }
+
+    /// Sends what others have not been sent, and at times that the leader is alive.
+    pub(super) fn ship(&mut self, now: Duration) {
+        let heartbeat = self.settings.heartbeat;
+        let (history, written) = (&self.history, self.written);
+        let (Role::Leading(leading), Some(config)) = (&mut self.role, &self.config) else {
+            return;
+        };
+        let beats = leading.beat_at.is_none_or(|at| now >= at + heartbeat);
+        if beats {
+            leading.beat_at = Some(now);
+        }
+        for (node, peer) in &mut leading.peers {
+            if peer.next < written || beats {
+                // What was lost on its way is found out by the next message, which does not follow.
+                let after = history.at(peer.next);
+                let mut starts = history.starts_behind(peer.next);
+                starts.retain(|start| start.1 <= written);
+                let append = Message::Append {
+                    config: config.clone(),
+                    after,
+                    through: written,
+                    starts,
+                    committed: self.committed,
+                    sent: now,
+                };
+                self.effects.push(Effect::Send(*node, append));
+                peer.next = written;
+            }
+        }
+    }
+
+    /// Another copy has the log through a place.
+    pub(super) fn acknowledged(
+        &mut self,
+        now: Duration,
+        from: Member,
+        epoch: Epoch,
+        through: CommitTs,
+        sent: Duration,
+    ) {
+        let (own, last) = (self.epoch(), self.history.last());
+        let Some(leading) = self.leading() else {
+            return;
+        };
+        // Of an epoch before, it may be of another log.
+        if epoch != own {
+            return;
+        }
+        let known = leading.peers.get(&from.node).map(|peer| peer.member);
+        if known != Some(from) {
+            if known.is_none_or(|known| known.incarnation < from.incarnation) {
+                self.send(from.node, Message::Unknown);
+            }
+            return;
+        }
+        let peer = self
+            .leading()
+            .and_then(|leading| leading.peers.get_mut(&from.node));
+        let Some(peer) = peer else {
+            return;
+        };
+        assert!(
+            through <= last,
+            "{from:?} has {through} of a log through {last}"
+        );
+        peer.has = peer.has.max(through);
+        peer.heard_at = now;
+        peer.lease_from = peer.lease_from.max(Some(sent));
+        self.admit(now);
+    }
+
+    /// A copy says where its log is to go on.
+    pub(super) fn joins(&mut self, now: Duration, member: Member, history: &History) {
+        let common = self.history.common(history);
+        let Some(leading) = self.leading() else {
+            return;
+        };
+        let known = leading.peers.get(&member.node).map(|peer| peer.member);
+        match known {
+            Some(known) if known == member => {}
+            // From a process that has ended since.
+            Some(known) if known.incarnation > member.incarnation => return,
+            // Its process before has ended: it is lost, and this one waits until that is settled.
+            Some(_) if leading.peers[&member.node].is_required => {
+                if let Some(peer) = leading.peers.get_mut(&member.node) {
+                    peer.is_gone();
+                }
+                return self.lead(now);
+            }
+            _ => {
+                let peer = Peer::new(member, common, now);
+                leading.peers.insert(member.node, peer);
+            }
+        }
+        if let Some(peer) = leading.peers.get_mut(&member.node) {
+            peer.next = common;
+            peer.heard_at = now;
+        }
+        leading.beat_at = None;
+        self.ship(now);
+        if !self.settings.protections.join_order {
+            self.admit(now);
+        }
+    }
+
+    /// Has a copy that has everything become a member.
+    fn admit(&mut self, now: Duration) {
+        let in_order = self.settings.protections.join_order;
+        let (committed, lost, is_asked) = (self.committed, self.settings.lost, self.swap.is_some());
+        let (Role::Leading(leading), Some(config)) = (&mut self.role, &self.config) else {
+            return;
+        };
+        if is_asked || !leading.has_begun {
+            return;
+        }
+        let others = leading.peers.values_mut();
+        let ready = |peer: &&mut Peer| {
+            let is_alive = now < peer.heard_at + lost;
+            let has_all = peer.has >= committed && peer.lease_from.is_some();
+            !peer.is_required && is_alive && (has_all || !in_order)
+        };
+        let mut others = others.filter(|peer| config.of(peer.member.node).is_none());
+        let Some(peer) = others.find(|peer| ready(peer)) else {
+            return;
+        };
+        // From here on it may be one, whatever is heard of the swap.
+        peer.is_required = in_order;
+        let mut members = config.members.clone();
+        members.push(peer.member);
+        let next = config.next(self.me.node, members);
+        self.swap(now, next);
+    }
+
+    /// What is due: heartbeats, and members that are lost.
+    pub(super) fn lead(&mut self, now: Duration) {
+        self.ship(now);
+        self.drop_lost(now);
+        self.admit(now);
+    }
+
+    /// Goes on without members that are silent. First everything that is committed is on disk, for the
+    /// others may be all that have it.
+    fn drop_lost(&mut self, now: Duration) {
+        let (lost, in_order) = (self.settings.lost, self.settings.protections.degraded_sync);
+        let (Role::Leading(leading), Some(config)) = (&self.role, self.config.clone()) else {
+            return;
+        };
+        if self.swap.is_some() || !leading.has_begun {
+            return;
+        }
+        let is_lost = |member: &Member| {
+            let peer = leading.peers.get(&member.node);
+            *member != self.me && peer.is_none_or(|peer| now >= peer.heard_at + lost)
+        };
+        let (gone, left): (Vec<Member>, Vec<Member>) =
+            config.members.iter().partition(|one| is_lost(one));
+        if gone.is_empty() {
+            return;
+        }
+        let is_safe = self.durable >= self.committed || !in_order;
+        if !is_safe {
+            self.is_synced();
+            return;
+        }
+        let next: Config = config.next(self.me.node, left);
+        self.swap(now, next);
+    }
+}
+
+impl Peer {
+    fn new(member: Member, next: CommitTs, now: Duration) -> Peer {
+        Peer {
+            member,
+            next,
+            has: CommitTs(0),
+            heard_at: now,
+            lease_from: None,
+            is_required: false,
+        }
+    }
+
+    /// Its process has ended.
+    fn is_gone(&mut self) {
+        self.heard_at = Duration::ZERO;
+    }
+}

@@ -1,0 +1,381 @@
+//! A copy of a database in one process: what it does about what happens.
+//!
+//! ```text
+//!            config has others, dead ─► Starting ─ the longest log ─┐
+//!   begins ──┤                                                      │ swap
+//!            └─► Following ── a member, and its leader's lease over ┴──► Leading
+//!                    ▲                                                    │
+//!                    └──────────────── another configuration ─────────────┘
+//! ```
+
+mod following;
+mod leading;
+mod starting;
+
+use std::time::Duration;
+
+use aerostat_types::CommitTs;
+
+use self::{following::Following, leading::Leading};
+use crate::{Config, Epoch, History, Member, Message, NodeId, Position, Protections};
+
+/// How copies behave. Processes' clocks may differ in speed by a fifth.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// How often a leader says that it is alive.
+    pub heartbeat: Duration,
+    /// How long a leader may answer strong reads after it has sent what a member answered.
+    pub lease: Duration,
+    /// How long a member leaves a silent leader its place, from when it heard it last. Longer than the
+    /// lease by more than clocks differ.
+    pub grace: Duration,
+    /// After how much silence a member is taken for lost.
+    pub lost: Duration,
+    /// How often the store is looked at, and what nobody answered is said again.
+    pub again: Duration,
+    /// How soon what is written is on disk.
+    pub flush: Duration,
+    /// Whether the leader's disk must have a commit, too.
+    pub and_sync: bool,
+    /// In tests, rules may be taken out.
+    pub protections: Protections,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            heartbeat: Duration::from_millis(250),
+            lease: Duration::from_millis(1_500),
+            grace: Duration::from_millis(2_000),
+            lost: Duration::from_millis(1_000),
+            again: Duration::from_millis(500),
+            flush: Duration::from_millis(200),
+            and_sync: false,
+            protections: Protections::default(),
+        }
+    }
+}
+
+/// Something that happened.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// Time has passed. To be told several times in a heartbeat.
+    Tick,
+    /// A message has come from a process.
+    Received(Member, Message),
+    /// The leader's log has new records of its own through a place, written.
+    Appended(CommitTs),
+    /// The record that was asked for by [`Effect::Begin`] is written, at this place.
+    Began(Epoch, CommitTs),
+    /// What [`Effect::Store`] asked for is written through a place. Of records that were cut off since
+    /// nothing is told.
+    Stored(CommitTs),
+    /// Everything that was written through a place is on disk. Of records that were cut off since nothing is
+    /// told.
+    Synced(CommitTs),
+    /// What the store has; `None`: nothing yet.
+    Config(Option<Config>),
+    /// What became of a swap: the store has this now.
+    Swapped(Option<Config>),
+}
+
+/// Something to be done, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// A message is to be sent; to [`Message::Append`] the driver adds the records.
+    Send(NodeId, Message),
+    /// The log ends with this place. It may be before what was told as [`Effect::Committed`], where all that
+    /// had it lost their power: then what was applied of it is to be undone.
+    Cut(CommitTs),
+    /// The records behind this place that came with the message are the log's.
+    Store(CommitTs),
+    /// Everything that is written is to be on disk.
+    Sync,
+    /// The log is to have a record with which an epoch begins, and may have the leader's own behind it.
+    Begin(Epoch),
+    /// The store is to have this if it has the epoch before it, or nothing where that is 0.
+    Swap(Config),
+    /// The store is to be read.
+    Read,
+    /// Everything through this place is committed.
+    Committed(CommitTs),
+    /// The process leads no more: what becomes of its records behind what is committed is not known yet. Those
+    /// that it has not told of ([`Event::Appended`]) are cut off.
+    Deposed,
+}
+
+/// What a process does.
+#[derive(Debug)]
+enum Role {
+    Following(Following),
+    Leading(Leading),
+}
+
+/// A copy of a database in one process.
+#[derive(Debug)]
+pub struct Replica {
+    me: Member,
+    settings: Settings,
+    /// Where nobody leads yet, whether this one may begin.
+    is_first: bool,
+    role: Role,
+    config: Option<Config>,
+    history: History,
+    written: CommitTs,
+    durable: CommitTs,
+    committed: CommitTs,
+    /// The configuration that the store is asked to have, until it is known whether it has, and when.
+    swap: Option<(Config, Duration)>,
+    read_at: Option<Duration>,
+    synced_at: Duration,
+    /// What the copies of a configuration whose members have all ended said.
+    started: Vec<(Member, Position)>,
+    effects: Vec<Effect>,
+}
+
+impl Replica {
+    /// A process that has this log on its disk, and nothing of which it is not sure. `is_first` if it may
+    /// begin where there is no configuration.
+    pub fn new(me: Member, settings: Settings, history: History, is_first: bool) -> Replica {
+        let last = history.last();
+        Replica {
+            me,
+            settings,
+            is_first,
+            role: Role::Following(Following::default()),
+            config: None,
+            history,
+            written: last,
+            durable: last,
+            committed: CommitTs(0),
+            swap: None,
+            read_at: None,
+            synced_at: Duration::ZERO,
+            started: Vec::new(),
+            effects: Vec::new(),
+        }
+    }
+
+    /// Does what follows from something that happened at a time, by a clock that only goes on.
+    pub fn step(&mut self, now: Duration, event: Event) -> Vec<Effect> {
+        match event {
+            Event::Tick => self.tick(now),
+            Event::Received(from, message) => self.receive(now, from, message),
+            Event::Appended(through) => {
+                self.history.extend(through);
+                self.written = through;
+                self.ship(now);
+            }
+            Event::Began(epoch, at) => {
+                self.history.begin(epoch, at);
+                self.written = at;
+                self.begun(epoch);
+                self.ship(now);
+            }
+            Event::Stored(through) => {
+                self.written = self.written.max(through);
+                self.answer();
+            }
+            Event::Synced(through) => {
+                self.durable = self.durable.max(through).min(self.history.last());
+                self.go_on(now);
+            }
+            Event::Config(config) | Event::Swapped(config) => self.learn(now, config),
+        }
+        self.settle();
+        assert!(
+            self.committed <= self.history.last() && self.durable <= self.history.last(),
+            "committed through {}, durable through {}, of a log through {}",
+            self.committed,
+            self.durable,
+            self.history.last()
+        );
+        std::mem::take(&mut self.effects)
+    }
+
+    /// Which process it is.
+    pub fn member(&self) -> Member {
+        self.me
+    }
+
+    /// The newest configuration that it knows.
+    pub fn config(&self) -> Option<&Config> {
+        self.config.as_ref()
+    }
+
+    /// Whether it takes changes: it leads, and its log says so.
+    pub fn takes_changes(&self) -> bool {
+        matches!(&self.role, Role::Leading(leading) if leading.has_begun)
+    }
+
+    /// Whether it may answer strong reads, with what is committed, at this time.
+    pub fn may_read(&self, now: Duration) -> bool {
+        match &self.role {
+            Role::Leading(leading) if leading.has_begun => {
+                !self.settings.protections.read_lease || leading.has_leases(now, &self.settings)
+            }
+            _ => false,
+        }
+    }
+
+    /// Everything through this place is committed, as far as it knows.
+    pub fn committed(&self) -> CommitTs {
+        self.committed
+    }
+
+    /// What its log has.
+    pub fn history(&self) -> &History {
+        &self.history
+    }
+
+    fn epoch(&self) -> Epoch {
+        self.config.as_ref().map_or(Epoch(0), |config| config.epoch)
+    }
+
+    fn send(&mut self, to: NodeId, message: Message) {
+        self.effects.push(Effect::Send(to, message));
+    }
+
+    /// Has the disk have everything, if it has not; whether it has.
+    fn is_synced(&mut self) -> bool {
+        let is_synced = self.durable == self.history.last();
+        if !is_synced && self.effects.last() != Some(&Effect::Sync) {
+            self.effects.push(Effect::Sync);
+        }
+        is_synced
+    }
+
+    /// Asks for another configuration. It may come to be at any time from now on, whatever is said meanwhile.
+    fn swap(&mut self, now: Duration, config: Config) {
+        self.effects.push(Effect::Swap(config.clone()));
+        self.swap = Some((config, now));
+    }
+
+    fn tick(&mut self, now: Duration) {
+        if self.durable < self.written && now >= self.synced_at + self.settings.flush {
+            self.synced_at = now;
+            self.effects.push(Effect::Sync);
+        }
+        let again = self.settings.again;
+        if let Some((config, asked_at)) = &mut self.swap {
+            // The answer may be lost. Asked for twice it comes to be once.
+            if now >= *asked_at + again {
+                *asked_at = now;
+                let config = config.clone();
+                self.effects.push(Effect::Swap(config));
+            }
+        } else if self.read_at.is_none_or(|at| now >= at + again) {
+            self.read_at = Some(now);
+            self.effects.push(Effect::Read);
+        }
+        match &self.role {
+            Role::Leading(_) => self.lead(now),
+            Role::Following(_) => self.follow(now),
+        }
+    }
+
+    fn receive(&mut self, now: Duration, from: Member, message: Message) {
+        match message {
+            Message::Append {
+                config,
+                after,
+                through,
+                starts,
+                committed,
+                sent,
+            } => {
+                let sent = following::Sent {
+                    from,
+                    after,
+                    through,
+                    starts,
+                    committed,
+                    sent,
+                };
+                self.append(now, config, sent);
+            }
+            Message::Has {
+                epoch,
+                through,
+                sent,
+            } => self.acknowledged(now, from, epoch, through, sent),
+            Message::Over { epoch } => {
+                if epoch > self.epoch() {
+                    self.effects.push(Effect::Read);
+                }
+            }
+            Message::Unknown => self.join(now, from.node),
+            Message::Join { member, history } => self.joins(now, member, &history),
+            Message::Started { member, end } => self.has_started(now, member, end),
+        }
+    }
+
+    /// Goes on with what waited for the disk.
+    fn go_on(&mut self, now: Duration) {
+        match &self.role {
+            Role::Leading(_) => self.lead(now),
+            Role::Following(_) => self.take_over(now),
+        }
+    }
+
+    /// The store has this configuration, or had it a moment ago.
+    fn learn(&mut self, now: Duration, config: Option<Config>) {
+        let Some(config) = config else {
+            if self.is_first && self.config.is_none() && self.swap.is_none() {
+                self.claim(now, Epoch(0));
+            }
+            return;
+        };
+        if self
+            .swap
+            .as_ref()
+            .is_some_and(|(asked, _)| config.epoch >= asked.epoch)
+        {
+            // It came to be, or cannot any more.
+            self.swap = None;
+        }
+        self.adopt(now, config);
+    }
+
+    /// Lives by a configuration, if it is newer than what is known.
+    fn adopt(&mut self, now: Duration, config: Config) {
+        if config.epoch <= self.epoch() && self.config.is_some() {
+            return;
+        }
+        let leads = config.is_led_by(self.me);
+        self.started.clear();
+        self.config = Some(config);
+        match (&mut self.role, leads) {
+            (Role::Leading(_), true) => self.goes_on_leading(now),
+            (Role::Following(_), true) => self.begins_to_lead(now),
+            (Role::Leading(_), false) => {
+                self.effects.push(Effect::Deposed);
+                self.role = Role::Following(Following::heard_at(now));
+            }
+            (Role::Following(following), false) => following.heard(now),
+        }
+    }
+
+    /// Asks to lead alone.
+    fn claim(&mut self, now: Duration, after: Epoch) {
+        let alone = Config {
+            epoch: Epoch(after.0 + 1),
+            leader: self.me.node,
+            members: vec![self.me],
+        };
+        self.swap(now, alone);
+    }
+
+    fn settle(&mut self) {
+        let before = self.committed;
+        if let Role::Leading(leading) = &self.role
+            && leading.has_begun
+        {
+            let through = leading.committed(self);
+            self.committed = self.committed.max(through);
+        }
+        if self.committed > before {
+            self.effects.push(Effect::Committed(self.committed));
+        }
+    }
+}

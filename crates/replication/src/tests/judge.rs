@@ -1,0 +1,103 @@
+//! What must hold, whatever happens.
+
+use std::collections::BTreeMap;
+
+use aerostat_types::CommitTs;
+
+use super::disk::{Disk, Record};
+
+/// How long after its acknowledgement a commit may still be on no disk, in microseconds: the machine has
+/// it synced within 200 ms, and a sync takes a while.
+const UNSYNCED_MAX: u64 = 700_000;
+
+/// What clients were told.
+#[derive(Default)]
+pub(super) struct Judge {
+    /// What was acknowledged: its change, and when.
+    acknowledged: BTreeMap<CommitTs, (u64, u64)>,
+    pub(super) count: u64,
+    pub(super) lost: u64,
+}
+
+impl Judge {
+    pub(super) fn newest(&self) -> CommitTs {
+        let newest = self.acknowledged.last_key_value();
+        newest.map_or(CommitTs(0), |(lsn, _)| *lsn)
+    }
+
+    /// A client was told that its change is committed.
+    pub(super) fn acknowledge(
+        &mut self,
+        lsn: CommitTs,
+        change: u64,
+        now: u64,
+    ) -> Result<(), String> {
+        self.count += 1;
+        match self.acknowledged.insert(lsn, (change, now)) {
+            Some((other, _)) if other != change => Err(format!(
+                "{lsn} was acknowledged for change {other} and for {change}"
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whoever leads has everything.
+    pub(super) fn examine(&self, who: u32, disk: &Disk) -> Result<(), String> {
+        for (lsn, (change, at)) in &self.acknowledged {
+            let found = disk.get(*lsn);
+            if found != Some(Record::Change(*change)) {
+                return Err(format!(
+                    "node {who} leads and has {found:?} at {lsn}, where change {change} was acknowledged at {at}"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// A leader answers a strong read with what is committed through a place.
+    pub(super) fn read(&self, who: u32, disk: &Disk, committed: CommitTs) -> Result<(), String> {
+        let newest = self.newest();
+        if newest > committed {
+            return Err(format!(
+                "node {who} answers a read with {committed}, and {newest} was acknowledged before it"
+            ));
+        }
+        self.examine(who, disk)
+    }
+
+    /// Processes have ended, or machines: what no member has any more is lost, if it may be. `members` are the
+    /// disks of the members of the configuration that the store has.
+    pub(super) fn account(
+        &mut self,
+        members: &[&Disk],
+        now: u64,
+        and_sync: bool,
+        was_stopped_since: &dyn Fn(u64) -> bool,
+    ) -> Result<(), String> {
+        let is_there = |lsn: &CommitTs, change: u64| {
+            let mut disks = members.iter();
+            disks.any(|disk| disk.get(*lsn) == Some(Record::Change(change)))
+        };
+        let mut gone = self
+            .acknowledged
+            .iter()
+            .filter(|(lsn, (change, _))| !is_there(lsn, *change));
+        let Some((&first, &(change, at))) = gone.next() else {
+            return Ok(());
+        };
+        if and_sync || members.len() == 1 {
+            return Err(format!(
+                "change {change} at {first} was on a disk, and is on none"
+            ));
+        }
+        // Who is stopped syncs nothing meanwhile.
+        if now > at + UNSYNCED_MAX && !was_stopped_since(at) {
+            let waited = (now - at) / 1_000;
+            return Err(format!(
+                "change {change} at {first} was on no disk {waited} ms after its acknowledgement"
+            ));
+        }
+        self.lost += self.acknowledged.split_off(&first).len() as u64;
+        Ok(())
+    }
+}

@@ -1,0 +1,163 @@
+//! The replicas of a database, played from a seed on one thread: processes that end and machines that lose
+//! what is not on disk, messages that are late, lost, doubled and out of order, partitions, pauses, slow
+//! disks, a store of configurations that is away, clocks that differ.
+//!
+//! ```text
+//!  World ── events by time ──► Node ── Replica::step ──► effects
+//!    │                          └ Disk: written, durable
+//!    └ Judge: what was acknowledged is there, reads see it, nothing is undone
+//! ```
+#![allow(
+    clippy::print_stdout,
+    reason = "what a seed found is read by who plays it"
+)]
+
+mod disk;
+mod judge;
+mod world;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use self::world::{Plan, Played, World};
+use crate::Protections;
+
+/// Plays one seed; what was violated, if something was.
+fn play(seed: u64, plan: Plan) -> Result<Played, String> {
+    World::new(seed, plan).play()
+}
+
+fn seeds(default: u64) -> u64 {
+    let given = std::env::var("REPLICATION_SEEDS");
+    given
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(default)
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_and_reads_see_it() {
+    let first = std::env::var("REPLICATION_SEED");
+    let first = first.ok().and_then(|text| text.parse().ok()).unwrap_or(1);
+    let count = seeds(200);
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let next = AtomicU64::new(first);
+    let played = std::thread::scope(|scope| {
+        let play_some = || {
+            let mut sum = Played::default();
+            loop {
+                let seed = next.fetch_add(1, Ordering::Relaxed);
+                if seed >= first + count {
+                    return sum;
+                }
+                let plan = Plan {
+                    and_sync: seed.is_multiple_of(4),
+                    ..Plan::default()
+                };
+                match play(seed, plan) {
+                    Ok(played) => sum.add(&played),
+                    Err(violation) => {
+                        panic!("REPLICATION_SEED={seed} REPLICATION_SEEDS=1: {violation}")
+                    }
+                }
+            }
+        };
+        let running: Vec<_> = (0..threads).map(|_| scope.spawn(play_some)).collect();
+        let mut sum = Played::default();
+        for one in running {
+            sum.add(&one.join().expect("no seed fails"));
+        }
+        sum
+    });
+    println!("{count} seeds: {played:?}");
+    assert!(
+        played.acknowledged > 100 * count
+            && played.reads > 100 * count
+            && played.epochs > 2 * count
+    );
+}
+
+/// What a rule that is taken out breaks is found within so many seeds.
+fn is_caught(protections: Protections, and_sync: bool) {
+    let plan = Plan {
+        protections,
+        and_sync,
+    };
+    // The machine itself may notice that what it is told cannot be.
+    let violated = |seed| match std::panic::catch_unwind(|| play(seed, plan).err()) {
+        Ok(violation) => violation,
+        Err(_) => Some("an assertion fails".to_owned()),
+    };
+    let found = (1..=2_000).find_map(|seed| Some((seed, violated(seed)?)));
+    let (seed, violation) = found.expect("2,000 seeds find nothing");
+    println!("seed {seed}: {violation}");
+}
+
+fn all() -> Protections {
+    Protections::default()
+}
+
+#[test]
+fn a_process_that_counts_as_the_one_before_it_loses_commits() {
+    is_caught(
+        Protections {
+            incarnation: false,
+            ..all()
+        },
+        false,
+    );
+}
+
+#[test]
+fn an_earlier_epoch_that_is_obeyed_undoes_commits() {
+    is_caught(
+        Protections {
+            fencing: false,
+            ..all()
+        },
+        false,
+    );
+}
+
+#[test]
+fn a_hasty_promotion_makes_reads_stale() {
+    is_caught(
+        Protections {
+            promotion_lease: false,
+            ..all()
+        },
+        false,
+    );
+}
+
+#[test]
+fn reads_without_a_lease_are_stale() {
+    is_caught(
+        Protections {
+            read_lease: false,
+            ..all()
+        },
+        false,
+    );
+}
+
+#[test]
+fn going_on_alone_without_a_sync_loses_commits() {
+    is_caught(
+        Protections {
+            degraded_sync: false,
+            ..all()
+        },
+        false,
+    );
+}
+
+#[test]
+fn a_member_that_lacks_commits_loses_them() {
+    is_caught(
+        Protections {
+            join_order: false,
+            ..all()
+        },
+        false,
+    );
+}

@@ -1,0 +1,622 @@
+//! Nodes, the network between them, the store, and what befalls them.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BinaryHeap},
+    time::Duration,
+};
+
+use aerostat_types::CommitTs;
+use rand::{Rng, SeedableRng, rngs::StdRng};
+
+use super::{
+    disk::{Disk, Record},
+    judge::Judge,
+};
+use crate::{
+    Config, Effect, Epoch, Event, Incarnation, Member, Message, NodeId, Protections, Replica,
+    Settings,
+};
+
+const MS: u64 = 1_000;
+const NODES: u32 = 3;
+
+/// How long things go wrong, and how long all is well afterwards, in microseconds.
+const TROUBLE: u64 = 20_000 * MS;
+const CALM: u64 = 12_000 * MS;
+
+/// What is played.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Plan {
+    pub(super) protections: Protections,
+    pub(super) and_sync: bool,
+}
+
+/// What came of it.
+#[derive(Debug, Default)]
+pub(super) struct Played {
+    /// Commits.
+    pub(super) acknowledged: u64,
+    /// Strong reads that were answered.
+    pub(super) reads: u64,
+    /// Configurations.
+    pub(super) epochs: u64,
+    /// Commits that were lost as they may be: with the power of all members, before a sync was due.
+    pub(super) lost: u64,
+}
+
+impl Played {
+    pub(super) fn add(&mut self, other: &Played) {
+        self.acknowledged += other.acknowledged;
+        self.reads += other.reads;
+        self.epochs += other.epochs;
+        self.lost += other.lost;
+    }
+}
+
+#[derive(Clone)]
+enum What {
+    /// Something for a node's process, told by its number: another one does not hear of it.
+    Tell(u32, u64, Told),
+    /// A request has come to the store from a process: a swap, or a read.
+    Ask(u32, u64, Option<Config>),
+    Client,
+    Trouble,
+    Up(u32),
+}
+
+#[derive(Clone)]
+enum Told {
+    Event(Event),
+    /// With the records of an append.
+    Message(Member, Message, Vec<Record>),
+    /// By the disk, after so many cuts.
+    Disk(u64, Event),
+    /// The leader's change at a place is written.
+    Change(u64, CommitTs),
+    Tick,
+}
+
+struct Due(u64, u64, What);
+
+impl PartialEq for Due {
+    fn eq(&self, other: &Self) -> bool {
+        (self.0, self.1) == (other.0, other.1)
+    }
+}
+impl Eq for Due {}
+impl PartialOrd for Due {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Due {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.0, self.1).cmp(&(other.0, other.1))
+    }
+}
+
+struct Node {
+    disk: Disk,
+    replica: Option<Replica>,
+    process: u64,
+    /// Its clock, beside true time.
+    speed: f64,
+    paused_until: u64,
+    slow_until: u64,
+    /// Its own changes that are not acknowledged.
+    waiting: BTreeMap<CommitTs, u64>,
+    /// The end of what is being written.
+    busy_until: u64,
+}
+
+/// Everything.
+pub(super) struct World {
+    random: StdRng,
+    plan: Plan,
+    now: u64,
+    serial: u64,
+    due: BinaryHeap<Reverse<Due>>,
+    nodes: Vec<Node>,
+    store: Option<Config>,
+    store_away_until: u64,
+    /// Between which two nodes nothing goes, until when.
+    cut_until: BTreeMap<(u32, u32), u64>,
+    changes: u64,
+    reads: u64,
+    judge: Judge,
+    trace: Vec<String>,
+}
+
+impl World {
+    pub(super) fn new(seed: u64, plan: Plan) -> World {
+        let mut random = StdRng::seed_from_u64(seed);
+        let nodes = (0..NODES).map(|_| Node {
+            disk: Disk::default(),
+            replica: None,
+            process: 0,
+            speed: random.random_range(0.95..1.05),
+            paused_until: 0,
+            slow_until: 0,
+            waiting: BTreeMap::new(),
+            busy_until: 0,
+        });
+        let nodes = nodes.collect();
+        let mut world = World {
+            random,
+            plan,
+            now: 0,
+            serial: 0,
+            due: BinaryHeap::new(),
+            nodes,
+            store: None,
+            store_away_until: 0,
+            cut_until: BTreeMap::new(),
+            changes: 0,
+            reads: 0,
+            judge: Judge::default(),
+            trace: Vec::new(),
+        };
+        for node in 0..NODES {
+            world.start(node);
+        }
+        world.at(0, What::Client);
+        world.at(1_000 * MS, What::Trouble);
+        world
+    }
+
+    pub(super) fn play(mut self) -> Result<Played, String> {
+        let result = self.run();
+        if let Err(violation) = result {
+            if std::env::var("REPLICATION_TRACE").is_ok() {
+                self.trace.iter().for_each(|line| println!("{line}"));
+            }
+            return Err(violation);
+        }
+        Ok(Played {
+            acknowledged: self.judge.count,
+            reads: self.reads,
+            epochs: self.store.map_or(0, |config| config.epoch.0),
+            lost: self.judge.lost,
+        })
+    }
+
+    fn run(&mut self) -> Result<(), String> {
+        let (mut calm_from, mut count_before) = (0, 0);
+        while let Some(Reverse(Due(at, _, what))) = self.due.pop() {
+            self.now = at;
+            if at >= TROUBLE && calm_from == 0 {
+                calm_from = at;
+                self.heal();
+            }
+            if at >= TROUBLE + CALM / 2 && count_before == 0 {
+                count_before = self.judge.count.max(1);
+            }
+            if at >= TROUBLE + CALM {
+                break;
+            }
+            self.happen(what)?;
+        }
+        // All is well, so somebody leads, has another member, and takes changes.
+        let members = self.store.as_ref().map_or(0, |config| config.members.len());
+        if members < 2 || self.judge.count <= count_before {
+            return Err(format!("all is well, and {:?} does not go on", self.store));
+        }
+        let led = self
+            .nodes
+            .iter()
+            .zip(0..)
+            .find(|(node, _)| self.leads(node));
+        match led {
+            Some((node, who)) => self.judge.examine(who, &node.disk),
+            None => Err("nobody leads".to_owned()),
+        }
+    }
+
+    fn leads(&self, node: &Node) -> bool {
+        node.replica.as_ref().is_some_and(Replica::takes_changes)
+    }
+
+    fn at(&mut self, at: u64, what: What) {
+        self.serial += 1;
+        self.due.push(Reverse(Due(at, self.serial, what)));
+    }
+
+    fn within(&mut self, micros: std::ops::Range<u64>) -> u64 {
+        self.random.random_range(micros)
+    }
+
+    fn tell(&mut self, node: u32, after: u64, told: Told) {
+        let process = self.nodes[node as usize].process;
+        self.at(self.now + after, What::Tell(node, process, told));
+    }
+
+    fn note(&mut self, what: impl FnOnce() -> String) {
+        if std::env::var_os("REPLICATION_TRACE").is_some() {
+            let line = format!("{:>12} {}", self.now, what());
+            self.trace.push(line);
+        }
+    }
+
+    fn happen(&mut self, what: What) -> Result<(), String> {
+        match what {
+            What::Tell(node, process, told) => self.deliver(node, process, told),
+            What::Ask(node, process, swap) => {
+                self.ask(node, process, swap);
+                Ok(())
+            }
+            What::Client => self.client(),
+            What::Trouble => self.trouble(),
+            What::Up(node) => {
+                if self.nodes[node as usize].replica.is_none() {
+                    self.start(node);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn start(&mut self, node: u32) {
+        let settings = Settings {
+            and_sync: self.plan.and_sync,
+            protections: self.plan.protections,
+            ..Settings::default()
+        };
+        let own = &mut self.nodes[node as usize];
+        own.process += 1;
+        own.disk.restart();
+        own.waiting.clear();
+        own.busy_until = 0;
+        let incarnation = match self.plan.protections.incarnation {
+            true => own.process,
+            false => 1,
+        };
+        let me = Member {
+            node: NodeId(node),
+            incarnation: Incarnation(incarnation),
+        };
+        own.replica = Some(Replica::new(me, settings, own.disk.history(), node == 0));
+        let after = self.within(1..20 * MS);
+        self.tell(node, after, Told::Tick);
+        self.note(|| format!("node {node} starts"));
+    }
+
+    fn local(&self, node: u32) -> Duration {
+        Duration::from_micros((self.now as f64 * self.nodes[node as usize].speed) as u64)
+    }
+
+    fn deliver(&mut self, node: u32, process: u64, told: Told) -> Result<(), String> {
+        let own = &self.nodes[node as usize];
+        if own.process != process || own.replica.is_none() {
+            return Ok(());
+        }
+        if own.paused_until > self.now {
+            // It all comes when the process goes on.
+            let until = own.paused_until;
+            self.at(until, What::Tell(node, process, told));
+            return Ok(());
+        }
+        let mut records = Vec::new();
+        let event = match told {
+            Told::Tick => {
+                let after = self.within(20 * MS..60 * MS);
+                self.tell(node, after, Told::Tick);
+                Event::Tick
+            }
+            Told::Event(event) => event,
+            Told::Message(from, message, carried) => {
+                records = carried;
+                Event::Received(from, message)
+            }
+            Told::Disk(cuts, event) => {
+                if cuts != own.disk.cuts {
+                    return Ok(());
+                }
+                if let Event::Synced(through) = event {
+                    self.nodes[node as usize].disk.synced(through);
+                }
+                event
+            }
+            Told::Change(cuts, through) => {
+                if cuts != own.disk.cuts {
+                    return Ok(());
+                }
+                Event::Appended(through)
+            }
+        };
+        self.step(node, event, &records)
+    }
+
+    fn step(&mut self, node: u32, event: Event, records: &[Record]) -> Result<(), String> {
+        let now = self.local(node);
+        let what = format!("{event:?}");
+        let Some(replica) = &mut self.nodes[node as usize].replica else {
+            return Ok(());
+        };
+        let led = replica.takes_changes();
+        let through = match &event {
+            Event::Received(_, Message::Append { through, .. }) => *through,
+            _ => CommitTs(0),
+        };
+        let effects = replica.step(now, event);
+        let leads = replica.takes_changes();
+        if !effects.is_empty() {
+            self.note(|| format!("node {node} {what}: {effects:?}"));
+        }
+        for effect in effects {
+            self.act(node, effect, through, records)?;
+        }
+        let own = &self.nodes[node as usize];
+        if leads && !led {
+            self.judge.examine(node, &own.disk)?;
+        }
+        Ok(())
+    }
+
+    fn act(
+        &mut self,
+        node: u32,
+        effect: Effect,
+        through: CommitTs,
+        records: &[Record],
+    ) -> Result<(), String> {
+        let at = node as usize;
+        match effect {
+            Effect::Send(to, message) => self.send(node, to, message),
+            Effect::Cut(to) => self.nodes[at].disk.cut(to),
+            Effect::Store(after) => {
+                let count = (through.0 - after.0) as usize;
+                let own = &mut self.nodes[at];
+                assert_eq!(
+                    own.disk.last(),
+                    after,
+                    "node {node} stores at its log's end"
+                );
+                own.disk.store(&records[records.len() - count..]);
+                let cuts = own.disk.cuts;
+                let after = self.writes(node);
+                self.tell(node, after, Told::Disk(cuts, Event::Stored(through)));
+            }
+            Effect::Sync => {
+                let through = self.nodes[at].disk.last();
+                let cuts = self.nodes[at].disk.cuts;
+                let slow = self.nodes[at].slow_until > self.now;
+                let after = match slow {
+                    true => self.within(50 * MS..300 * MS),
+                    false => self.within(MS..20 * MS),
+                };
+                // What is being written is written first.
+                let after = after + self.nodes[at].busy_until.saturating_sub(self.now);
+                self.tell(node, after, Told::Disk(cuts, Event::Synced(through)));
+            }
+            Effect::Begin(epoch) => {
+                let own = &mut self.nodes[at];
+                let place = own.disk.push(Record::Begin(epoch));
+                let cuts = own.disk.cuts;
+                let after = self.writes(node);
+                self.tell(node, after, Told::Disk(cuts, Event::Began(epoch, place)));
+            }
+            Effect::Swap(config) => self.request(node, Some(config)),
+            Effect::Read => self.request(node, None),
+            Effect::Committed(through) => {
+                let own = &mut self.nodes[at];
+                let later = own.waiting.split_off(&CommitTs(through.0 + 1));
+                let done = std::mem::replace(&mut own.waiting, later);
+                for (lsn, change) in done {
+                    self.judge.acknowledge(lsn, change, self.now)?;
+                }
+            }
+            Effect::Deposed => {
+                let own = &mut self.nodes[at];
+                own.waiting.clear();
+                let known = own.replica.as_ref().map(|replica| replica.history().last());
+                if let Some(known) = known.filter(|known| *known < own.disk.last()) {
+                    own.disk.cut(known);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// How long until what is written now is; one after the other.
+    fn writes(&mut self, node: u32) -> u64 {
+        let takes = self.within(20..500);
+        let own = &mut self.nodes[node as usize];
+        own.busy_until = own.busy_until.max(self.now) + takes;
+        own.busy_until - self.now
+    }
+
+    fn send(&mut self, from: u32, to: NodeId, message: Message) {
+        let to = to.0;
+        let own = &self.nodes[from as usize];
+        let Some(member) = own.replica.as_ref().map(Replica::member) else {
+            return;
+        };
+        let records = match &message {
+            Message::Append { after, through, .. } => own.disk.between(after.lsn, *through),
+            _ => Vec::new(),
+        };
+        let troubled = self.now < TROUBLE;
+        let is_cut = self
+            .cut_until
+            .get(&(from, to))
+            .is_some_and(|until| self.now < *until);
+        if is_cut || (troubled && self.random.random_bool(0.02)) {
+            return;
+        }
+        let copies = match troubled && self.random.random_bool(0.02) {
+            true => 2,
+            false => 1,
+        };
+        for _ in 0..copies {
+            let late = troubled && self.random.random_bool(0.02);
+            let after = match late {
+                true => self.within(5 * MS..3_000 * MS),
+                false => self.within(100..3 * MS),
+            };
+            let told = Told::Message(member, message.clone(), records.clone());
+            self.tell(to, after, told);
+        }
+    }
+
+    fn request(&mut self, node: u32, swap: Option<Config>) {
+        let process = self.nodes[node as usize].process;
+        let troubled = self.now < TROUBLE;
+        if troubled && self.random.random_bool(0.02) {
+            return;
+        }
+        let late = troubled && self.random.random_bool(0.05);
+        let after = match late {
+            true => self.within(5 * MS..1_500 * MS),
+            false => self.within(500..5 * MS),
+        };
+        self.at(self.now + after, What::Ask(node, process, swap));
+    }
+
+    fn ask(&mut self, node: u32, process: u64, swap: Option<Config>) {
+        if self.store_away_until > self.now {
+            return;
+        }
+        let is_swap = swap.is_some();
+        if let Some(config) = swap {
+            let epoch = self.store.as_ref().map_or(Epoch(0), |config| config.epoch);
+            if epoch.0 + 1 == config.epoch.0 {
+                self.note(|| format!("the store has {config:?}"));
+                self.store = Some(config);
+            }
+        }
+        let found = self.store.clone();
+        let event = match is_swap {
+            true => Event::Swapped(found),
+            false => Event::Config(found),
+        };
+        // The answer may be lost.
+        if self.now >= TROUBLE || !self.random.random_bool(0.05) {
+            let after = self.within(500..5 * MS);
+            self.at(
+                self.now + after,
+                What::Tell(node, process, Told::Event(event)),
+            );
+        }
+    }
+
+    /// Changes at whoever takes them, and reads at whoever answers.
+    fn client(&mut self) -> Result<(), String> {
+        let after = self.within(2 * MS..20 * MS);
+        self.at(self.now + after, What::Client);
+        for node in 0..NODES {
+            let (now, at) = (self.local(node), node as usize);
+            let own = &self.nodes[at];
+            let Some(replica) = &own.replica else {
+                continue;
+            };
+            if own.paused_until > self.now {
+                continue;
+            }
+            if replica.may_read(now) {
+                self.reads += 1;
+                self.judge.read(node, &own.disk, replica.committed())?;
+            }
+            if replica.takes_changes() && self.random.random_bool(0.8) {
+                self.changes += 1;
+                let change = self.changes;
+                let own = &mut self.nodes[at];
+                let lsn = own.disk.push(Record::Change(change));
+                own.waiting.insert(lsn, change);
+                let cuts = own.disk.cuts;
+                let after = self.writes(node);
+                self.tell(node, after, Told::Change(cuts, lsn));
+            }
+        }
+        Ok(())
+    }
+
+    fn trouble(&mut self) -> Result<(), String> {
+        if self.now >= TROUBLE {
+            return Ok(());
+        }
+        let after = self.within(100 * MS..2_500 * MS);
+        self.at(self.now + after, What::Trouble);
+        let node = self.random.random_range(0..NODES);
+        let lasts = self.within(50 * MS..4_000 * MS);
+        match self.random.random_range(0..10) {
+            0 | 1 => self.end(node, false)?,
+            2 | 3 => self.end(node, true)?,
+            4 => {
+                // Some or all, at once.
+                for node in 0..NODES {
+                    if self.random.random_bool(0.7) {
+                        let power = self.random.random_bool(0.5);
+                        match power {
+                            true => self.end(node, true)?,
+                            false => self.end(node, false)?,
+                        }
+                    }
+                }
+                return Ok(());
+            }
+            5 | 6 => {
+                let other = (node + self.random.random_range(1..NODES)) % NODES;
+                let until = self.now + lasts;
+                self.cut_until.insert((node, other), until);
+                // Often in both directions.
+                if self.random.random_bool(0.8) {
+                    self.cut_until.insert((other, node), until);
+                }
+                self.note(|| format!("nothing goes from {node} to {other}"));
+            }
+            7 => {
+                // What waits for the end of an earlier pause comes first.
+                let own = &mut self.nodes[node as usize];
+                own.paused_until = own.paused_until.max(self.now + lasts);
+                self.note(|| format!("node {node} is stopped"));
+            }
+            8 => self.nodes[node as usize].slow_until = self.now + lasts,
+            _ => {
+                self.store_away_until = self.now + lasts;
+                self.note(|| "the store is away".to_owned());
+            }
+        }
+        Ok(())
+    }
+
+    /// A process ends, or its machine; it is there again after a while.
+    fn end(&mut self, node: u32, power: bool) -> Result<(), String> {
+        let own = &mut self.nodes[node as usize];
+        if own.replica.take().is_none() {
+            return Ok(());
+        }
+        own.process += 1;
+        own.waiting.clear();
+        if power {
+            let part = match self.random.random_bool(0.5) {
+                true => 0.0,
+                false => self.random.random_range(0.0..1.0),
+            };
+            self.nodes[node as usize].disk.lose(part);
+        }
+        self.note(|| format!("node {node} ends, power failure: {power}"));
+        let after = self.within(10 * MS..5_000 * MS);
+        self.at(self.now + after, What::Up(node));
+        let members = self.store.iter().flat_map(|config| &config.members);
+        let nodes = members.map(|member| &self.nodes[member.node.0 as usize]);
+        let nodes: Vec<&Node> = nodes.collect();
+        let disks: Vec<&Disk> = nodes.iter().map(|node| &node.disk).collect();
+        let was_stopped = |since: u64| nodes.iter().any(|node| node.paused_until >= since);
+        let and_sync = self.plan.and_sync;
+        self.judge.account(&disks, self.now, and_sync, &was_stopped)
+    }
+
+    /// Nothing goes wrong any more.
+    fn heal(&mut self) {
+        self.cut_until.clear();
+        self.store_away_until = 0;
+        for node in 0..NODES {
+            let own = &mut self.nodes[node as usize];
+            own.slow_until = 0;
+            if own.replica.is_none() {
+                self.start(node);
+            }
+        }
+    }
+}
