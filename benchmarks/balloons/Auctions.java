@@ -5,7 +5,7 @@ import javax.xml.xpath.*;
 import org.w3c.dom.*;
 
 /** Keeps memory, makes garbage, and evaluates XPath expressions on a document of auctions, a command a line. */
-public class balloons {
+public class Auctions {
     static final Random random = new Random(7);
 
     public static void main(String[] arguments) throws Exception {
