@@ -105,7 +105,7 @@ impl Shared {
         if state.redo_bytes >= REDO_BYTES_MAX
             && let Some(log) = self.txns.log()
         {
-            // A log that fails takes nothing any more, and so refuses the commit.
+            // What a log that has failed refuses it refuses the commit for, also once it is mended.
             let _ = state.spill(&**log);
         }
         Ok(())

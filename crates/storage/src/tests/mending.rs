@@ -129,6 +129,40 @@ fn who_had_chunks_when_the_log_failed_cannot_commit() {
     assert_eq!(reopened(folder.path(), store, table), expected);
 }
 
+/// Rows of a block go to the log when there are many of them, and the log may refuse them meanwhile.
+#[test]
+fn a_block_does_not_commit_without_rows_that_a_failed_log_refused() {
+    let folder = memory_folder();
+    let (store, table) = open_with_table(folder.path());
+    insert(&table, &[row(1)]).unwrap();
+    let block = store.txns().begin_block(Isolation::default());
+    let add = |rows: &[Row]| {
+        let statement = block.statement();
+        let added = table.insert(&statement, &batch(&table, rows));
+        added.is_ok() && statement.commit().is_ok()
+    };
+    // Little enough to be kept in memory.
+    assert!(add(&[row(2)]));
+    let log = &store.durable_side().log;
+    log.fill_disk();
+    insert(&table, &[row(3)]).unwrap_err();
+    // Until the block has to have the log take something.
+    let mut from = 100;
+    while from < 10_000 && add(&wide(from..from + 20)) {
+        from += 20;
+        if log.doomed() > 0 {
+            break;
+        }
+    }
+    assert!(log.doomed() > 0, "nothing was refused");
+    store.mend_log().unwrap();
+    assert!(matches!(block.commit(), Err(CommitError::Refused(_))));
+    insert(&table, &[row(4)]).unwrap();
+    let expected = [row(1), row(4)];
+    assert_eq!(rows_in(&table), expected);
+    assert_eq!(reopened(folder.path(), store, table), expected);
+}
+
 /// A log whose acknowledged records cannot be read back takes nothing.
 #[test]
 fn what_was_acknowledged_must_be_there() {

@@ -216,3 +216,54 @@ impl Sequence {
         self.previous.map_or(self.from, |last| last.max(self.from))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use aerostat_types::TxnId;
+
+    use super::*;
+    use crate::files::log::record::{Head, Kind, nothing_from};
+
+    /// What a sequence says of records in order, each by the first place that it speaks of and its own; a
+    /// file begins behind a place where both are 0.
+    fn follows(from: u64, records: &[(u64, u64)]) -> bool {
+        let mut sequence = Sequence::after(CommitTs(from));
+        let mut follow = |&(first, lsn): &(u64, u64)| {
+            let kind = match first == lsn {
+                true => Kind::Commit,
+                false => Kind::Nothing,
+            };
+            let payload = nothing_from(CommitTs(first));
+            let head = Head {
+                kind,
+                lsn: CommitTs(lsn),
+                txn: TxnId(0),
+                wall_micros: 0,
+            };
+            let record = Record {
+                head,
+                synced: 0,
+                payload: &payload,
+            };
+            match first {
+                0 => sequence.begin_file(CommitTs(lsn)),
+                _ => sequence.follow(&record),
+            }
+        };
+        records.iter().all(|record| follow(record).is_ok())
+    }
+
+    #[test]
+    fn every_place_is_spoken_of_or_in_the_checkpoint() {
+        assert!(follows(0, &[(1, 1), (2, 5), (6, 6)]));
+        assert!(!follows(0, &[(1, 1), (3, 5)]));
+        assert!(!follows(0, &[(1, 1), (1, 5)]));
+        assert!(!follows(0, &[(3, 2)]));
+        // A file says what is before it.
+        assert!(follows(0, &[(1, 3), (0, 3), (4, 4)]));
+        assert!(!follows(0, &[(1, 3), (0, 5), (6, 6)]));
+        // What the log lost and the checkpoint has is no gap, but for whoever has an older one.
+        assert!(follows(5, &[(1, 3), (0, 5), (6, 6)]));
+        assert!(!follows(4, &[(1, 3), (0, 5), (6, 6)]));
+    }
+}
