@@ -26,11 +26,6 @@ impl Following {
             ..Following::default()
         }
     }
-
-    /// There is another configuration: whatever was under way is settled.
-    pub(super) fn heard(&mut self, now: Duration) {
-        *self = Following::heard_at(now);
-    }
 }
 
 /// Records that came, or none.

@@ -87,11 +87,12 @@ impl Replica {
         };
         leading.begins = Some(config.epoch);
         for member in config.members.iter().filter(|one| **one != me) {
-            let peer = leading
-                .peers
-                .entry(member.node)
-                .or_insert(Peer::new(*member, last, now));
-            peer.is_required = true;
+            let known = leading.peers.get(&member.node);
+            // Another process of the node may have asked to join meanwhile.
+            if known.is_none_or(|peer| peer.member != *member) {
+                let peer = Peer::new(*member, last, now);
+                leading.peers.insert(member.node, peer);
+            }
         }
         for peer in leading.peers.values_mut() {
             peer.is_required = config.has(peer.member);
@@ -151,25 +152,18 @@ impl Replica {
         sent: Duration,
     ) {
         let (own, last) = (self.epoch(), self.history.last());
-        let Some(leading) = self.leading() else {
+        // Of an epoch before, it may be of another log.
+        let Role::Leading(leading) = &mut self.role else {
             return;
         };
-        // Of an epoch before, it may be of another log.
         if epoch != own {
             return;
         }
-        let known = leading.peers.get(&from.node).map(|peer| peer.member);
-        if known != Some(from) {
-            if known.is_none_or(|known| known.incarnation < from.incarnation) {
-                self.send(from.node, Message::Unknown);
-            }
-            return;
-        }
-        let peer = self
-            .leading()
-            .and_then(|leading| leading.peers.get_mut(&from.node));
-        let Some(peer) = peer else {
-            return;
+        let peer = match leading.peers.get_mut(&from.node) {
+            Some(peer) if peer.member == from => peer,
+            // From a process that has ended since.
+            Some(peer) if peer.member.incarnation > from.incarnation => return,
+            _ => return self.send(from.node, Message::Unknown),
         };
         assert!(
             through <= last,

@@ -345,15 +345,14 @@ impl Replica {
         let leads = config.is_led_by(self.me);
         self.started.clear();
         self.config = Some(config);
-        match (&mut self.role, leads) {
-            (Role::Leading(_), true) => self.goes_on_leading(now),
-            (Role::Following(_), true) => self.begins_to_lead(now),
-            (Role::Leading(_), false) => {
-                self.effects.push(Effect::Deposed);
-                self.role = Role::Following(Following::heard_at(now));
-            }
-            (Role::Following(following), false) => following.heard(now),
+        match (&self.role, leads) {
+            (Role::Leading(_), true) => return self.goes_on_leading(now),
+            (Role::Following(_), true) => return self.begins_to_lead(now),
+            (Role::Leading(_), false) => self.effects.push(Effect::Deposed),
+            (Role::Following(_), false) => {}
         }
+        // Whatever was under way is settled.
+        self.role = Role::Following(Following::heard_at(now));
     }
 
     /// Asks to lead alone.
