@@ -56,7 +56,8 @@ impl Played {
 
 #[derive(Clone)]
 enum What {
-    /// Something for a node's process, told by its number: another one does not hear of it.
+    /// Something for a node's process, told by its number: another one does not hear of it. A message is for
+    /// whichever process the node has when it comes.
     Tell(u32, u64, Told),
     /// A request has come to the store from a process: a swap, or a read.
     Ask(u32, u64, Option<Config>),
@@ -119,7 +120,8 @@ pub(super) struct World {
     due: BinaryHeap<Reverse<Due>>,
     nodes: Vec<Node>,
     store: Option<Config>,
-    store_away_until: u64,
+    /// For each node.
+    store_away_until: [u64; NODES as usize],
     /// Between which two nodes nothing goes, until when.
     cut_until: BTreeMap<(u32, u32), u64>,
     changes: u64,
@@ -150,7 +152,7 @@ impl World {
             due: BinaryHeap::new(),
             nodes,
             store: None,
-            store_away_until: 0,
+            store_away_until: [0; NODES as usize],
             cut_until: BTreeMap::new(),
             changes: 0,
             reads: 0,
@@ -287,7 +289,8 @@ impl World {
 
     fn deliver(&mut self, node: u32, process: u64, told: Told) -> Result<(), String> {
         let own = &self.nodes[node as usize];
-        if own.process != process || own.replica.is_none() {
+        let is_message = matches!(told, Told::Message(..));
+        if (own.process != process && !is_message) || own.replica.is_none() {
             return Ok(());
         }
         if own.paused_until > self.now {
@@ -474,7 +477,7 @@ impl World {
     }
 
     fn ask(&mut self, node: u32, process: u64, swap: Option<Config>) {
-        if self.store_away_until > self.now {
+        if self.store_away_until[node as usize] > self.now {
             return;
         }
         let is_swap = swap.is_some();
@@ -573,8 +576,15 @@ impl World {
             }
             8 => self.nodes[node as usize].slow_until = self.now + lasts,
             _ => {
-                self.store_away_until = self.now + lasts;
-                self.note(|| "the store is away".to_owned());
+                // For one or for all.
+                let all = self.random.random_bool(0.5);
+                let until = self.now + lasts;
+                for (of, away) in (0..NODES).zip(&mut self.store_away_until) {
+                    if all || of == node {
+                        *away = until;
+                    }
+                }
+                self.note(|| format!("the store is away, for all: {all}, for {node}"));
             }
         }
         Ok(())
@@ -610,7 +620,7 @@ impl World {
     /// Nothing goes wrong any more.
     fn heal(&mut self) {
         self.cut_until.clear();
-        self.store_away_until = 0;
+        self.store_away_until = [0; NODES as usize];
         for node in 0..NODES {
             let own = &mut self.nodes[node as usize];
             own.slow_until = 0;
