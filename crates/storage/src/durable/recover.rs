@@ -15,7 +15,7 @@
 //! log, so that chunks of a transaction that never ended belong to no new one.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet, hash_map},
+    collections::{BTreeMap, HashMap, HashSet},
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -436,10 +436,8 @@ impl Outline {
             }
             Kind::Abort => {
                 // One that is said to have committed is not to be lost for it.
-                if let hash_map::Entry::Occupied(chunks) = self.chunked.entry(record.head.txn)
-                    && chunks.get().is_none()
-                {
-                    chunks.remove();
+                if self.chunked.get(&record.head.txn) == Some(&None) {
+                    self.chunked.remove(&record.head.txn);
                 }
             }
             Kind::Nothing => {}

@@ -193,7 +193,7 @@ impl NewFolder {
             .map_err(BackupError::io(&folder))?;
         let files = available(what.logs, info)?;
         let mut sequence = Sequence::after(info.at);
-        let (mut is_cut, mut last) = (false, info.at);
+        let mut is_cut = false;
         if what.logs.is_empty() {
             self.write_log(&folder, info.log_from, info.at, &[])?;
         }
@@ -217,15 +217,14 @@ impl NewFolder {
                 if !head.kind.has_place() {
                     continue;
                 }
-                last = sequence.last();
+                let before = sequence;
                 // Also of the first that is left out: what is before it must be there.
                 let followed = sequence.follow(&record);
                 followed.map_err(|gap| BackupError::Log(file.damaged(offset, gap)))?;
                 if head.lsn > info.at && what.until.is_some_and(|until| until.excludes(&head)) {
-                    (end, is_cut) = (offset, true);
+                    (sequence, end, is_cut) = (before, offset, true);
                     break;
                 }
-                last = sequence.last();
             }
             self.write_log(&folder, number, after, file.records_before(end))?;
             if is_cut {
@@ -236,6 +235,7 @@ impl NewFolder {
             .disk
             .sync_folder(&folder)
             .map_err(BackupError::io(&folder))?;
+        let last = sequence.last();
         let is_reached = match what.until {
             None => true,
             // What is cut off may speak of it as of a place at which there is nothing.

@@ -178,11 +178,10 @@ pub(super) struct Order {
     acknowledged: CommitTs,
     /// Of what was taken to be written, nothing behind this owes a sync.
     owed: CommitTs,
-    /// The first of the newest places of which nothing speaks yet that is queued or written.
-    unsaid: Option<CommitTs>,
-    /// The newest place of which what was taken speaks.
+    /// The newest place of which something speaks that is queued or written.
     said: CommitTs,
-    /// Where groups end from the newest that is secured on, and of what the log speaks with them.
+    /// Where groups end, from the newest that is secured to the newest that was taken, and of what the log
+    /// speaks with them.
     ends: VecDeque<(CommitTs, CommitTs)>,
     /// Who had chunks and commits, or its block does, behind `secured`.
     ending: VecDeque<(CommitTs, TxnId)>,
@@ -223,7 +222,6 @@ impl Order {
             secured: last,
             acknowledged: last,
             owed: last,
-            unsaid: None,
             said: last,
             ends: VecDeque::from([(last, last)]),
             ending: VecDeque::new(),
@@ -305,11 +303,11 @@ impl Order {
             assert_eq!(lsn.0, self.enqueued.0 + 1, "LSNs have no gaps");
             let has_chunks = !self.chunked.is_empty() && self.chunked.remove(&txn).is_some();
             if kind == Kind::Commit && !has_chunks && entry.payload.is_empty() {
-                self.pass_over(lsn);
+                self.enqueued = lsn;
                 return Ok(());
             }
             self.say_nothing();
-            self.enqueued = lsn;
+            (self.enqueued, self.said) = (lsn, lsn);
             self.owes_sync = true;
             if has_chunks {
                 self.ending.push_back((lsn, txn));
@@ -329,24 +327,28 @@ impl Order {
         self.entries.push(entry);
     }
 
-    /// A commit has taken this place, and nothing of it is in the log.
-    fn pass_over(&mut self, lsn: CommitTs) {
-        self.unsaid.get_or_insert(lsn);
-        self.enqueued = lsn;
+    /// Queues a word of the log's own.
+    fn say(&mut self, kind: Kind, lsn: CommitTs, txn: TxnId, payload: Vec<u8>) {
+        let head = Head {
+            kind,
+            lsn,
+            txn,
+            wall_micros: self.wall_micros,
+        };
+        self.push(Entry { head, payload });
     }
 
     /// Says of the newest places that there is nothing at them, if they are such.
     fn say_nothing(&mut self) {
-        if let Some(first) = self.unsaid.take() {
-            let head = Head {
-                kind: Kind::Nothing,
-                lsn: self.enqueued,
-                txn: TxnId(0),
-                wall_micros: self.wall_micros,
-            };
-            let payload = record::nothing_from(first);
-            self.push(Entry { head, payload });
+        if self.said < self.enqueued {
+            let payload = record::nothing_from(CommitTs(self.said.0 + 1));
+            self.say(Kind::Nothing, self.enqueued, TxnId(0), payload);
+            self.said = self.enqueued;
         }
+    }
+
+    fn say_abort(&mut self, txn: TxnId) {
+        self.say(Kind::Abort, CommitTs(0), txn, Vec::new());
     }
 
     /// Why nothing of this transaction, or of a block with these parts, is taken.
@@ -377,17 +379,6 @@ impl Order {
         }
     }
 
-    fn say_abort(&mut self, txn: TxnId) {
-        let head = Head {
-            kind: Kind::Abort,
-            lsn: CommitTs(0),
-            txn,
-            wall_micros: self.wall_micros,
-        };
-        let payload = Vec::new();
-        self.push(Entry { head, payload });
-    }
-
     /// Takes what is queued, to be written before anything else is taken. With `ends_file` what
     /// comes later goes to the next file; with `for_good` the disk is to have it, whatever the rule says.
     pub(super) fn next_group(&mut self, ends_file: bool, for_good: bool) -> Group {
@@ -406,8 +397,8 @@ impl Order {
         if ends_file || for_good || !self.entries.is_empty() {
             // The file may be full with them.
             self.say_nothing();
-            self.said = self.enqueued;
         }
+        self.ends.push_back((self.enqueued, self.said));
         let group = Group {
             entries: std::mem::take(&mut self.entries),
             through: self.enqueued,
@@ -433,7 +424,6 @@ impl Order {
         );
         self.written = through;
         self.file_number = file_number;
-        self.ends.push_back((through, self.said));
         self.settle();
     }
 
@@ -573,7 +563,7 @@ impl Order {
         }
         (self.written, self.durable) = (through, through);
         (self.bytes, self.owes_sync) = (0, false);
-        (self.unsaid, self.said) = (None, through);
+        self.said = through;
         self.ends.push_back((through, through));
         for txn in std::mem::take(&mut self.aborts_owed) {
             self.say_abort(txn);

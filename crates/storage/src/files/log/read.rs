@@ -158,6 +158,7 @@ impl LogFile {
 }
 
 /// Notices entries that are missing: every LSN is a record's, or one says that there is nothing at it.
+#[derive(Clone, Copy)]
 pub(crate) struct Sequence {
     /// What is known up to here without the log.
     from: CommitTs,
