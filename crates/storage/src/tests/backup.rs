@@ -284,6 +284,46 @@ fn points_that_cannot_be_reached_are_told_and_leave_nothing() {
     assert_eq!(keys, [0, 1, 2, 77]);
 }
 
+/// Places of temporary relations can be gone back to, wherever the log speaks of them.
+#[test]
+fn places_at_which_there_is_nothing_can_be_gone_back_to() {
+    let folder = memory_folder();
+    let path = |name: &str| folder.path().join(name);
+    let (store, _) = open(&path("tenant"));
+    let table = create(&store, 10, true);
+    let scratch = store
+        .create_temporary_table(TableId(12), schema(true), &Layout::Row, Vec::new())
+        .unwrap();
+    load(&table, &[(0, 0, None)]);
+    // The backup is of such a place itself.
+    load(&scratch, &[(0, 0, None)]);
+    let info = back_up(&store, &path("backup"));
+    let sink = FolderSink::for_archive(&path("archive")).unwrap();
+    store.archive_log_to(Some(Arc::new(sink)));
+    let mut expected: Vec<(CommitTs, usize)> = Vec::new();
+    for key in 1..20 {
+        let passing = key % 4 > 0;
+        let to = if passing { &scratch } else { &table };
+        load(to, &[(key, 0, None)]);
+        let rows = 1 + key as usize / 4;
+        expected.push((store.txns().last_commit(), rows));
+        if key % 5 == 0 {
+            store.checkpoint().unwrap();
+        }
+    }
+    load(&table, &[(20, 0, None)]);
+    assert!(info.at < expected[0].0);
+    let logs = [path("archive"), path("tenant/log")];
+    let logs = [logs[0].as_path(), &logs[1]];
+    for (lsn, rows) in expected {
+        let target = path(&format!("restored-{lsn}"));
+        restore_to(&target, &path("backup"), &logs, Some(Until::Commit(lsn))).unwrap();
+        let (_store, recovered) = open_restored(&target);
+        let found = rows_in(&recovered.tables[&TableId(10)]);
+        assert_eq!(found.len(), rows, "{lsn}");
+    }
+}
+
 #[test]
 fn damaged_backups_are_reported_and_never_restored() {
     let folder = memory_folder();

@@ -592,3 +592,56 @@ fn a_layout_survives_and_so_do_the_rows() {
         assert_eq!(now(&table), expected, "change {nth}");
     }
 }
+
+/// A layout by advice is kept by the next checkpoint, and by nothing before it; rows are there in any case.
+#[test]
+fn an_adopted_layout_is_the_next_checkpoints() {
+    let folder = memory_folder();
+    let opened = || recovery::open(folder.path());
+    let adopt = |table: &Table, layout: &str| {
+        table.adopt_layout(&Layout::parse(layout).unwrap()).unwrap();
+    };
+    let (store, _) = opened();
+    let table = recovery::create(&store, 7, true);
+    let first = table.layout().to_string();
+    let mut expected: Vec<Row> = (0..300).map(row).collect();
+    load(&table, &expected);
+    table.freeze().unwrap();
+    store.checkpoint().unwrap();
+    let logged = store.log_bytes_written();
+    adopt(&table, "row");
+    reshape(&table);
+    assert_eq!(
+        store.log_bytes_written(),
+        logged,
+        "the log does not speak of it"
+    );
+    load(&table, &[row(1_000)]);
+    expected.push(row(1_000));
+    drop((store, table));
+    let (store, recovered) = opened();
+    let table = Arc::clone(&recovered.tables[&TableId(7)]);
+    assert_eq!(
+        (table.layout().to_string(), now(&table)),
+        (first.clone(), expected.clone())
+    );
+    // With one, and with what comes after it, an index of the older layout's time among it.
+    adopt(&table, "column");
+    reshape(&table);
+    store.checkpoint().unwrap();
+    load(&table, &[row(1_001)]);
+    expected.push(row(1_001));
+    drop((store, table, recovered));
+    let (store, recovered) = opened();
+    let table = Arc::clone(&recovered.tables[&TableId(7)]);
+    assert_eq!(
+        (table.layout().to_string(), now(&table)),
+        ("column".to_owned(), expected.clone())
+    );
+    // What a user chose since is the log's.
+    set_layout(&table, &first);
+    drop((store, table, recovered));
+    let (_store, recovered) = opened();
+    let table = &recovered.tables[&TableId(7)];
+    assert_eq!((table.layout().to_string(), now(table)), (first, expected));
+}
