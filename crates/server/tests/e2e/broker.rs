@@ -332,6 +332,33 @@ async fn a_node_begins_with_its_grant() {
     assert!(shop.metric("aerostat_memory_target_bytes") < 800e6);
 }
 
+/// A node for which its broker has no room serves with its floor, and more once it is let in.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_is_refused_lives_by_its_floor() {
+    let broker = Broker::start(&["--memory", "400MB", "--reserve", "50MB"]);
+    let (_shop, _in_shop) = node(&broker, "shop", 1_000).await;
+    let pinned = broker.command(&["pin", "shop", "300MB"]);
+    assert!(pinned.status.success(), "{pinned:?}");
+    broker
+        .until("shop", |one| bytes(one, "granted") >= 290 * MIB)
+        .await;
+    let logs = start(&broker.socket(), "logs", tempfile::tempdir().unwrap());
+    assert!(broker.participant("logs").is_none());
+    assert!(logs.metric("aerostat_memory_target_bytes") <= (128 * MIB) as f64);
+    let client = logs.create("logs").await;
+    client
+        .batch_execute("CREATE TABLE t (k int); INSERT INTO t SELECT generate_series(1, 1000)")
+        .await
+        .unwrap();
+    assert_eq!(value(&client, "SELECT count(*) FROM t").await, "1000");
+    assert!(broker.command(&["unpin", "shop"]).status.success());
+    let one = broker
+        .until("logs", |one| one["state"] == "connected")
+        .await;
+    assert!(bytes(&one, "granted") >= 128 * MIB, "{one}");
+    assert_eq!(value(&client, "SELECT count(*) FROM t").await, "1000");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_administrator_sets_the_balloon_by_sql() {
     let node = Aerostat::start();
