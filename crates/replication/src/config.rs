@@ -1,10 +1,6 @@
 //! Configurations: who leads, and who must have a record before it is committed.
 
-use std::fmt;
-
-/// Counts the configurations of a database. Each swap in the store makes the next one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Epoch(pub u64);
+use aerostat_types::Epoch;
 
 /// A node, whatever process it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -57,11 +53,5 @@ impl Config {
     /// Whether this process leads.
     pub fn is_led_by(&self, member: Member) -> bool {
         self.leader == member.node && self.has(member)
-    }
-}
-
-impl fmt::Display for Epoch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
     }
 }

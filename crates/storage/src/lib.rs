@@ -31,10 +31,14 @@
 //!   checkpoints (`checkpoint`) that let the log's old files be removed, and recovery (`recover`)
 //!   from both. The log records rows, not segments. [`backup`] has backups, archives of the log,
 //!   and tenants restored from them.
+//! * **Copies.** [`TenantStore::open_copy`] opens a tenant that receives the log of another node's, and
+//!   does its commits again beside readers (`copy`).
 //!
 //! Its rooms are folders, one for each activity; each uses those below it and none above:
 //!
 //! ```text
+//!                        copy   another node's log, done again
+//!       ┌───────────────┴───────────────┐
 //!  rewrite   freezing, reshaping, vacuum      durable   checkpoints, recovery, repair, backups
 //!       └───────────────┐               ┌──────────┘
 //!                       write   inserting, deleting, updating, locking
@@ -56,6 +60,7 @@
     )
 )]
 
+mod copy;
 mod durable;
 mod error;
 mod files;
@@ -74,19 +79,24 @@ pub use aerostat_segment::{
 };
 pub use aerostat_types::{Clock, Durability, SystemClock};
 
+pub use copy::{Applier, ApplyError, Progress};
 #[doc(hidden)]
 pub use durable::forge;
 pub use durable::{
     backup,
     checkpoint::{Checkpointed, checkpoint_is_due},
-    recover::{OpenOptions, Recovered},
+    recover::{CopyOf, OpenOptions, Recovered},
     repair,
 };
 pub use error::{COLUMNS_MAX, StorageError};
 pub use files::{
     damage::RecoverError,
     disk::{Disk, DiskFile, DiskLock, DiskSpace, Found, Opened, SystemDisk},
-    log::Ended,
+    log::{
+        Ended,
+        receive::ReceiveError,
+        stream::{LogHold, LogReader, StreamError, Wake},
+    },
     origin::Timeline,
     private::make_folder,
 };

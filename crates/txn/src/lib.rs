@@ -48,6 +48,7 @@
 
 mod advisory;
 mod advisory_key;
+mod applied;
 mod block;
 mod block_state;
 mod cancel;
@@ -76,6 +77,8 @@ mod waiting;
 
 #[cfg(all(test, not(loom)))]
 mod advisory_tests;
+#[cfg(all(test, not(loom)))]
+mod applied_tests;
 #[cfg(all(test, not(loom)))]
 mod block_tests;
 #[cfg(all(test, not(loom)))]

@@ -46,6 +46,8 @@ pub struct Transaction {
     waits: bool,
     /// Whether its commit gives its locks back.
     leaves_locks: bool,
+    /// Whether it does again what another node's log says, and the log has that.
+    is_applied: bool,
     ended: bool,
 }
 
@@ -88,6 +90,7 @@ impl Transaction {
             block,
             waits: true,
             leaves_locks: false,
+            is_applied: false,
             ended: false,
         }
     }
@@ -256,9 +259,27 @@ impl Transaction {
         self.participants.lock().push(participant);
     }
 
+    /// The same transaction as one whose redo the log has already.
+    pub(crate) fn of_other_log(mut self) -> Self {
+        self.is_applied = true;
+        self
+    }
+
+    /// What it has done, for its commit.
+    pub(crate) fn into_applied_work(mut self) -> Work {
+        let work = self.take_work();
+        assert!(
+            self.is_applied && work.redo.is_empty(),
+            "transaction {} is this node's own",
+            self.id
+        );
+        self.ended = true;
+        work
+    }
+
     /// Whether somebody wants redo.
     pub fn is_logged(&self) -> bool {
-        self.txns.log().is_some()
+        !self.is_applied && self.txns.log().is_some()
     }
 
     /// Adds to what the log needs to do the transaction again. Quick: may be called with
@@ -319,6 +340,10 @@ impl Transaction {
     /// # Errors
     /// [`CommitError::Cancelled`] and [`CommitError::Refused`]: it is rolled back.
     pub fn enqueue(mut self) -> Result<Committing, CommitError> {
+        assert!(
+            !self.is_applied,
+            "what another node committed has its place in the order"
+        );
         if self.cancel.is_cancelled() {
             return Err(CommitError::Cancelled);
         }

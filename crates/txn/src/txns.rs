@@ -299,6 +299,32 @@ impl TxnManager {
         Ok(ts)
     }
 
+    /// Takes places for what was committed elsewhere, and lets new snapshots see it.
+    pub(crate) fn pass(&self, ts: CommitTs, ids: &[TxnId]) {
+        let mut order = self.order.lock();
+        assert!(
+            ts >= order.next_place() && order.last_commit == order.last_assigned,
+            "commit {ts} of another log comes behind {}, of which snapshots see {}",
+            order.last_assigned,
+            order.last_commit
+        );
+        let mut states = self.states.write();
+        for id in ids {
+            let before = states.insert(*id, TxnState::Committed(ts));
+            assert_eq!(
+                before,
+                Some(TxnState::Active),
+                "transaction {id} ended twice"
+            );
+        }
+        (order.last_assigned, order.last_commit) = (ts, ts);
+    }
+
+    /// No id through this one is taken from now on.
+    pub(crate) fn raise_next_id(&self, above: TxnId) {
+        self.next_id.fetch_max(above.0 + 1, Ordering::Relaxed);
+    }
+
     /// Lets new snapshots see everything through `through`, which the log says is durable.
     pub fn publish(&self, through: CommitTs) {
         let mut order = self.order.lock();

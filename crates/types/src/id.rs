@@ -85,6 +85,19 @@ id! {
     CommitTs(u64)
 }
 
+id! {
+    /// Counts the configurations of a database's copies: who leads, and who must have a commit. 0 is that of
+    /// a database that nobody copies.
+    Epoch(u64)
+}
+
+impl Default for Epoch {
+    /// Nobody has copied it.
+    fn default() -> Self {
+        Epoch(0)
+    }
+}
+
 impl Default for CommitTs {
     /// Before every commit.
     fn default() -> Self {

@@ -26,7 +26,7 @@ use std::{
     time::Duration,
 };
 
-use aerostat_types::{CommitTs, SegmentNo, TableId, TxnId};
+use aerostat_types::{CommitTs, Epoch, SegmentNo, TableId, TxnId};
 
 use crate::{
     StorageError, Table, TableView, TenantStore,
@@ -79,9 +79,14 @@ type Place = (Arc<Entry>, PathBuf, u64, Box<[u32]>);
 /// share of what is used, as a divisor.
 const WITHOUT_IMAGE_SHARE: u64 = 16;
 
+/// How long a checkpoint of a copy waits for what the log has to be applied, and how often it looks.
+const CATCH_UP_MAX: Duration = Duration::from_secs(10);
+const CATCH_UP_LOOK: Duration = Duration::from_millis(2);
+
 /// The tables at a point of the commit order.
 struct Point {
     cut: Cut,
+    epochs: Vec<(Epoch, CommitTs)>,
     at: CommitTs,
     taken_micros: u64,
     /// The newest id of a transaction.
@@ -116,8 +121,8 @@ impl TenantStore {
     ///
     /// # Errors
     /// [`StorageError::Log`] when the log has failed, [`StorageError::Checkpoint`] when
-    /// files cannot be written, [`StorageError::Cancelled`] when the tenant is to be closed: the last
-    /// checkpoint and the log then stay as they are.
+    /// files cannot be written, [`StorageError::Cancelled`] when the tenant is to be closed, or is a copy
+    /// that has too much to catch up with: the last checkpoint and the log then stay as they are.
     pub fn checkpoint(&self) -> Result<Option<Checkpointed>, StorageError> {
         let Some(durable) = &self.durable else {
             return Ok(None);
@@ -171,22 +176,38 @@ impl TenantStore {
 
     /// A snapshot, and what there is at it.
     fn point(&self, durable: &Durable) -> Result<Point, StorageError> {
+        let of_copy = match durable.log.follows() {
+            true => Some(self.copied_cut(durable)?),
+            false => None,
+        };
         // Nobody creates or drops tables, or changes the catalogue, while it is locked.
         let mut registry = durable.registry.lock();
         let tables = self.living_tables(durable, &mut registry)?;
         let latched_times = tables.iter().flat_map(latched_times).collect();
         // Asked first: who has ended by then has committed before the cut, if at all.
-        let oldest = self.txns().oldest_begin();
-        let cut = durable.log.rotate()?;
-        // Who committed may not have come to say so yet.
-        self.txns().publish(cut.through);
+        let oldest = match of_copy {
+            // Which of the leader's transactions have not ended is not known here.
+            Some(_) => CommitTs(0),
+            None => self.txns().oldest_begin(),
+        };
+        let cut = match of_copy {
+            Some(cut) => cut,
+            None => {
+                let cut = durable.log.rotate()?;
+                // Who committed may not have come to say so yet.
+                self.txns().publish(cut.through);
+                cut
+            }
+        };
         let snapshot = self.txns().snapshot();
         assert!(
             snapshot.at() >= cut.through && cut.keep_from <= cut.next,
             "a checkpoint sees everything in the log files that it makes needless"
         );
         let view = |table: &Arc<Table>| table.view(snapshot.clone());
+        let epochs = registry.epochs.iter().copied();
         Ok(Point {
+            epochs: epochs.filter(|start| start.1 <= snapshot.at()).collect(),
             cut,
             at: snapshot.at(),
             taken_micros: durable.log.now_micros(),
@@ -196,6 +217,21 @@ impl TenantStore {
             catalog: registry.catalog.clone(),
             latched_times,
         })
+    }
+
+    /// Where a copy's log is cut. What is before the cut has been applied when this returns: what the log
+    /// has may be ahead of that.
+    fn copied_cut(&self, durable: &Durable) -> Result<Cut, StorageError> {
+        let clock = self.txns().clock();
+        let cut = durable.log.rotate()?;
+        let deadline = clock.now() + CATCH_UP_MAX;
+        while self.txns().last_commit() < cut.through {
+            if self.is_leaving() || clock.now() >= deadline {
+                return Err(StorageError::Cancelled);
+            }
+            clock.sleep(CATCH_UP_LOOK);
+        }
+        Ok(cut)
     }
 
     fn write_images(
@@ -282,6 +318,7 @@ impl TenantStore {
             taken_micros: point.taken_micros,
             last_txn: Some(point.last_txn),
             log_from: point.cut.keep_from,
+            epochs: point.epochs.clone(),
             tables: point.views.iter().map(of_table).collect(),
             dropped: point.dropped.clone(),
             has_catalog: point.catalog.is_some(),

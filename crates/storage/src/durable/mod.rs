@@ -4,6 +4,7 @@
 //!  checkpoint ─► image, ended ─► manifest                   files: log
 //!                         │                     │               │
 //!  recover ◄──────────────┴── load ◄────────────┴── replay ◄────┘   surplus: a file too many
+//!  cut_back   a copy's log without what its leader's has not
 //!  backup     a checkpoint copied; a tenant made of it and of archived log
 //!  repair     a copy without what is damaged
 //! ```
@@ -13,6 +14,7 @@
 
 pub mod backup;
 pub(crate) mod checkpoint;
+pub(crate) mod cut_back;
 mod ended;
 #[doc(hidden)]
 pub mod forge;

@@ -23,12 +23,13 @@ use std::{
 
 use aerostat_memory::Budget;
 use aerostat_txn::TxnManager;
-use aerostat_types::{Clock, CommitTs, TableId, TenantId, TxnId};
+use aerostat_types::{Clock, CommitTs, Epoch, TableId, TenantId, TxnId};
 use parking_lot::Mutex;
 
 use crate::{
     Durability, RecoverError, Table, TenantStore,
     durable::{
+        cut_back::{Unfinished, cut_back},
         load,
         replay::{Replay, ReplayError},
         surplus,
@@ -90,6 +91,8 @@ impl Default for OpenOptions {
 pub struct Recovered {
     /// The last catalogue.
     pub catalog: Option<Vec<u8>>,
+    /// The epochs that the log has, and where they begin.
+    pub(crate) epochs: Vec<(Epoch, CommitTs)>,
     /// The tables. Who does not keep one drops it with [`TenantStore::drop_table`].
     pub tables: BTreeMap<TableId, Arc<Table>>,
     /// The highest number of a table, there or dropped, that log and checkpoint tell of. No
@@ -134,9 +137,21 @@ struct Outline {
     /// The highest number that a table has had, as far as is known.
     last_table: Option<TableId>,
     catalog: Option<Vec<u8>>,
+    /// Ascending.
+    epochs: Vec<(Epoch, CommitTs)>,
     records: u64,
     bytes: u64,
     truncated_bytes: u64,
+}
+
+/// What a copy's log is of, and how far it counts.
+#[derive(Clone, Copy, Debug)]
+pub struct CopyOf {
+    /// The history of which it is. A new folder begins with it.
+    pub timeline: Timeline,
+    /// What is behind this place does not count, since the leader's log has something else there; `None`:
+    /// all counts.
+    pub through: Option<CommitTs>,
 }
 
 impl TenantStore {
@@ -152,6 +167,19 @@ impl TenantStore {
         folder: &Path,
         options: &OpenOptions,
     ) -> Result<(Arc<TenantStore>, Recovered), RecoverError> {
+        Self::open_as(id, budget, folder, options, None)
+            .map(|(store, recovered, _)| (store, recovered))
+    }
+
+    /// [`Self::open`], as a copy of another node's if it is `copy`: then it takes nothing but that one's
+    /// records, and what its transactions had not committed is given.
+    pub(crate) fn open_as(
+        id: TenantId,
+        budget: Arc<Budget>,
+        folder: &Path,
+        options: &OpenOptions,
+        copy: Option<CopyOf>,
+    ) -> Result<(Arc<TenantStore>, Recovered, Unfinished), RecoverError> {
         let started = options.clock.now();
         let machine = Machine {
             disk: Arc::clone(&options.disk),
@@ -169,15 +197,31 @@ impl TenantStore {
             disk.sync_folder(path).map_err(RecoverError::io(path))?;
         }
         let manifest = Manifest::read(disk, &images, id)?;
+        let unfinished = match copy {
+            Some(copy) => cut_back(disk, &log_folder, id, manifest.as_ref(), copy.through)?,
+            None => Unfinished::default(),
+        };
         let outline = Outline::read(disk, &log_folder, id, manifest.as_ref())?;
+        if let (Some(copy), Some(own)) = (copy, outline.timeline)
+            && own != copy.timeline
+        {
+            return Err(RecoverError::Diverged {
+                path: folder.to_owned(),
+                what: "it is of another history",
+            });
+        }
         let log = outline.open_log(
             &log_folder,
             id,
             options,
+            copy.map(|copy| copy.timeline),
             machine.clone(),
             Arc::clone(&budget),
             lock,
         )?;
+        if copy.is_some() {
+            log.follow(unfinished.chunked());
+        }
         let txns = TxnManager::with_clock(
             TxnId(outline.txn_max + 1),
             outline.last,
@@ -196,7 +240,7 @@ impl TenantStore {
         let mut recovered = Recovered::default();
         store.restore(&images, manifest, outline, options.lenient, &mut recovered)?;
         recovered.duration = options.clock.now().saturating_duration_since(started);
-        Ok((store, recovered))
+        Ok((store, recovered, unfinished))
     }
 
     /// The catalogue that [`Self::open`] would find, without opening the tenant: nothing is changed,
@@ -268,17 +312,26 @@ impl TenantStore {
             })
         })?;
         recovered.catalog = outline.catalog.take().or(catalog);
+        recovered.epochs = std::mem::take(&mut outline.epochs);
         recovered.last_table = outline.last_table;
         recovered.records = outline.records;
         recovered.bytes += outline.bytes;
         recovered.truncated_bytes = outline.truncated_bytes;
         let mut registry = self.durable_side().registry.lock();
         registry.catalog = recovered.catalog.as_deref().map(Arc::from);
+        registry.epochs.clone_from(&recovered.epochs);
         registry.tables = recovered
             .tables
             .iter()
             .map(|(id, table)| (*id, Arc::downgrade(table)))
             .collect();
+        if self.is_copy() {
+            // Transactions of its leader may have rows of them, and be there still.
+            outline
+                .dropped
+                .iter()
+                .for_each(|id| registry.drop_table(*id));
+        }
         Ok(())
     }
 }
@@ -325,6 +378,7 @@ impl Outline {
                 .and_then(|manifest| manifest.last_txn)
                 .map_or(0, |last| last.0),
             last_table: manifest.and_then(Manifest::last_table),
+            epochs: manifest.map_or_else(Vec::new, |manifest| manifest.epochs.clone()),
             ..Outline::default()
         };
         let lacks_surplus =
@@ -441,6 +495,12 @@ impl Outline {
                 }
             }
             Kind::Nothing => {}
+            Kind::Epoch => {
+                let epoch = record::epoch(record.payload);
+                let epoch = epoch.map_err(|what| file.damaged(offset, what))?;
+                self.note_epoch(epoch, record.head.lsn)
+                    .map_err(|what| file.damaged(offset, what))?;
+            }
             Kind::Commit => self.note_commit(record.head.txn, record.head.lsn),
             Kind::Block => self.note_block(file, offset, record, record.payload)?,
             Kind::Defining => {
@@ -489,6 +549,18 @@ impl Outline {
         Ok(())
     }
 
+    /// The checkpoint may have told of it.
+    fn note_epoch(&mut self, epoch: Epoch, at: CommitTs) -> Result<(), BadBytes> {
+        match self.epochs.last() {
+            _ if self.epochs.contains(&(epoch, at)) => {}
+            Some((last, begun)) if epoch <= *last || at <= *begun => {
+                return Err(BadBytes("an epoch that had begun before"));
+            }
+            _ => self.epochs.push((epoch, at)),
+        }
+        Ok(())
+    }
+
     fn note_commit(&mut self, id: TxnId, at: CommitTs) {
         if let Some(committed) = self.chunked.get_mut(&id) {
             *committed = Some(at);
@@ -500,6 +572,7 @@ impl Outline {
         folder: &Path,
         tenant: TenantId,
         options: &OpenOptions,
+        of_leader: Option<Timeline>,
         machine: Machine,
         budget: Arc<Budget>,
         lock: DiskLock,
@@ -517,6 +590,7 @@ impl Outline {
             timeline: self
                 .timeline
                 .filter(|_| !options.lenient)
+                .or(of_leader)
                 .unwrap_or_else(|| Timeline::begin(&*machine.clock)),
         };
         let log = Log::open(origin, folder, &end, options.durability, machine, budget)

@@ -37,6 +37,14 @@ pub enum RecoverError {
         /// How.
         what: &'static str,
     },
+    /// A copy has what its leader's log has not, and cannot be cut back: it has to be made anew.
+    #[error("{} is no copy of its leader's database: {what}", path.display())]
+    Diverged {
+        /// Where it is.
+        path: PathBuf,
+        /// What it has.
+        what: &'static str,
+    },
     /// The tables could not be filled: mostly lack of memory.
     #[error("cannot restore the tables")]
     Storage(#[from] StorageError),

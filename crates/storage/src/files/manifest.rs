@@ -12,7 +12,7 @@ use std::{collections::HashSet, io, path::Path};
 
 use aerostat_segment::ROWS_MAX;
 use aerostat_types::{
-    CommitTs, Layout, SqlType, TableId, TableIndex, TableSchema, TenantId, TxnId,
+    CommitTs, Epoch, Layout, SqlType, TableId, TableIndex, TableSchema, TenantId, TxnId,
 };
 use serde::{Deserialize, Serialize};
 
@@ -54,6 +54,9 @@ pub(crate) struct Manifest {
     pub(crate) last_txn: Option<TxnId>,
     /// The first log file that recovery needs.
     pub(crate) log_from: u64,
+    /// The epochs that had begun by then, and where, ascending. None in manifests of older versions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) epochs: Vec<(Epoch, CommitTs)>,
     pub(crate) tables: Vec<TableImage>,
     /// Tables that are no more, but that the log may still name.
     pub(crate) dropped: Vec<TableId>,
@@ -262,6 +265,11 @@ impl Manifest {
             .any(|number| *number >= USED_END)
         {
             return Err(BadBytes("numbers beyond all commits and files"));
+        }
+        let ascends = |two: &[(Epoch, CommitTs)]| two[0].0 < two[1].0 && two[0].1 < two[1].1;
+        if !self.epochs.windows(2).all(ascends) || self.epochs.iter().any(|start| start.1 > self.at)
+        {
+            return Err(BadBytes("epochs that no log has"));
         }
         let mut ids = HashSet::new();
         for table in &self.tables {

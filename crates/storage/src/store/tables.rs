@@ -151,6 +151,8 @@ impl TenantStore {
         for id in ids {
             match registry.tables[&id].upgrade() {
                 Some(table) => living.push(table),
+                // Its leader says which are.
+                None if durable.log.follows() => {}
                 None => self.drop_locked(durable, registry, id)?,
             }
         }

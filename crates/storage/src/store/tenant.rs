@@ -23,7 +23,7 @@ use std::{
 use aerostat_memory::Budget;
 use aerostat_segment::ARENA_BYTES_MAX;
 use aerostat_txn::{LogFailure, TxnManager};
-use aerostat_types::{CommitTs, TableId, TenantId};
+use aerostat_types::{CommitTs, Epoch, TableId, TenantId};
 use parking_lot::Mutex;
 
 use crate::{
@@ -78,6 +78,8 @@ pub(crate) struct Registry {
     /// Weak, for tables keep the tenant alive.
     pub(crate) tables: BTreeMap<TableId, Weak<Table>>,
     pub(crate) catalog: Option<Arc<[u8]>>,
+    /// The epochs that have begun, and where, ascending.
+    pub(crate) epochs: Vec<(Epoch, CommitTs)>,
     /// Tables that are no more, though a transaction may still have rows of them to commit.
     dropped: BTreeMap<TableId, Dropped>,
 }
@@ -93,6 +95,11 @@ impl Registry {
     /// Whether a table has this id, or a dropped one had it that a commit may yet name.
     pub(crate) fn has(&self, id: TableId) -> bool {
         self.tables.contains_key(&id) || self.dropped.contains_key(&id)
+    }
+
+    /// Whether a table of this id is no more, though a commit may yet name it.
+    pub(crate) fn has_dropped(&self, id: TableId) -> bool {
+        self.dropped.contains_key(&id)
     }
 
     /// Takes a table as dropped.

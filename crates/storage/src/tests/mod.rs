@@ -8,6 +8,7 @@ mod blocks;
 mod budget;
 mod closing;
 mod conflicts;
+mod copies;
 mod ended;
 mod estimate;
 mod evict;

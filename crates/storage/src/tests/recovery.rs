@@ -131,7 +131,7 @@ impl World {
     }
 
     /// A block over both tables, some of whose statements are undone.
-    fn transact_in_block(&mut self, random: &mut StdRng) {
+    pub(super) fn transact_in_block(&mut self, random: &mut StdRng) {
         let block = self.store.txns().begin_block(Isolation::RepeatableRead);
         let mut rows = [self.keyed_rows.clone(), self.bag_rows.clone()];
         let mut savepoints = Vec::new();

@@ -260,6 +260,7 @@ impl NewFolder {
             origin: self.origin,
             number,
             after,
+            begins_inside: true,
             format: Format::CURRENT,
         };
         let path = folder.join(read::file_name(number));

@@ -34,6 +34,7 @@ use super::{
     read::file_name,
     record::{self, FILE_HEAD_BYTES, FileHead, Head, Kind},
     sleep,
+    stream::WrittenEnd,
     writer::{Writer, read_exactly},
 };
 use crate::files::{disk::DiskFile, origin::Origin};
@@ -66,7 +67,10 @@ impl Log {
             log: self,
             file_number: doubt.file_number,
         };
-        let mended = self.media.lock().mend(self.origin, doubt);
+        let mut media = self.media.lock();
+        let mended = media.mend(self.origin, doubt);
+        let bytes = media.bytes();
+        drop(media);
         if mended.is_ok() {
             give_up(doubt.after, doubt.through);
         }
@@ -75,6 +79,10 @@ impl Log {
         state.led = Led::No;
         if mended.is_ok() {
             state.order.mended(doubt);
+            state.end = WrittenEnd {
+                file: doubt.file_number,
+                bytes,
+            };
         }
         sleep::wake(&mut state);
         mended.map_err(|error| LogFailure {

@@ -9,6 +9,8 @@
 //!      + media   the files                                                 ([`media`])
 //!      + sleep   the threads
 //!      + hold    the folder's lock
+//!
+//!  stream: what is written, for copies ([`stream`])        receive: another node's records
 //! ```
 //!
 //! * **No thread of its own.** Committers wait anyway, so one of them writes for all that are
@@ -37,9 +39,11 @@ mod media;
 mod mend;
 mod order;
 pub(crate) mod read;
+pub(crate) mod receive;
 pub(crate) mod record;
 pub(crate) mod redo;
 mod sleep;
+pub(crate) mod stream;
 mod writer;
 
 #[cfg(test)]
@@ -68,6 +72,7 @@ use self::{
     order::{Entry, Group, Order, Rule},
     record::{FileHead, Format, Head, Kind},
     sleep::{Sleeper, Woken},
+    stream::{Readers, WrittenEnd},
 };
 pub(crate) use self::{order::Cut, read::file_name};
 use crate::files::{
@@ -130,6 +135,8 @@ struct State {
     order: Order,
     led: Led,
     sleepers: Vec<Sleeper>,
+    /// How far the files can be read.
+    end: WrittenEnd,
 }
 
 /// The log of one tenant.
@@ -146,6 +153,8 @@ pub(crate) struct Log {
     /// A file is full from here on.
     file_bytes_max: usize,
     archive: Mutex<Option<Archive>>,
+    /// Who reads what is written.
+    readers: Readers,
     /// The last field, for the folder is nobody else's until all others have gone. `None` for a log
     /// that nobody else knows of.
     hold: Option<Hold>,
@@ -190,6 +199,7 @@ impl Log {
             origin,
             number,
             after: end.last,
+            begins_inside: end.file.is_some(),
             format: Format::CURRENT,
         };
         let disk = Arc::clone(&machine.disk);
@@ -202,10 +212,15 @@ impl Log {
             files.create(head)?;
         }
         let rule = Rule::of(durability);
+        let bytes = files.bytes();
         let state = State {
             order: Order::after(end.last, number, end.wall_micros, rule),
             led: Led::No,
             sleepers: Vec::new(),
+            end: WrittenEnd {
+                file: number,
+                bytes,
+            },
         };
         Ok(Log {
             origin,
@@ -217,6 +232,7 @@ impl Log {
             bytes_written: AtomicU64::new(0),
             file_bytes_max: FILE_BYTES_MAX,
             archive: Mutex::new(None),
+            readers: Readers::default(),
             hold: None,
         })
     }
@@ -399,8 +415,13 @@ impl Log {
         let mut state = self.state.lock();
         state.led = Led::No;
         match result {
-            Ok(Put { next, is_durable }) => {
+            Ok(Put {
+                next,
+                bytes,
+                is_durable,
+            }) => {
                 fault::pass("log.before_publish");
+                state.end = WrittenEnd { file: next, bytes };
                 state.order.written(group.through, next);
                 if is_durable {
                     state.order.synced(group.through);
@@ -416,6 +437,9 @@ impl Log {
             }
         }
         sleep::wake(&mut state);
+        if !group.entries.is_empty() {
+            MutexGuard::unlocked(&mut state, || self.readers.wake());
+        }
         state
     }
 
@@ -426,6 +450,7 @@ impl Log {
         if group.entries.is_empty() && !group.syncs && !group.ends_file {
             return Ok(Put {
                 next: group.file_number,
+                bytes: media.bytes(),
                 is_durable: false,
             });
         }
@@ -441,6 +466,7 @@ impl Log {
             media.secure();
             return Ok(Put {
                 next: group.file_number,
+                bytes: media.bytes(),
                 is_durable: group.syncs,
             });
         }
@@ -449,6 +475,7 @@ impl Log {
             origin: self.origin,
             number: group.file_number + 1,
             after: group.through,
+            begins_inside: group.ends_inside,
             format: Format::CURRENT,
         };
         fault::pass("log.rotate");
@@ -457,6 +484,7 @@ impl Log {
             .map_err(|error| ("begin a new file", error))?;
         Ok(Put {
             next: head.number,
+            bytes: media.bytes(),
             is_durable: true,
         })
     }
@@ -550,11 +578,12 @@ impl Log {
         }
     }
 
-    /// Removes files that no checkpoint needs, once they are archived. What cannot be
-    /// removed is in nobody's way.
+    /// Removes files that no checkpoint needs, once they are archived, and copies have read them. What
+    /// cannot be removed is in nobody's way.
     pub(crate) fn remove_before(&self, number: u64) -> io::Result<()> {
         self.archive_before(number).map_err(io::Error::other)?;
         self.state.lock().order.release_before(number);
+        let number = self.readers.keep_from(number);
         for (found, path) in read::files(&*self.machine.disk, &self.folder)? {
             if found < number {
                 self.machine.disk.remove_file(&path)?;
@@ -576,8 +605,9 @@ impl Drop for Log {
 
 /// What became of a group.
 struct Put {
-    /// The file that is written next.
+    /// The file that is written next, and how many bytes it has.
     next: u64,
+    bytes: usize,
     is_durable: bool,
 }
 

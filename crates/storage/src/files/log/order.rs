@@ -23,7 +23,13 @@
 //!   a group of them is secured as soon as it is its turn, under every rule.
 //! * **Aborts.** Of a transaction with chunks that will not commit the log says so. Nobody waits for that.
 
-use std::collections::{HashMap, VecDeque};
+mod following;
+
+use std::{
+    collections::{HashMap, VecDeque},
+    io,
+    sync::Arc,
+};
 
 use aerostat_txn::LogFailure;
 use aerostat_types::{CommitTs, Durability, TxnId};
@@ -130,6 +136,8 @@ pub(super) struct Group {
     pub(super) syncs: bool,
     /// Whether the file is complete with it.
     pub(super) ends_file: bool,
+    /// Whether its last record, or the last before it, has no place.
+    pub(super) ends_inside: bool,
 }
 
 /// Where a log was cut: see [`super::Log::rotate`].
@@ -166,6 +174,8 @@ struct Lost {
 /// The order of a tenant's log.
 pub(super) struct Order {
     rule: Rule,
+    /// Whether its records are another node's: see [`following`].
+    follows: bool,
     entries: Vec<Entry>,
     bytes: usize,
     /// Whether a commit is queued that a power failure must not take.
@@ -204,6 +214,8 @@ pub(super) struct Order {
     /// Unfinished transactions, or statements of blocks, with chunks, and the first file
     /// that may have one.
     chunked: HashMap<TxnId, u64>,
+    /// Whether the last record that was queued has no place, as far as is known.
+    is_inside: bool,
     /// Microseconds since 1970 of the newest record.
     wall_micros: u64,
 }
@@ -213,6 +225,7 @@ impl Order {
     pub(super) fn after(last: CommitTs, file_number: u64, wall_micros: u64, rule: Rule) -> Order {
         Order {
             rule,
+            follows: false,
             entries: Vec::new(),
             bytes: 0,
             owes_sync: false,
@@ -233,6 +246,7 @@ impl Order {
             file_number,
             kept_from: 0,
             chunked: HashMap::new(),
+            is_inside: true,
             wall_micros,
         }
     }
@@ -301,29 +315,32 @@ impl Order {
             self.chunked.entry(txn).or_insert(self.file_number);
         } else {
             assert_eq!(lsn.0, self.enqueued.0 + 1, "LSNs have no gaps");
-            let has_chunks = !self.chunked.is_empty() && self.chunked.remove(&txn).is_some();
+            let has_chunks = !self.chunked.is_empty() && self.chunked.contains_key(&txn);
             if kind == Kind::Commit && !has_chunks && entry.payload.is_empty() {
                 self.enqueued = lsn;
                 return Ok(());
             }
             self.say_nothing();
-            (self.enqueued, self.said) = (lsn, lsn);
-            self.owes_sync = true;
-            if has_chunks {
-                self.ending.push_back((lsn, txn));
-            }
-            for part in parts {
-                if self.chunked.remove(part).is_some() {
-                    self.ending.push_back((lsn, *part));
-                }
-            }
+            self.take_place(lsn, txn, parts);
         }
         self.push(entry);
         Ok(())
     }
 
+    /// The next record has this place, and with it end a transaction and these statements.
+    fn take_place(&mut self, lsn: CommitTs, txn: TxnId, parts: &[TxnId]) {
+        (self.enqueued, self.said) = (lsn, lsn);
+        self.owes_sync = true;
+        for part in [&txn].into_iter().chain(parts) {
+            if !self.chunked.is_empty() && self.chunked.remove(part).is_some() {
+                self.ending.push_back((lsn, *part));
+            }
+        }
+    }
+
     fn push(&mut self, entry: Entry) {
         self.bytes += entry.payload.len();
+        self.is_inside = !entry.head.kind.has_place();
         self.entries.push(entry);
     }
 
@@ -355,6 +372,9 @@ impl Order {
     fn refusal(&self, txn: TxnId, parts: &[TxnId]) -> Result<(), LogFailure> {
         if let Some(failure) = &self.failure {
             return Err(failure.clone());
+        }
+        if self.follows {
+            return Err(following::refused());
         }
         if self.doomed.is_empty() {
             return Ok(());
@@ -405,6 +425,7 @@ impl Order {
             file_number: self.file_number,
             syncs: ends_file || for_good || self.syncs(),
             ends_file,
+            ends_inside: self.is_inside,
         };
         (self.bytes, self.owes_sync) = (0, false);
         self.file_number += u64::from(ends_file);
@@ -509,6 +530,8 @@ impl Order {
             self.file_number
         );
         self.entries = Vec::new();
+        // What there was before them is not known.
+        self.is_inside = true;
         // Mending goes on in the file that failed; no chunk of the next one is left.
         self.file_number = file_number;
         let unfinished = self.chunked.drain();
@@ -534,7 +557,9 @@ impl Order {
 
     /// What a failure left in doubt, if the log can be mended of it.
     pub(super) fn doubt(&self) -> Option<Doubt> {
-        let is_mendable = self.failure.is_some() && self.lost.len() < MENDS_MAX;
+        // What another node committed is not to be given up here.
+        let is_own = !self.follows;
+        let is_mendable = is_own && self.failure.is_some() && self.lost.len() < MENDS_MAX;
         is_mendable.then_some(Doubt {
             file_number: self.file_number,
             said: self.ends[0].1,

@@ -3,17 +3,18 @@
 //! ```text
 //!  file   := header 48 bytes, record*
 //!  header := "AEROLOG1", format u32, tenant u32, number u64, last LSN before u64,
-//!            timeline u64, crc u32, 0 u32
+//!            timeline u64, crc u32, flags u32 (1: begins inside)
 //!  record := length u32, crc u32, kind u8, "AEL", synced u32,
 //!            LSN u64 (0 for ROWS and ABORT), transaction u64, microseconds since 1970 u64, payload
 //! ```
 //!
 //! The payload of a BLOCK ends with `transaction u64 × count, count u32`: the statements of which
 //! there are ROWS before it. That of a DEFINING is that of a BLOCK, followed by `catalogue,
-//! length u32`. That of a NOTHING is the first LSN that it speaks of, `u64`.
+//! length u32`. That of a NOTHING is the first LSN that it speaks of, `u64`; that of an EPOCH its
+//! number, `u64`.
 //!
-//! Format 2, which is read and not written, has neither ABORT nor NOTHING: a place at which there is
-//! nothing is a COMMIT without redo there.
+//! Formats 2 and 3 are read and not written. The third has no EPOCH, the second has neither ABORT nor
+//! NOTHING: a place at which there is nothing is a COMMIT without redo there.
 //!
 //! `synced` is how much of the file was known to be on disk when the record was written. It
 //! distinguishes a torn tail from damage: a write that a power failure interrupts may leave later
@@ -22,7 +23,7 @@
 
 use std::ops::RangeInclusive;
 
-use aerostat_types::{CommitTs, TenantId, TxnId};
+use aerostat_types::{CommitTs, Epoch, TenantId, TxnId};
 
 use crate::files::{
     codec::{BadBytes, Reader},
@@ -38,7 +39,7 @@ pub(crate) const FILE_HEAD_BYTES: usize = 48;
 const MAGIC: &[u8; 8] = b"AEROLOG1";
 
 /// Raised whenever older bytes could be misread, or an older version would misread these.
-const FORMAT: u32 = 3;
+const FORMAT: u32 = 4;
 
 /// The oldest that is read.
 const FORMAT_MIN: u32 = 2;
@@ -67,6 +68,8 @@ pub(crate) enum Kind {
     /// At no place since the record before is anything, its own included: commits of temporary relations
     /// took them, or such as a failure of the log took back.
     Nothing = 9,
+    /// From here on the log is that of another configuration of the tenant's copies.
+    Epoch = 10,
 }
 
 impl Kind {
@@ -80,6 +83,7 @@ impl Kind {
             Kind::Defining,
             Kind::Abort,
             Kind::Nothing,
+            Kind::Epoch,
         ]
         .into_iter()
         .find(|kind| *kind as u8 == byte)
@@ -166,6 +170,11 @@ pub(crate) fn parse(bytes: &[u8]) -> Option<(Record<'_>, usize)> {
     (checksum(&bytes[..total]) == crc).then_some((record, total))
 }
 
+/// How many bytes the record at the front of `bytes` takes, if its head is there.
+pub(crate) fn length(bytes: &[u8]) -> Option<usize> {
+    Some(HEAD_BYTES + Reader(bytes).u32().ok()? as usize)
+}
+
 /// [`parse`] of what was parsed before: the checksum is not computed again.
 pub(crate) fn take_apart(bytes: &[u8]) -> Option<(Record<'_>, usize)> {
     let mut reader = Reader(bytes);
@@ -240,6 +249,19 @@ pub(crate) fn nothing_from(first: CommitTs) -> Vec<u8> {
     first.0.to_le_bytes().to_vec()
 }
 
+/// The payload of a [`Kind::Epoch`].
+pub(crate) fn put_epoch(epoch: Epoch) -> Vec<u8> {
+    epoch.0.to_le_bytes().to_vec()
+}
+
+/// The epoch that a [`Kind::Epoch`] begins.
+pub(crate) fn epoch(payload: &[u8]) -> Result<Epoch, BadBytes> {
+    let number = payload
+        .try_into()
+        .map_err(|_| BadBytes("an epoch without a number"))?;
+    Ok(Epoch(u64::from_le_bytes(number)))
+}
+
 /// The LSNs that a record with a place speaks of: its own and, of a [`Kind::Nothing`], others before it.
 pub(crate) fn places(record: &Record<'_>) -> Result<RangeInclusive<u64>, BadBytes> {
     let last = record.head.lsn.0;
@@ -300,8 +322,17 @@ pub(crate) struct FileHead {
     pub(crate) number: u64,
     /// Every record with an LSN in this file has a greater one.
     pub(crate) after: CommitTs,
+    /// Whether there may be records without a place between that of `after` and the file. Files of older
+    /// formats do not say.
+    pub(crate) begins_inside: bool,
     pub(crate) format: Format,
 }
+
+/// The flag of [`FileHead::begins_inside`].
+const BEGINS_INSIDE: u32 = 1;
+
+/// The first format whose files have flags, which are part of the checksum then.
+const FORMAT_OF_FLAGS: u32 = 4;
 
 /// How a file's records are to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -326,6 +357,8 @@ impl FileHead {
         bytes[16..24].copy_from_slice(&self.number.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.after.0.to_le_bytes());
         bytes[32..40].copy_from_slice(&self.origin.timeline.0.to_le_bytes());
+        let flags = u32::from(self.begins_inside) * BEGINS_INSIDE;
+        bytes[44..].copy_from_slice(&flags.to_le_bytes());
         Self::seal(&mut bytes);
         debug_assert_eq!(
             FileHead::parse(&bytes),
@@ -337,8 +370,19 @@ impl FileHead {
 
     /// Sets a header's checksum.
     pub(crate) fn seal(bytes: &mut [u8; FILE_HEAD_BYTES]) {
-        let crc = crc32fast::hash(&bytes[..40]);
+        let crc = Self::checksum(bytes);
         bytes[40..44].copy_from_slice(&crc.to_le_bytes());
+    }
+
+    /// Of everything but itself; in older formats, of what is before it.
+    fn checksum(bytes: &[u8]) -> u32 {
+        let mut hasher = crc32fast::Hasher::new();
+        hasher.update(&bytes[..40]);
+        let format = u32::from_le_bytes(bytes[8..12].try_into().expect("four bytes"));
+        if format >= FORMAT_OF_FLAGS {
+            hasher.update(&bytes[44..FILE_HEAD_BYTES]);
+        }
+        hasher.finalize()
     }
 
     /// Whether a file of a version that is not read begins like this. One of zeros is torn.
@@ -359,13 +403,14 @@ impl FileHead {
         let number = reader.u64().ok()?;
         let after = CommitTs(reader.u64().ok()?);
         let timeline = Timeline(reader.u64().ok()?);
-        let crc = reader.u32().ok()?;
+        let (crc, flags) = (reader.u32().ok()?, reader.u32().ok()?);
         let is_known = magic == MAGIC && (FORMAT_MIN..=FORMAT).contains(&format);
-        let valid = is_known && crc == crc32fast::hash(&bytes[..40]);
+        let valid = is_known && crc == Self::checksum(bytes);
         valid.then_some(FileHead {
             origin: Origin { tenant, timeline },
             number,
             after,
+            begins_inside: format < FORMAT_OF_FLAGS || flags & BEGINS_INSIDE != 0,
             format: Format(format),
         })
     }

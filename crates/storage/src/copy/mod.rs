@@ -1,0 +1,138 @@
+//! A tenant as a copy of another node's: its log received, its commits done again beside readers.
+//!
+//! ```text
+//!  leader's log ── LogReader ──► receive ─► own log ── LogReader ──► Applier ─► tables, catalogue
+//!                                  │ written: told the leader           │
+//!                                  └ flushed: on disk                   └ snapshots see it
+//! ```
+//!
+//! * **Receiving** ([`TenantStore::receive`]) writes; what is written is what the leader is told of.
+//! * **Applying** ([`Applier`]) comes behind, as far as the leader says that everything is committed. It
+//!   changes tables as writers do, with the stamps of transactions of its own, and snapshots pass from commit
+//!   to commit. Readers, freezing, vacuum, layouts and checkpoints are the copy's own affair.
+//! * **Changing hands.** [`Applier::lead`] makes the tenant this node's: what had not committed will not,
+//!   and a record says that another epoch begins.
+//!
+//! The room uses `durable` for opening, `rewrite` for tables that get another shape, `write` and `store`.
+
+mod apply;
+mod describe;
+mod ends;
+mod rows;
+
+use std::{path::Path, sync::Arc};
+
+use aerostat_memory::Budget;
+use aerostat_types::{CommitTs, Epoch, TenantId};
+
+pub use self::apply::{Applier, ApplyError, Progress};
+use crate::{
+    OpenOptions, RecoverError, Recovered, StorageError, TenantStore, Timeline,
+    durable::recover::CopyOf,
+    files::log::{
+        receive::ReceiveError,
+        record::{self, Kind},
+        stream::{LogHold, LogReader, StreamError, Wake},
+    },
+};
+
+impl TenantStore {
+    /// Opens the tenant in a folder as a copy of another node's, making it if it is missing: with everything
+    /// that its log has, as far as that counts. It takes no changes but what it receives.
+    ///
+    /// # Errors
+    /// As [`Self::open`]; [`RecoverError::Diverged`] when it has to be made anew; [`RecoverError::Storage`]
+    /// when what had not committed cannot be done again.
+    pub fn open_copy(
+        id: TenantId,
+        budget: Arc<Budget>,
+        folder: &Path,
+        options: &OpenOptions,
+        of: CopyOf,
+    ) -> Result<(Arc<TenantStore>, Recovered, Applier), RecoverError> {
+        let opened = Self::open_as(id, budget, folder, options, Some(of))?;
+        let (store, recovered, unfinished) = opened;
+        let applier = Applier::resume(&store, &recovered.tables, &unfinished).map_err(|error| {
+            RecoverError::Io {
+                path: folder.to_owned(),
+                source: std::io::Error::other(error),
+            }
+        })?;
+        Ok((store, recovered, applier))
+    }
+
+    /// Whether it is a copy: it takes no changes but those of another node.
+    pub fn is_copy(&self) -> bool {
+        self.durable
+            .as_ref()
+            .is_some_and(|durable| durable.log.follows())
+    }
+
+    /// Takes the next records of its leader's log: whole ones. Gives through where they are written. Their
+    /// commits are applied by the [`Applier`].
+    ///
+    /// # Errors
+    /// [`ReceiveError`].
+    ///
+    /// # Panics
+    /// When it is no copy.
+    pub fn receive(&self, records: &[u8]) -> Result<CommitTs, ReceiveError> {
+        self.durable_side().log.receive(records)
+    }
+
+    /// Reads the tenant's log from behind a place on, as it is written; `wake` is told of more.
+    ///
+    /// # Errors
+    /// [`StreamError`].
+    ///
+    /// # Panics
+    /// When the tenant has no log.
+    pub fn log_reader(&self, after: CommitTs, wake: Wake) -> Result<LogReader, StreamError> {
+        LogReader::behind(&self.durable_side().log, after, wake)
+    }
+
+    /// Keeps what a copy may ask for, as far as it can be kept.
+    ///
+    /// # Panics
+    /// When the tenant has no log.
+    pub fn hold_log(&self) -> LogHold {
+        LogHold::of(&self.durable_side().log)
+    }
+
+    /// The history that its log is of; `None` if it has no log.
+    pub fn timeline(&self) -> Option<Timeline> {
+        let durable = self.durable.as_ref()?;
+        Some(durable.log.origin().timeline)
+    }
+
+    /// The epochs that its log has, and where they begin, ascending.
+    pub fn epochs(&self) -> Vec<(Epoch, CommitTs)> {
+        match &self.durable {
+            Some(durable) => durable.registry.lock().epochs.clone(),
+            None => Vec::new(),
+        }
+    }
+
+    /// Has the log say that an epoch begins, which none of it was, and gives its place once that is
+    /// acknowledged.
+    ///
+    /// # Errors
+    /// [`StorageError::Commit`].
+    ///
+    /// # Panics
+    /// When the log has an epoch that is not before it, or the tenant has no log.
+    pub fn begin_epoch(&self, epoch: Epoch) -> Result<CommitTs, StorageError> {
+        let durable = self.durable_side();
+        let mut registry = durable.registry.lock();
+        assert!(
+            registry.epochs.last().is_none_or(|last| last.0 < epoch),
+            "epoch {epoch} begins behind {:?}",
+            registry.epochs.last()
+        );
+        let payload = record::put_epoch(epoch);
+        let enqueue = |ts| durable.log.enqueue_entry(Kind::Epoch, ts, payload);
+        let at = self.txns().append_entry(enqueue)?;
+        registry.epochs.push((epoch, at));
+        Ok(at)
+    }
+}

@@ -1,0 +1,96 @@
+//! The order of a log whose records are another node's: a copy's.
+//!
+//! Its places are that node's, and so is what it says of places at which there is nothing, and of
+//! transactions that will not commit. Nothing of this node's own is taken meanwhile. It is never mended of a
+//! failure, since what was in doubt may be committed: the copy is opened again with what its disk has.
+
+use super::*;
+
+/// Why a copy takes nothing of its own.
+pub(super) fn refused() -> LogFailure {
+    let source = io::Error::new(
+        io::ErrorKind::PermissionDenied,
+        "the database is a copy of another node's",
+    );
+    LogFailure {
+        doing: "take a change".to_owned(),
+        source: Arc::new(source),
+    }
+}
+
+impl Order {
+    /// Whether its records are another node's.
+    pub(crate) fn follows(&self) -> bool {
+        self.follows
+    }
+
+    /// Takes records of another node from now on, or of this one.
+    ///
+    /// # Panics
+    /// When a transaction of this node has not ended.
+    pub(crate) fn set_following(&mut self, follows: bool) {
+        assert!(
+            self.said == self.enqueued && (self.follows || self.chunked.is_empty()),
+            "a log changes hands between two records, and nobody is about to commit"
+        );
+        self.follows = follows;
+    }
+
+    /// Queues a record of another node's log, the next one; of a block's commit, `parts` are the statements
+    /// of which there are chunks.
+    ///
+    /// # Errors
+    /// The failure because of which the log takes nothing.
+    pub(crate) fn receive(&mut self, entry: Entry, parts: &[TxnId]) -> Result<(), LogFailure> {
+        assert!(self.follows, "a log of one's own has its own records");
+        if let Some(failure) = &self.failure {
+            return Err(failure.clone());
+        }
+        let Head { kind, lsn, txn, .. } = entry.head;
+        self.wall_micros = self.wall_micros.max(entry.head.wall_micros);
+        match kind {
+            Kind::Rows => {
+                self.chunked.entry(txn).or_insert(self.file_number);
+            }
+            Kind::Abort => {
+                self.chunked.remove(&txn);
+            }
+            _ => {
+                assert!(lsn > self.enqueued, "LSNs ascend");
+                self.take_place(lsn, txn, parts);
+            }
+        }
+        self.push(entry);
+        Ok(())
+    }
+
+    /// Takes over from the node whose records it had: those of its transactions that have not committed will
+    /// not.
+    pub(crate) fn lead(&mut self) {
+        let unfinished: Vec<TxnId> = self.chunked.drain().map(|(txn, _)| txn).collect();
+        self.follows = false;
+        for txn in unfinished {
+            self.say_abort(txn);
+        }
+    }
+
+    /// Transactions of another node whose chunks are here, before recovery of a copy goes on with them; and
+    /// the file that may have the first.
+    pub(crate) fn resume(&mut self, chunked: impl Iterator<Item = (TxnId, u64)>) {
+        assert!(
+            self.follows && self.chunked.is_empty(),
+            "a copy resumes once"
+        );
+        self.chunked.extend(chunked);
+    }
+
+    /// Everything through this is queued.
+    pub(crate) fn enqueued(&self) -> CommitTs {
+        self.enqueued
+    }
+
+    /// Everything through this is written.
+    pub(crate) fn written_through(&self) -> CommitTs {
+        self.written
+    }
+}

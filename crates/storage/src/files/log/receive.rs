@@ -1,0 +1,118 @@
+//! Another node's records, as they come to a copy of its log.
+//!
+//! Each is checked, sealed anew (`synced` is each disk's own), and written behind those before it. What is
+//! written is not on disk until [`Log::flush`].
+
+use aerostat_txn::LogFailure;
+use aerostat_types::{CommitTs, TxnId};
+use parking_lot::MutexGuard;
+use thiserror::Error;
+
+use super::{
+    Led, Log, QUEUE_BYTES_MAX, State,
+    order::Entry,
+    record::{self, Kind, USED_END},
+    sleep,
+};
+use crate::files::codec::BadBytes;
+
+/// Why records were not taken, or not all.
+#[derive(Debug, Error)]
+pub enum ReceiveError {
+    /// They are not what a log has, or not what comes next.
+    #[error("what came from the leader's log is damaged: {0}")]
+    Bad(&'static str),
+    /// They could not be written. The copy has to be opened again.
+    #[error(transparent)]
+    Log(#[from] LogFailure),
+}
+
+impl From<BadBytes> for ReceiveError {
+    fn from(bad: BadBytes) -> Self {
+        ReceiveError::Bad(bad.0)
+    }
+}
+
+impl Log {
+    /// Whether its records are another node's.
+    pub(crate) fn follows(&self) -> bool {
+        self.state.lock().order.follows()
+    }
+
+    /// Takes another node's records from now on, behind what it has; `chunked` are that node's transactions
+    /// that have not ended and have chunks here, each with the first file that may have one.
+    pub(crate) fn follow(&self, chunked: impl Iterator<Item = (TxnId, u64)>) {
+        let mut state = self.state.lock();
+        state.order.set_following(true);
+        state.order.resume(chunked);
+    }
+
+    /// Takes this node's own records from now on, behind a place, which is the last that it has. That the other
+    /// node's transactions which had not committed will not is said by the next group.
+    pub(crate) fn lead_on(&self, last: CommitTs) {
+        let mut state = self.state.lock();
+        assert!(
+            state.order.enqueued() == last,
+            "the log has places through {}, and those through {last} are applied",
+            state.order.enqueued()
+        );
+        state.order.lead();
+    }
+
+    /// Writes records of the log that this one follows: whole ones, those that come next. Gives through where
+    /// they are written.
+    ///
+    /// # Errors
+    /// [`ReceiveError`]: those before the one that is wrong are taken.
+    pub(crate) fn receive(&self, records: &[u8]) -> Result<CommitTs, ReceiveError> {
+        let mut state = self.unled();
+        let mut rest = records;
+        while !rest.is_empty() {
+            let bad = ReceiveError::Bad("no record where one is to be");
+            let (record, length) = record::parse(rest).ok_or(bad)?;
+            rest = &rest[length..];
+            let head = record.head;
+            if head.txn.0 >= USED_END || head.lsn.0 >= USED_END {
+                return Err(ReceiveError::Bad("a number that nothing has reached"));
+            }
+            if head.kind.has_place() {
+                let before = state.order.enqueued();
+                if *record::places(&record)?.start() != before.0 + 1 {
+                    return Err(ReceiveError::Bad("an entry before this is missing"));
+                }
+            }
+            let parts: Vec<TxnId> = match head.kind {
+                Kind::Block => record::parts(record.payload)?.1.collect(),
+                Kind::Defining => record::parts(record::catalog(record.payload)?.0)?
+                    .1
+                    .collect(),
+                _ => Vec::new(),
+            };
+            let payload = record.payload.to_vec();
+            state.order.receive(Entry { head, payload }, &parts)?;
+            if state.order.queued_bytes() > QUEUE_BYTES_MAX {
+                state = self.write_received(state)?;
+            }
+        }
+        state = self.write_received(state)?;
+        Ok(state.order.written_through())
+    }
+
+    /// Writes what is queued. A checkpoint may write at the same time.
+    fn write_received<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+    ) -> Result<MutexGuard<'a, State>, LogFailure> {
+        while state.led != Led::No {
+            sleep::sleep(state, None);
+            state = self.state.lock();
+        }
+        if state.order.failure().is_none() {
+            state = self.lead(state, false);
+        }
+        match state.order.failure() {
+            Some(failure) => Err(failure.clone()),
+            None => Ok(state),
+        }
+    }
+}

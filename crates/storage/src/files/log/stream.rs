@@ -1,0 +1,361 @@
+//! The log as a stream: what is written, read from the files for copies of the tenant.
+//!
+//! ```text
+//!  committers ─► Log ─► files ── page cache ──► LogReader ─► whole records, as they were written
+//!                 └── wakes readers
+//! ```
+//!
+//! * **The stream is the files.** A slow copy costs its leader no memory. What is read was written, whether
+//!   or not it is on disk, and is never taken back while the tenant is open: what fails was not shown.
+//! * **Retention.** Files that a reader has not come to stay, and those that a copy may ask for again
+//!   ([`LogHold`]), [`KEPT_FILES_MAX`] at most: a reader that is further behind finds its file gone, and its
+//!   copy has to be made anew.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+
+use aerostat_types::CommitTs;
+use parking_lot::Mutex;
+use thiserror::Error;
+
+use super::{
+    Log,
+    read::{self, file_name},
+    record::{self, FILE_HEAD_BYTES, FileHead, HEAD_BYTES},
+    writer::read_exactly,
+};
+
+/// Complete files that are kept for readers, though no checkpoint needs them: a GiB.
+const KEPT_FILES_MAX: u64 = 16;
+
+/// How far the files can be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct WrittenEnd {
+    /// The file at the end.
+    pub(super) file: u64,
+    /// How many bytes of it.
+    pub(super) bytes: usize,
+}
+
+/// Why a log cannot be read on.
+#[derive(Debug, Error)]
+pub enum StreamError {
+    /// The log does not have what comes behind the place, or not as the reader knows it.
+    #[error("the log has nothing behind {after} any more")]
+    Gone {
+        /// The place.
+        after: CommitTs,
+    },
+    /// A file could not be read.
+    #[error("cannot read {}", path.display())]
+    Io {
+        /// Which.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// A file has something else where a record is to be.
+    #[error("no record at byte {offset} of {}", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// Where.
+        offset: usize,
+    },
+}
+
+/// Is told that there is more to read.
+pub type Wake = Arc<dyn Fn() + Send + Sync>;
+
+/// Who reads a log.
+#[derive(Default)]
+pub(super) struct Readers {
+    all: Mutex<Vec<Weak<Reading>>>,
+    /// Whether there are any: else nobody looks.
+    has_any: AtomicBool,
+}
+
+/// How far a reader is.
+struct Reading {
+    file: AtomicU64,
+    wake: Wake,
+}
+
+impl Readers {
+    fn add(&self, wake: Wake) -> Arc<Reading> {
+        let reading = Arc::new(Reading {
+            // Everything is kept until it is known where it begins.
+            file: AtomicU64::new(0),
+            wake,
+        });
+        let mut all = self.all.lock();
+        all.retain(|known| known.strong_count() > 0);
+        all.push(Arc::downgrade(&reading));
+        self.has_any.store(true, Ordering::Release);
+        reading
+    }
+
+    fn living(&self) -> Vec<Arc<Reading>> {
+        if !self.has_any.load(Ordering::Acquire) {
+            return Vec::new();
+        }
+        let mut all = self.all.lock();
+        all.retain(|known| known.strong_count() > 0);
+        self.has_any.store(!all.is_empty(), Ordering::Release);
+        all.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    pub(super) fn wake(&self) {
+        self.living().iter().for_each(|reading| (reading.wake)());
+    }
+
+    /// The first file that is kept, where no checkpoint needs those before `needed`.
+    pub(super) fn keep_from(&self, needed: u64) -> u64 {
+        let living = self.living();
+        let read = living.iter().map(|one| one.file.load(Ordering::Relaxed));
+        let slowest = read.min().unwrap_or(needed).min(needed);
+        slowest.max(needed.saturating_sub(KEPT_FILES_MAX))
+    }
+}
+
+/// Keeps what a copy may ask for again, whether or not it reads at the time: what is behind the place through
+/// which its disk has the log.
+pub struct LogHold {
+    log: Arc<Log>,
+    reading: Arc<Reading>,
+}
+
+impl LogHold {
+    /// Keeps all that there is.
+    pub(crate) fn of(log: &Arc<Log>) -> LogHold {
+        LogHold {
+            reading: log.readers.add(Arc::new(|| {})),
+            log: Arc::clone(log),
+        }
+    }
+
+    /// The copy's disk has everything through this.
+    ///
+    /// # Errors
+    /// [`StreamError`]: what was kept is kept.
+    pub fn release_through(&mut self, durable: CommitTs) -> Result<(), StreamError> {
+        let disk = &*self.log.machine.disk;
+        let io = |path: &Path, source| StreamError::Io {
+            path: path.to_owned(),
+            source,
+        };
+        let folder = &self.log.folder;
+        let files = read::files(disk, folder).map_err(|error| io(folder, error))?;
+        let end = self.log.written_end().file;
+        let held = self.reading.file.load(Ordering::Relaxed);
+        let mut keep = held;
+        for (number, path) in files {
+            if number <= held || number > end {
+                continue;
+            }
+            let bytes = read_exactly(disk, &path, 0..FILE_HEAD_BYTES);
+            let bytes = bytes.map_err(|error| io(&path, error))?;
+            let head = FileHead::parse(&bytes).ok_or(StreamError::Damaged { path, offset: 0 })?;
+            // The record with the place is in the file before, or behind it.
+            if head.after >= durable {
+                break;
+            }
+            keep = number;
+        }
+        self.reading.file.store(keep, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// Reads a log from a place on, as it is written.
+pub struct LogReader {
+    log: Arc<Log>,
+    reading: Arc<Reading>,
+    after: CommitTs,
+    offset: usize,
+}
+
+impl LogReader {
+    /// Reads what is behind a place of the log, chunks of transactions that had not committed by then
+    /// included, as far as they are behind its record. `wake` is told of more, by whoever writes: it is quick,
+    /// and takes no lock of the log's.
+    ///
+    /// # Errors
+    /// [`StreamError`].
+    pub(crate) fn behind(
+        log: &Arc<Log>,
+        after: CommitTs,
+        wake: Wake,
+    ) -> Result<LogReader, StreamError> {
+        let mut reader = LogReader {
+            reading: log.readers.add(wake),
+            log: Arc::clone(log),
+            after,
+            offset: FILE_HEAD_BYTES,
+        };
+        let (file, offset) = reader.find()?;
+        reader.reading.file.store(file, Ordering::Relaxed);
+        reader.offset = offset;
+        Ok(reader)
+    }
+
+    /// Reads what is written behind what is there now, whose last place this is.
+    pub(crate) fn at_end(log: &Arc<Log>, after: CommitTs, wake: Wake) -> LogReader {
+        let reading = log.readers.add(wake);
+        let end = log.written_end();
+        reading.file.store(end.file, Ordering::Relaxed);
+        LogReader {
+            reading,
+            log: Arc::clone(log),
+            after,
+            offset: end.bytes,
+        }
+    }
+
+    /// The file with the record of the place, and where the next one is.
+    fn find(&self) -> Result<(u64, usize), StreamError> {
+        let disk = &*self.log.machine.disk;
+        let gone = || StreamError::Gone { after: self.after };
+        let files = read::files(disk, &self.log.folder)
+            .map_err(|source| self.io(self.log.folder.clone(), source))?;
+        let end = self.log.written_end();
+        for (number, path) in files.into_iter().rev() {
+            if number > end.file {
+                continue;
+            }
+            let mut bytes = disk
+                .read(&path)
+                .map_err(|source| self.io(path.clone(), source))?;
+            if number == end.file {
+                bytes.truncate(end.bytes);
+            }
+            let head = FileHead::parse(&bytes).ok_or_else(|| StreamError::Damaged {
+                path: path.clone(),
+                offset: 0,
+            })?;
+            if head.after == self.after && !head.begins_inside {
+                return Ok((number, FILE_HEAD_BYTES));
+            }
+            if head.after >= self.after {
+                continue;
+            }
+            let mut at = FILE_HEAD_BYTES;
+            while let Some((record, length)) = record::take_apart(&bytes[at..]) {
+                at += length;
+                if record.head.kind.has_place() && record.head.lsn >= self.after {
+                    let found = (record.head.lsn == self.after).then_some((number, at));
+                    return found.ok_or_else(gone);
+                }
+            }
+            return Err(gone());
+        }
+        Err(gone())
+    }
+
+    fn io(&self, path: PathBuf, source: io::Error) -> StreamError {
+        match source.kind() {
+            io::ErrorKind::NotFound => StreamError::Gone { after: self.after },
+            _ => StreamError::Io { path, source },
+        }
+    }
+
+    /// The last place that was read.
+    pub fn read_through(&self) -> CommitTs {
+        self.after
+    }
+
+    /// The file that is read, and the next byte of it.
+    pub(crate) fn position(&self) -> (u64, usize) {
+        (self.reading.file.load(Ordering::Relaxed), self.offset)
+    }
+
+    /// The next records: about so many bytes, or one that is larger. `None` if there are none yet.
+    ///
+    /// # Errors
+    /// [`StreamError`].
+    pub fn next(&mut self, bytes_max: usize) -> Result<Option<Vec<u8>>, StreamError> {
+        loop {
+            let file = self.reading.file.load(Ordering::Relaxed);
+            let path = self.log.folder.join(file_name(file));
+            let shown = self.log.written_end();
+            let disk = &*self.log.machine.disk;
+            let length = match file == shown.file {
+                true => shown.bytes,
+                false => {
+                    let found = disk
+                        .look(&path)
+                        .map_err(|error| self.io(path.clone(), error))?;
+                    found.bytes as usize
+                }
+            };
+            assert!(
+                file <= shown.file && self.offset <= length,
+                "byte {} of log file {file} was read, of {length}; the log ends with file {}",
+                self.offset,
+                shown.file
+            );
+            if self.offset == length {
+                if file == shown.file {
+                    return Ok(None);
+                }
+                self.reading.file.store(file + 1, Ordering::Relaxed);
+                self.offset = FILE_HEAD_BYTES;
+                continue;
+            }
+            let read = |to: usize| {
+                let range = self.offset..to.min(length);
+                read_exactly(disk, &path, range).map_err(|error| self.io(path.clone(), error))
+            };
+            let mut bytes = read(self.offset + bytes_max.max(HEAD_BYTES))?;
+            if let Some(needed) = record::length(&bytes).filter(|needed| *needed > bytes.len()) {
+                bytes = read(self.offset + needed)?;
+            }
+            let mut at = 0;
+            while let Some((record, length)) = record::take_apart(&bytes[at..]) {
+                at += length;
+                if record.head.kind.has_place() {
+                    self.after = record.head.lsn;
+                }
+            }
+            if at == 0 {
+                return Err(StreamError::Damaged {
+                    path,
+                    offset: self.offset,
+                });
+            }
+            self.offset += at;
+            bytes.truncate(at);
+            return Ok(Some(bytes));
+        }
+    }
+}
+
+impl Log {
+    /// The record at a byte of a file, which is there.
+    ///
+    /// # Errors
+    /// [`StreamError`].
+    pub(crate) fn record_at(&self, file: u64, offset: usize) -> Result<Vec<u8>, StreamError> {
+        let path = self.folder.join(file_name(file));
+        let disk = &*self.machine.disk;
+        let io = |source| StreamError::Io {
+            path: path.clone(),
+            source,
+        };
+        let read = |bytes| read_exactly(disk, &path, offset..offset + bytes).map_err(io);
+        let length = record::length(&read(HEAD_BYTES)?).unwrap_or(HEAD_BYTES);
+        read(length)
+    }
+
+    /// How far the files can be read.
+    pub(super) fn written_end(&self) -> WrittenEnd {
+        self.state.lock().end
+    }
+}

@@ -1,0 +1,160 @@
+//! What comes from elsewhere may be anything, and a copy is nobody's to change.
+
+use super::*;
+
+/// A leader with some commits, and what its log says.
+fn shipped() -> (World, Vec<u8>) {
+    let world = World::new();
+    for key in 0..20 {
+        load(&world.keyed, &[(key, 1, Some("text".to_owned()))]);
+        load(&world.bag, &[(key % 3, 1, None)]);
+    }
+    let mut reader = world.store.log_reader(CommitTs(0), nobody()).unwrap();
+    let bytes = reader.next(1 << 20).unwrap().unwrap();
+    assert!(reader.next(1 << 20).unwrap().is_none());
+    (world, bytes)
+}
+
+#[test]
+fn damaged_records_are_refused_and_those_before_them_stay() {
+    let (world, bytes) = shipped();
+    let mut random = StdRng::seed_from_u64(3);
+    for _ in 0..200 {
+        let mut copy = CopyAt::of(&world.store);
+        let mut damaged = bytes.clone();
+        match random.random_range(0..4) {
+            0 => damaged.truncate(random.random_range(1..bytes.len())),
+            1 => {
+                let at = random.random_range(0..bytes.len());
+                damaged[at] ^= 1 << random.random_range(0..8);
+            }
+            2 => drop(damaged.drain(..random.random_range(1..bytes.len()))),
+            // Some come twice.
+            _ => damaged.extend_from_slice(&bytes),
+        }
+        let received = copy.store.receive(&damaged);
+        let is_end = received.is_ok() && bytes.starts_with(&damaged);
+        assert!(
+            is_end || matches!(received, Err(ReceiveError::Bad(_))),
+            "{received:?}"
+        );
+        // What was taken is the beginning of the leader's log, and goes on from there.
+        copy.apply(world.store.txns().last_commit());
+        let CopyAt {
+            folder,
+            store,
+            applier,
+            reader,
+            hold,
+            ..
+        } = copy;
+        drop((store, applier, reader));
+        let mut copy = CopyAt::opened(folder, &world.store, hold, None);
+        while copy.receive(&mut random) {}
+        copy.apply(world.store.txns().last_commit());
+        assert_eq!(
+            rows_of_table(&copy.table(KEYED)),
+            rows_of_table(&world.keyed)
+        );
+        assert_eq!(rows_of_table(&copy.table(BAG)), rows_of_table(&world.bag));
+    }
+}
+
+#[test]
+fn a_copy_takes_no_changes_of_its_own() {
+    let (world, _) = shipped();
+    let mut copy = CopyAt::of(&world.store);
+    let mut random = StdRng::seed_from_u64(1);
+    while copy.receive(&mut random) {}
+    copy.apply(world.store.txns().last_commit());
+    assert!(copy.store.is_copy() && !world.store.is_copy());
+    let table = copy.table(KEYED);
+    let before = rows_of_table(&table);
+    let txn = copy.store.txns().begin();
+    table
+        .insert(&txn, &batch(&table, &[(77, 1, None)]))
+        .unwrap();
+    assert!(txn.commit().is_err());
+    assert!(copy.store.commit_catalog(vec![1]).is_err());
+    assert!(copy.store.drop_table(KEYED).is_err());
+    let layout = Layout::parse("(k,s),(n)").unwrap();
+    let made = copy.store.create_table(TableId(50), schema(true), &layout);
+    assert!(made.is_err());
+    assert!(table.set_layout(&layout).is_err());
+    assert_eq!(rows_of_table(&table), before);
+    // And goes on.
+    load(&world.keyed, &[(500, 5, None)]);
+    while copy.receive(&mut random) {}
+    copy.apply(world.store.txns().last_commit());
+    assert_eq!(
+        rows_of_table(&copy.table(KEYED)),
+        rows_of_table(&world.keyed)
+    );
+}
+
+#[test]
+fn a_copy_of_another_history_is_refused() {
+    let (one, _) = shipped();
+    let (other, bytes) = shipped();
+    let copy = CopyAt::of(&other.store);
+    copy.store.receive(&bytes).unwrap();
+    let CopyAt {
+        folder,
+        store,
+        applier,
+        reader,
+        ..
+    } = copy;
+    drop((store, applier, reader));
+    let of = CopyOf {
+        timeline: one.store.timeline().unwrap(),
+        through: None,
+    };
+    let opened = try_open_copy(folder.path(), of);
+    assert!(matches!(opened, Err(RecoverError::Diverged { .. })));
+}
+
+#[test]
+fn readers_keep_files_but_not_for_ever() {
+    let folder = memory_folder();
+    let budget = Governor::new("1GB".parse().unwrap()).budget("test", None);
+    let options = OpenOptions {
+        log_file_bytes: Some(32 << 10),
+        durability: Durability::None,
+        ..options()
+    };
+    let opened = TenantStore::open(TenantId(1), budget, folder.path(), &options);
+    let (store, _) = opened.unwrap();
+    let table = create(&store, 10, true);
+    let text = "x".repeat(1_000);
+    let write = |from: i32| {
+        for key in from..from + 50 {
+            load(&table, &[(key, 1, Some(text.clone()))]);
+        }
+    };
+    let files = || read_names(&folder.path().join("log")).len();
+    write(0);
+    let mut reader = store.log_reader(CommitTs(0), nobody()).unwrap();
+    write(50);
+    store.checkpoint().unwrap();
+    assert!(files() > 3, "{} files", files());
+    // What it has not read is there still, whatever checkpoints need.
+    while reader.next(10_000).unwrap().is_some() {}
+    assert_eq!(reader.read_through(), store.txns().last_commit());
+    store.checkpoint().unwrap();
+    assert!(files() <= 2, "{} files", files());
+    // A reader that is too far behind finds that it is.
+    for turn in 0..20 {
+        write(100 + 50 * turn);
+    }
+    store.checkpoint().unwrap();
+    assert!(files() <= 18, "{} files", files());
+    let gone = reader.next(10_000);
+    assert!(matches!(gone, Err(StreamError::Gone { .. })), "{gone:?}");
+    // Nor can one begin where the log does not any more.
+    let gone = store.log_reader(CommitTs(3), nobody());
+    assert!(matches!(gone, Err(StreamError::Gone { .. })));
+    drop(reader);
+    store.checkpoint().unwrap();
+    assert!(files() <= 2, "{} files", files());
+}
