@@ -95,7 +95,7 @@ pub use files::{
     log::{
         Ended,
         receive::ReceiveError,
-        stream::{LogHold, LogReader, StreamError, Wake},
+        stream::{LogHold, LogReader, StreamError, StreamPoint, Wake},
     },
     origin::Timeline,
     private::make_folder,

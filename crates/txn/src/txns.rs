@@ -286,16 +286,25 @@ impl TxnManager {
             .log
             .as_ref()
             .expect("entries are for tenants with a log");
-        let ts = {
-            let mut order = self.order.lock();
-            let ts = order.next_place();
-            enqueue(ts).map_err(CommitError::Refused)?;
-            order.last_assigned = ts;
-            ts
-        };
+        let ts = self.place_entry(enqueue)?;
         let through = log.wait_durable(ts).map_err(CommitError::InDoubt)?;
         assert_has(through, ts);
         self.publish(through);
+        Ok(ts)
+    }
+
+    /// As [`Self::append_entry`], but returns at once: whoever has it acknowledged [publishes](Self::publish) it.
+    ///
+    /// # Errors
+    /// [`CommitError::Refused`] when the log takes nothing any more.
+    pub fn place_entry(
+        &self,
+        enqueue: impl FnOnce(CommitTs) -> Result<(), LogFailure>,
+    ) -> Result<CommitTs, CommitError> {
+        let mut order = self.order.lock();
+        let ts = order.next_place();
+        enqueue(ts).map_err(CommitError::Refused)?;
+        order.last_assigned = ts;
         Ok(ts)
     }
 

@@ -363,7 +363,8 @@ impl Applier {
     pub fn lead(self, epoch: Epoch) -> Result<CommitTs, StorageError> {
         let Applier { store, begun, .. } = self;
         drop(begun);
-        store.durable_side().log.lead_on(store.txns().last_commit());
+        let last = store.txns().last_commit();
+        store.durable_side().log.lead_on(last);
         store.begin_epoch(epoch)
     }
 }

@@ -13,11 +13,14 @@
 //! * **Changing hands.** [`Applier::lead`] makes the tenant this node's: what had not committed will not,
 //!   and a record says that another epoch begins.
 //!
+//! * **Leading** ([`lead`]): commits are acknowledged when whoever counts the copies says so.
+//!
 //! The room uses `durable` for opening, `rewrite` for tables that get another shape, `write` and `store`.
 
 mod apply;
 mod describe;
 mod ends;
+mod lead;
 mod rows;
 
 use std::{path::Path, sync::Arc};
@@ -27,12 +30,11 @@ use aerostat_types::{CommitTs, Epoch, TenantId};
 
 pub use self::apply::{Applier, ApplyError, Progress};
 use crate::{
-    OpenOptions, RecoverError, Recovered, StorageError, TenantStore, Timeline,
+    OpenOptions, RecoverError, Recovered, TenantStore, Timeline,
     durable::recover::CopyOf,
     files::log::{
         receive::ReceiveError,
-        record::{self, Kind},
-        stream::{LogHold, LogReader, StreamError, Wake},
+        stream::{LogHold, LogReader, StreamError, StreamPoint, Wake},
     },
 };
 
@@ -80,6 +82,14 @@ impl TenantStore {
         self.durable_side().log.receive(records)
     }
 
+    /// Up to where it has received its leader's log.
+    ///
+    /// # Panics
+    /// When the tenant has no log.
+    pub fn received(&self) -> StreamPoint {
+        self.durable_side().log.received()
+    }
+
     /// Reads the tenant's log from behind a place on, as it is written; `wake` is told of more.
     ///
     /// # Errors
@@ -111,28 +121,5 @@ impl TenantStore {
             Some(durable) => durable.registry.lock().epochs.clone(),
             None => Vec::new(),
         }
-    }
-
-    /// Has the log say that an epoch begins, which none of it was, and gives its place once that is
-    /// acknowledged.
-    ///
-    /// # Errors
-    /// [`StorageError::Commit`].
-    ///
-    /// # Panics
-    /// When the log has an epoch that is not before it, or the tenant has no log.
-    pub fn begin_epoch(&self, epoch: Epoch) -> Result<CommitTs, StorageError> {
-        let durable = self.durable_side();
-        let mut registry = durable.registry.lock();
-        assert!(
-            registry.epochs.last().is_none_or(|last| last.0 < epoch),
-            "epoch {epoch} begins behind {:?}",
-            registry.epochs.last()
-        );
-        let payload = record::put_epoch(epoch);
-        let enqueue = |ts| durable.log.enqueue_entry(Kind::Epoch, ts, payload);
-        let at = self.txns().append_entry(enqueue)?;
-        registry.epochs.push((epoch, at));
-        Ok(at)
     }
 }

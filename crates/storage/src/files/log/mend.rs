@@ -82,6 +82,7 @@ impl Log {
             state.end = WrittenEnd {
                 file: doubt.file_number,
                 bytes,
+                said: doubt.through,
             };
         }
         sleep::wake(&mut state);

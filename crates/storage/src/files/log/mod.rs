@@ -220,6 +220,7 @@ impl Log {
             end: WrittenEnd {
                 file: number,
                 bytes,
+                said: end.last,
             },
         };
         Ok(Log {
@@ -421,7 +422,11 @@ impl Log {
                 is_durable,
             }) => {
                 fault::pass("log.before_publish");
-                state.end = WrittenEnd { file: next, bytes };
+                state.end = WrittenEnd {
+                    file: next,
+                    bytes,
+                    said: group.said,
+                };
                 state.order.written(group.through, next);
                 if is_durable {
                     state.order.synced(group.through);

@@ -46,10 +46,6 @@ pub(super) struct Entry {
     pub(super) payload: Vec<u8>,
 }
 
-/// Another node that has a copy of the log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Member(pub(super) u32);
-
 /// When a commit is acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rule {
@@ -57,13 +53,9 @@ pub(super) enum Rule {
     Written,
     /// The disk has it.
     Fsync,
-    /// So many other members have acknowledged it, and this node's disk has it (`and_fsync`) or
-    /// its operating system.
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "there are no other members yet")
-    )]
-    Members { count: usize, and_fsync: bool },
+    /// Whoever counts the members that have it says that it is committed, and this node's disk has it
+    /// (`and_fsync`) or its operating system.
+    Copies { and_fsync: bool },
 }
 
 impl Rule {
@@ -88,7 +80,7 @@ impl Rule {
         match self {
             Rule::Written => false,
             Rule::Fsync => true,
-            Rule::Members { and_fsync, .. } => and_fsync,
+            Rule::Copies { and_fsync } => and_fsync,
         }
     }
 
@@ -103,24 +95,12 @@ impl Rule {
     }
 
     /// Through where a commit is acknowledged, where this node's log is secured through `secured`, and
-    /// speaks of the places through `said` with that.
-    fn acknowledged(
-        self,
-        (secured, said): (CommitTs, CommitTs),
-        acks: &[(Member, CommitTs)],
-    ) -> CommitTs {
-        let Rule::Members { count, .. } = self else {
-            return secured;
-        };
-        let have = |ts: CommitTs| acks.iter().filter(|(_, through)| *through >= ts).count();
-        let enough = acks.iter().map(|(_, through)| *through);
-        let enough = enough.filter(|through| have(*through) >= count).max();
-        let enough = enough.unwrap_or_default();
-        match count {
-            0 => secured,
+    /// speaks of the places through `said` with that; members have what is `committed`.
+    fn acknowledged(self, (secured, said): (CommitTs, CommitTs), committed: CommitTs) -> CommitTs {
+        match self {
             // Of what the log does not speak no member hears.
-            _ if enough >= said => secured,
-            _ => secured.min(enough),
+            Rule::Copies { .. } if committed < said => secured.min(committed),
+            _ => secured,
         }
     }
 }
@@ -130,6 +110,8 @@ pub(super) struct Group {
     pub(super) entries: Vec<Entry>,
     /// The newest LSN once it is written.
     pub(super) through: CommitTs,
+    /// The newest place of which the log speaks then.
+    pub(super) said: CommitTs,
     /// The file that it goes to.
     pub(super) file_number: u64,
     /// Whether it is acknowledged only when it is durable.
@@ -176,6 +158,8 @@ pub(super) struct Order {
     rule: Rule,
     /// Whether its records are another node's: see [`following`].
     follows: bool,
+    /// Records without a place that were received since the last with one.
+    since: u64,
     entries: Vec<Entry>,
     bytes: usize,
     /// Whether a commit is queued that a power failure must not take.
@@ -197,8 +181,10 @@ pub(super) struct Order {
     ending: VecDeque<(CommitTs, TxnId)>,
     /// Whose chunks may be in the log, and who will not commit: to be said once the log is mended.
     aborts_owed: Vec<TxnId>,
-    /// Through where each other member has acknowledged.
-    acks: Vec<(Member, CommitTs)>,
+    /// Through where the members have it that must.
+    committed: CommitTs,
+    /// Whether another node leads: what is not acknowledged never will be here.
+    is_deposed: bool,
     failure: Option<LogFailure>,
     /// Ascending.
     lost: Vec<Lost>,
@@ -226,6 +212,7 @@ impl Order {
         Order {
             rule,
             follows: false,
+            since: 0,
             entries: Vec::new(),
             bytes: 0,
             owes_sync: false,
@@ -239,7 +226,8 @@ impl Order {
             ends: VecDeque::from([(last, last)]),
             ending: VecDeque::new(),
             aborts_owed: Vec::new(),
-            acks: Vec::new(),
+            committed: CommitTs(0),
+            is_deposed: false,
             failure: None,
             lost: Vec::new(),
             doomed: HashMap::new(),
@@ -422,6 +410,7 @@ impl Order {
         let group = Group {
             entries: std::mem::take(&mut self.entries),
             through: self.enqueued,
+            said: self.said,
             file_number: self.file_number,
             syncs: ends_file || for_good || self.syncs(),
             ends_file,
@@ -458,16 +447,9 @@ impl Order {
         self.settle();
     }
 
-    /// A member has everything through this.
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "there are no other members yet")
-    )]
-    pub(super) fn acknowledged_by(&mut self, member: Member, through: CommitTs) {
-        match self.acks.iter_mut().find(|(known, _)| *known == member) {
-            Some((_, ack)) => *ack = through.max(*ack),
-            None => self.acks.push((member, through)),
-        }
+    /// The members that must have everything through this.
+    pub(super) fn committed(&mut self, through: CommitTs) {
+        self.committed = self.committed.max(through);
         self.settle();
     }
 
@@ -489,7 +471,7 @@ impl Order {
             self.ending.pop_front();
         }
         let end = self.ends[0];
-        let acknowledged = self.rule.acknowledged(end, &self.acks);
+        let acknowledged = self.rule.acknowledged(end, self.committed);
         self.acknowledged = self.acknowledged.max(acknowledged);
         self.assert_in_order();
     }
@@ -545,7 +527,7 @@ impl Order {
 
     /// What became of a commit, if that is known.
     pub(super) fn fate(&self, ts: CommitTs) -> Option<Result<CommitTs, LogFailure>> {
-        if ts > self.secured {
+        if ts > self.secured || self.is_deposed && ts > self.acknowledged {
             return self.failure.clone().map(Err);
         }
         let at = self.lost.partition_point(|lost| lost.through < ts);
@@ -558,7 +540,7 @@ impl Order {
     /// What a failure left in doubt, if the log can be mended of it.
     pub(super) fn doubt(&self) -> Option<Doubt> {
         // What another node committed is not to be given up here.
-        let is_own = !self.follows;
+        let is_own = !self.follows && !self.is_deposed;
         let is_mendable = is_own && self.failure.is_some() && self.lost.len() < MENDS_MAX;
         is_mendable.then_some(Doubt {
             file_number: self.file_number,

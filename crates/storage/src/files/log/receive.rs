@@ -10,9 +10,10 @@ use thiserror::Error;
 
 use super::{
     Led, Log, QUEUE_BYTES_MAX, State,
-    order::Entry,
+    order::{Entry, Rule},
     record::{self, Kind, USED_END},
     sleep,
+    stream::StreamPoint,
 };
 use crate::files::codec::BadBytes;
 
@@ -59,6 +60,43 @@ impl Log {
         state.order.lead();
     }
 
+    /// Up to where another node's log was received.
+    pub(crate) fn received(&self) -> StreamPoint {
+        self.state.lock().order.received()
+    }
+
+    /// From the next group on commits are acknowledged when it is said that copies have them, and this node's
+    /// disk has them (`and_fsync`) or its operating system.
+    pub(crate) fn await_copies(&self, and_fsync: bool) {
+        let mut state = self.state.lock();
+        state.order.set_rule(Rule::Copies { and_fsync });
+        sleep::wake(&mut state);
+    }
+
+    /// The copies that must have everything through this. Gives through where everything is acknowledged.
+    pub(crate) fn committed(&self, through: CommitTs) -> CommitTs {
+        let mut state = self.state.lock();
+        state.order.committed(through);
+        sleep::wake(&mut state);
+        state.order.acknowledged()
+    }
+
+    /// Another node leads. Whoever waits learns that it cannot be told what became of its commit.
+    pub(crate) fn depose(&self) {
+        let mut state = self.state.lock();
+        state.order.depose();
+        sleep::wake(&mut state);
+    }
+
+    /// Writes what is queued, and does not wait until it is acknowledged.
+    ///
+    /// # Errors
+    /// The log has failed, now or before.
+    pub(crate) fn write_out(&self) -> Result<(), LogFailure> {
+        let state = self.state.lock();
+        self.write_queued(state).map(drop)
+    }
+
     /// Writes records of the log that this one follows: whole ones, those that come next. Gives through where
     /// they are written.
     ///
@@ -91,15 +129,15 @@ impl Log {
             let payload = record.payload.to_vec();
             state.order.receive(Entry { head, payload }, &parts)?;
             if state.order.queued_bytes() > QUEUE_BYTES_MAX {
-                state = self.write_received(state)?;
+                state = self.write_queued(state)?;
             }
         }
-        state = self.write_received(state)?;
+        state = self.write_queued(state)?;
         Ok(state.order.written_through())
     }
 
     /// Writes what is queued. A checkpoint may write at the same time.
-    fn write_received<'a>(
+    fn write_queued<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
     ) -> Result<MutexGuard<'a, State>, LogFailure> {

@@ -27,7 +27,7 @@ use thiserror::Error;
 use super::{
     Log,
     read::{self, file_name},
-    record::{self, FILE_HEAD_BYTES, FileHead, HEAD_BYTES},
+    record::{self, FILE_HEAD_BYTES, FileHead, HEAD_BYTES, Record},
     writer::read_exactly,
 };
 
@@ -36,11 +36,13 @@ const KEPT_FILES_MAX: u64 = 16;
 
 /// How far the files can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct WrittenEnd {
+pub(crate) struct WrittenEnd {
     /// The file at the end.
-    pub(super) file: u64,
+    pub(crate) file: u64,
     /// How many bytes of it.
-    pub(super) bytes: usize,
+    pub(crate) bytes: usize,
+    /// The newest place of which they speak.
+    pub(crate) said: CommitTs,
 }
 
 /// Why a log cannot be read on.
@@ -179,7 +181,45 @@ pub struct LogReader {
     log: Arc<Log>,
     reading: Arc<Reading>,
     after: CommitTs,
+    /// Records without a place behind it that were read.
+    since: u64,
     offset: usize,
+}
+
+/// A point between two records of a log, the same in every copy of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct StreamPoint {
+    /// The last record with a place before it.
+    pub after: CommitTs,
+    /// How many records without a place stand between that and the point.
+    pub since: u64,
+}
+
+impl StreamPoint {
+    /// Behind the next record.
+    fn pass(&mut self, record: &Record<'_>) {
+        *self = match record.head.kind.has_place() {
+            true => StreamPoint {
+                after: record.head.lsn,
+                since: 0,
+            },
+            false => StreamPoint {
+                since: self.since + 1,
+                ..*self
+            },
+        };
+    }
+
+    /// Of records that begin here, those behind another point; `None` if they begin behind that, or do not
+    /// come to it.
+    pub fn skip_to(mut self, to: StreamPoint, mut records: &[u8]) -> Option<&[u8]> {
+        while self < to {
+            let (record, length) = record::take_apart(records)?;
+            self.pass(&record);
+            records = &records[length..];
+        }
+        (self == to).then_some(records)
+    }
 }
 
 impl LogReader {
@@ -198,6 +238,7 @@ impl LogReader {
             reading: log.readers.add(wake),
             log: Arc::clone(log),
             after,
+            since: 0,
             offset: FILE_HEAD_BYTES,
         };
         let (file, offset) = reader.find()?;
@@ -215,6 +256,7 @@ impl LogReader {
             reading,
             log: Arc::clone(log),
             after,
+            since: 0,
             offset: end.bytes,
         }
     }
@@ -271,6 +313,14 @@ impl LogReader {
         self.after
     }
 
+    /// Up to where the log was read.
+    pub fn point(&self) -> StreamPoint {
+        StreamPoint {
+            after: self.after,
+            since: self.since,
+        }
+    }
+
     /// The file that is read, and the next byte of it.
     pub(crate) fn position(&self) -> (u64, usize) {
         (self.reading.file.load(Ordering::Relaxed), self.offset)
@@ -281,6 +331,18 @@ impl LogReader {
     /// # Errors
     /// [`StreamError`].
     pub fn next(&mut self, bytes_max: usize) -> Result<Option<Vec<u8>>, StreamError> {
+        self.next_through(bytes_max, CommitTs(u64::MAX))
+    }
+
+    /// As [`Self::next`], but no record with a place behind this one: then `None`.
+    ///
+    /// # Errors
+    /// [`StreamError`].
+    pub fn next_through(
+        &mut self,
+        bytes_max: usize,
+        through: CommitTs,
+    ) -> Result<Option<Vec<u8>>, StreamError> {
         loop {
             let file = self.reading.file.load(Ordering::Relaxed);
             let path = self.log.folder.join(file_name(file));
@@ -317,12 +379,18 @@ impl LogReader {
             if let Some(needed) = record::length(&bytes).filter(|needed| *needed > bytes.len()) {
                 bytes = read(self.offset + needed)?;
             }
-            let mut at = 0;
+            let (mut at, mut point) = (0, self.point());
+            let mut is_beyond = false;
             while let Some((record, length)) = record::take_apart(&bytes[at..]) {
-                at += length;
-                if record.head.kind.has_place() {
-                    self.after = record.head.lsn;
+                is_beyond = record.head.kind.has_place() && record.head.lsn > through;
+                if is_beyond {
+                    break;
                 }
+                point.pass(&record);
+                at += length;
+            }
+            if at == 0 && is_beyond {
+                return Ok(None);
             }
             if at == 0 {
                 return Err(StreamError::Damaged {
@@ -330,6 +398,7 @@ impl LogReader {
                     offset: self.offset,
                 });
             }
+            (self.after, self.since) = (point.after, point.since);
             self.offset += at;
             bytes.truncate(at);
             return Ok(Some(bytes));
@@ -355,7 +424,7 @@ impl Log {
     }
 
     /// How far the files can be read.
-    pub(super) fn written_end(&self) -> WrittenEnd {
+    pub(crate) fn written_end(&self) -> WrittenEnd {
         self.state.lock().end
     }
 }

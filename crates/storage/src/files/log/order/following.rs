@@ -4,7 +4,7 @@
 //! transactions that will not commit. Nothing of this node's own is taken meanwhile. It is never mended of a
 //! failure, since what was in doubt may be committed: the copy is opened again with what its disk has.
 
-use super::*;
+use super::{super::stream::StreamPoint, *};
 
 /// Why a copy takes nothing of its own.
 pub(super) fn refused() -> LogFailure {
@@ -48,6 +48,7 @@ impl Order {
         }
         let Head { kind, lsn, txn, .. } = entry.head;
         self.wall_micros = self.wall_micros.max(entry.head.wall_micros);
+        self.since += 1;
         match kind {
             Kind::Rows => {
                 self.chunked.entry(txn).or_insert(self.file_number);
@@ -58,10 +59,25 @@ impl Order {
             _ => {
                 assert!(lsn > self.enqueued, "LSNs ascend");
                 self.take_place(lsn, txn, parts);
+                self.since = 0;
             }
         }
         self.push(entry);
         Ok(())
+    }
+
+    /// Another node leads: nothing is taken any more, and what is not acknowledged may be committed or not.
+    pub(crate) fn depose(&mut self) {
+        let source = io::Error::new(
+            io::ErrorKind::ConnectionAborted,
+            "another node has taken over the database",
+        );
+        let failure = LogFailure {
+            doing: "have its copies commit".to_owned(),
+            source: Arc::new(source),
+        };
+        self.is_deposed = true;
+        self.failed(self.file_number, failure);
     }
 
     /// Takes over from the node whose records it had: those of its transactions that have not committed will
@@ -82,6 +98,14 @@ impl Order {
             "a copy resumes once"
         );
         self.chunked.extend(chunked);
+    }
+
+    /// Up to where it has received.
+    pub(crate) fn received(&self) -> StreamPoint {
+        StreamPoint {
+            after: self.enqueued,
+            since: self.since,
+        }
     }
 
     /// Everything through this is queued.

@@ -6,9 +6,6 @@ use std::{io, sync::Arc};
 
 use super::*;
 
-const FIRST: Member = Member(1);
-const SECOND: Member = Member(2);
-
 fn order(rule: Rule) -> Order {
     Order::after(CommitTs(0), 1, 0, rule)
 }
@@ -53,48 +50,97 @@ fn written(order: &mut Order) -> Group {
 
 #[test]
 fn each_rule_asks_for_its_own() {
-    let members = |count, and_fsync| Rule::Members { count, and_fsync };
-    // After the group was written, was synced, was acknowledged by one member and by another.
+    let copies = |and_fsync| Rule::Copies { and_fsync };
+    // After the group was written, was synced, and was said to be committed; and with that before the sync.
     let cases = [
-        (Rule::Written, [1, 1, 1, 1]),
-        (Rule::Fsync, [0, 1, 1, 1]),
-        (members(0, true), [0, 1, 1, 1]),
-        (members(1, false), [0, 0, 1, 1]),
-        (members(2, false), [0, 0, 0, 1]),
-        (members(2, true), [0, 0, 0, 1]),
-        (members(3, false), [0, 0, 0, 0]),
+        (Rule::Written, [1, 1, 1], 1),
+        (Rule::Fsync, [0, 1, 1], 0),
+        (copies(false), [0, 0, 1], 1),
+        (copies(true), [0, 0, 1], 0),
     ];
-    for (rule, expected) in cases {
-        let mut order = order(rule);
-        commit(&mut order, 1);
-        let mut found = Vec::new();
-        let group = written(&mut order);
-        found.push(order.acknowledged().0);
-        order.synced(group.through);
-        found.push(order.acknowledged().0);
-        for member in [FIRST, SECOND] {
-            order.acknowledged_by(member, group.through);
-            found.push(order.acknowledged().0);
-        }
+    for (rule, expected, before) in cases {
+        let mut one = order(rule);
+        commit(&mut one, 1);
+        let group = written(&mut one);
+        let mut found = vec![one.acknowledged().0];
+        one.synced(group.through);
+        found.push(one.acknowledged().0);
+        one.committed(group.through);
+        found.push(one.acknowledged().0);
         assert_eq!(found, expected, "{rule:?}");
+        let mut other = order(rule);
+        commit(&mut other, 1);
+        let group = written(&mut other);
+        other.committed(group.through);
+        assert_eq!(other.acknowledged().0, before, "{rule:?}");
     }
 }
 
 #[test]
 fn who_is_ahead_of_this_nodes_disk_acknowledges_nothing_for_it() {
-    let mut order = order(Rule::Members {
-        count: 1,
-        and_fsync: true,
-    });
+    let mut order = order(Rule::Copies { and_fsync: true });
     commit(&mut order, 1);
     let group = written(&mut order);
-    order.acknowledged_by(FIRST, group.through);
+    order.committed(group.through);
     assert_eq!(order.acknowledged(), CommitTs(0));
     order.synced(group.through);
     assert_eq!(order.acknowledged(), CommitTs(1));
-    // What a member says late says nothing less.
-    order.acknowledged_by(FIRST, CommitTs(0));
+    // What is said late says nothing less.
+    order.committed(CommitTs(0));
     assert_eq!(order.fate(CommitTs(1)), Some(Ok(CommitTs(1))));
+}
+
+#[test]
+fn who_is_deposed_tells_nobody_that_a_commit_is_there() {
+    let mut order = order(Rule::Copies { and_fsync: false });
+    for lsn in 1..=3 {
+        commit(&mut order, lsn);
+    }
+    written(&mut order);
+    order.committed(CommitTs(1));
+    commit(&mut order, 4);
+    order.depose();
+    assert_eq!(order.fate(CommitTs(1)), Some(Ok(CommitTs(1))));
+    for lsn in 2..=4 {
+        assert!(matches!(order.fate(CommitTs(lsn)), Some(Err(_))), "{lsn}");
+    }
+    assert!(order.doubt().is_none(), "it is not this node's to mend");
+    let more = entry(Kind::Commit, 5, 8, b"", 0);
+    order.enqueue(more, &[]).unwrap_err();
+}
+
+#[test]
+fn what_is_received_is_another_nodes_until_this_one_leads() {
+    let mut order = order(Rule::Written);
+    order.set_following(true);
+    order
+        .enqueue(entry(Kind::Commit, 1, 8, b"rows", 0), &[])
+        .unwrap_err();
+    let mut receive = |kind, lsn, txn, parts: &[TxnId]| {
+        order
+            .receive(entry(kind, lsn, txn, b"rows", 0), parts)
+            .unwrap();
+    };
+    receive(Kind::Rows, 0, 64, &[]);
+    receive(Kind::Rows, 0, 65, &[]);
+    receive(Kind::Rows, 0, 66, &[]);
+    receive(Kind::Block, 1, 90, &[TxnId(64)]);
+    receive(Kind::Abort, 0, 66, &[]);
+    // One that speaks of others before it.
+    receive(Kind::Nothing, 5, 0, &[]);
+    let group = written(&mut order);
+    assert!(!group.ends_inside && group.entries.len() == 6);
+    assert_eq!(order.acknowledged(), CommitTs(5));
+    assert_eq!(order.cut().keep_from, 1, "a transaction has a chunk in it");
+    order.lead();
+    commit(&mut order, 6);
+    let kinds = written(&mut order).entries;
+    let kinds: Vec<_> = kinds
+        .iter()
+        .map(|entry| (entry.head.kind, entry.head.txn.0))
+        .collect();
+    assert_eq!(kinds, [(Kind::Abort, 65), (Kind::Commit, 106)]);
+    assert_eq!(order.cut().keep_from, 2);
 }
 
 #[test]
@@ -141,10 +187,7 @@ fn a_rule_counts_from_the_next_group_on() {
 
 #[test]
 fn a_failure_takes_what_is_not_secured_and_leaves_the_rest_to_the_members() {
-    let mut order = order(Rule::Members {
-        count: 1,
-        and_fsync: false,
-    });
+    let mut order = order(Rule::Copies { and_fsync: false });
     commit(&mut order, 1);
     written(&mut order);
     commit(&mut order, 2);
@@ -164,7 +207,7 @@ fn a_failure_takes_what_is_not_secured_and_leaves_the_rest_to_the_members() {
     let doubt = order.doubt().unwrap();
     assert_eq!((doubt.after, doubt.through), (CommitTs(1), CommitTs(3)));
     order.mended(doubt);
-    order.acknowledged_by(FIRST, CommitTs(3));
+    order.committed(CommitTs(3));
     assert_eq!(order.fate(CommitTs(1)), Some(Ok(CommitTs(3))));
     assert_eq!(
         [2, 3].map(|ts| order.fate(CommitTs(ts))),
@@ -172,7 +215,7 @@ fn a_failure_takes_what_is_not_secured_and_leaves_the_rest_to_the_members() {
     );
     commit(&mut order, 4);
     written(&mut order);
-    order.acknowledged_by(SECOND, CommitTs(4));
+    order.committed(CommitTs(4));
     assert_eq!(order.fate(CommitTs(4)), Some(Ok(CommitTs(4))));
 }
 
@@ -259,16 +302,13 @@ fn commits_of_nothing_take_no_place_in_the_log() {
 
 #[test]
 fn members_need_not_hear_of_places_of_nothing() {
-    let mut order = order(Rule::Members {
-        count: 1,
-        and_fsync: false,
-    });
+    let mut order = order(Rule::Copies { and_fsync: false });
     commit(&mut order, 1);
     written(&mut order);
     passing(&mut order, 2);
     written(&mut order);
     assert_eq!(order.acknowledged(), CommitTs(0));
-    order.acknowledged_by(FIRST, CommitTs(1));
+    order.committed(CommitTs(1));
     assert_eq!(order.acknowledged(), CommitTs(2));
     passing(&mut order, 3);
     written(&mut order);

@@ -24,7 +24,7 @@ enum Event {
     Synced,
     Failed,
     Mended,
-    Ack(u32, Index),
+    Committed(Index),
     Rule(Rule),
     Released,
 }
@@ -33,8 +33,7 @@ fn rules() -> impl Strategy<Value = Rule> {
     prop_oneof![
         Just(Rule::Written),
         Just(Rule::Fsync),
-        (0..3_usize, any::<bool>())
-            .prop_map(|(count, and_fsync)| Rule::Members { count, and_fsync }),
+        any::<bool>().prop_map(|and_fsync| Rule::Copies { and_fsync }),
     ]
 }
 
@@ -48,7 +47,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
         6 => Just(Event::Synced),
         1 => Just(Event::Failed),
         2 => Just(Event::Mended),
-        4 => (0..3_u32, any::<Index>()).prop_map(|(member, through)| Event::Ack(member, through)),
+        4 => any::<Index>().prop_map(Event::Committed),
         1 => rules().prop_map(Event::Rule),
         1 => Just(Event::Released),
     ];
@@ -83,7 +82,7 @@ struct Model {
     /// Serial numbers of what is queued.
     queued: VecDeque<u64>,
     serial: u64,
-    acks: BTreeMap<u32, u64>,
+    committed: u64,
     /// Of unfinished transactions, whether one may commit and the file that has its first chunk,
     /// once it is written.
     open: BTreeMap<u64, Option<u64>>,
@@ -111,7 +110,7 @@ impl Model {
             stage: Stage::Idle,
             queued: VecDeque::new(),
             serial: 0,
-            acks: BTreeMap::new(),
+            committed: 0,
             open: BTreeMap::new(),
             doomed: Vec::new(),
             ended: Vec::new(),
@@ -128,7 +127,7 @@ impl Model {
         match self.rule {
             Rule::Written => false,
             Rule::Fsync => true,
-            Rule::Members { and_fsync, .. } => and_fsync,
+            Rule::Copies { and_fsync } => and_fsync,
         }
     }
 
@@ -159,13 +158,11 @@ impl Model {
             Event::Synced => self.sync(),
             Event::Failed => self.fail(),
             Event::Mended => self.mend(),
-            Event::Ack(member, through) => {
-                // A member has no more than what was sent to it.
+            Event::Committed(through) => {
+                // Members have no more than what was sent to them.
                 let through = through.index(self.written as usize + 1) as u64;
-                self.order
-                    .acknowledged_by(Member(member), CommitTs(through));
-                let ack = self.acks.entry(member).or_default();
-                *ack = through.max(*ack);
+                self.order.committed(CommitTs(through));
+                self.committed = self.committed.max(through);
             }
             Event::Rule(rule) => {
                 self.rule = rule;
@@ -384,17 +381,14 @@ impl Model {
                 lsn <= self.durable || !commit.needs_disk,
                 "{lsn} was not synced"
             );
-            if let Rule::Members { count, .. } = self.rule {
+            if let Rule::Copies { .. } = self.rule {
                 // Of a commit of nothing they hear nothing: what counts is the last before it.
                 let before = self.commits[..lsn as usize]
                     .iter()
                     .rposition(|one| one.owes);
                 let needed = before.map_or(0, |at| at as u64 + 1);
-                let have = self.acks.values().filter(|ack| **ack >= needed).count();
-                assert!(
-                    needed == 0 || have >= count,
-                    "{have} of {count} have {needed}"
-                );
+                let committed = self.committed;
+                assert!(needed <= committed, "{lsn} of {committed} needs {needed}");
             }
         }
         self.acknowledged = through;
@@ -425,11 +419,8 @@ impl Model {
             self.happen(Event::Written(false));
             self.happen(Event::Synced);
         }
-        for member in 0..3 {
-            let all = CommitTs(self.written);
-            self.order.acknowledged_by(Member(member), all);
-            self.acks.insert(member, self.written);
-        }
+        self.order.committed(CommitTs(self.written));
+        self.committed = self.written;
         self.check();
         assert_eq!(self.acknowledged, self.enqueued());
         assert!(
