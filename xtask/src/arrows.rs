@@ -15,8 +15,8 @@
 //!                       balloon ◄── broker ◄──────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! `sync` is below `segment`, `txn` and `schedule`, and knows none of ours. `replication` knows `types`, and
-//! nobody knows it yet (docs/replication.md).
+//! `sync` is below `segment`, `txn` and `schedule`, and knows none of ours. `replication` knows `types`;
+//! `copies` drives it over `storage`, and nobody knows that yet (docs/replication.md).
 //!
 //! Dev-dependencies count too: a test that needs an upper crate belongs there.
 
@@ -67,6 +67,11 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("balloon", &[]),
     ("broker", &["types", "balloon"]),
     ("replication", &["types"]),
+    // Tests make tenants.
+    (
+        "copies",
+        &["types", "txn", "memory", "storage", "replication"],
+    ),
     (
         "lab",
         &[

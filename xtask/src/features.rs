@@ -57,12 +57,13 @@ fn tree(root: &Path, selection: &[&str]) -> Result<BTreeSet<String>> {
     Ok(packages(&String::from_utf8_lossy(&printed)))
 }
 
-/// The lines without the mark of those that came before.
+/// The lines without the mark of those that came before. Our own crates are built by each command for itself
+/// (`scripts/lint-crate`), and tests may ask more of them.
 fn packages(listing: &str) -> BTreeSet<String> {
     listing
         .lines()
         .map(|line| line.trim_end_matches(" (*)").trim_end().to_owned())
-        .filter(|line| !line.is_empty())
+        .filter(|line| !line.is_empty() && !line.starts_with("aerostat-"))
         .collect()
 }
 
@@ -73,7 +74,7 @@ mod tests {
     #[test]
     fn a_package_with_fewer_features_is_named() {
         let all = packages("tokio v1.0.0 net,rt\nserde v1.0.0 std\nserde v1.0.0 std (*)\n");
-        let part = packages("tokio v1.0.0 rt\nserde v1.0.0 std\n");
+        let part = packages("tokio v1.0.0 rt\nserde v1.0.0 std\naerostat-storage v0.1.0 tests\n");
         let complaints = lacking("the server", &part, &all);
         assert_eq!(complaints.len(), 1);
         assert!(

@@ -69,6 +69,13 @@ impl History {
         behind.copied().collect()
     }
 
+    /// The epochs that begin behind a place, and not behind another.
+    pub fn starts_between(&self, after: CommitTs, through: CommitTs) -> Vec<(Epoch, CommitTs)> {
+        let mut starts = self.starts_behind(after);
+        starts.retain(|start| start.1 <= through);
+        starts
+    }
+
     /// More records, up to this place, of the last epoch.
     pub(crate) fn extend(&mut self, through: CommitTs) {
         assert!(through >= self.last, "a log grows at its end");

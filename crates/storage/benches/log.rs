@@ -1,5 +1,5 @@
 //! What durability costs. Run with `cargo bench -p aerostat-storage --bench log`, with
-//! `TMPDIR` on the disk in question; `-- bulk`, `small` or `commits` runs a part. Prints
+//! `TMPDIR` on the disk in question; `-- bulk`, `small`, `commits` or `copies` runs a part. Prints
 //! one line per measurement, with the processor time of all threads, which means
 //! something on a machine that others use too.
 #![allow(
@@ -23,10 +23,10 @@ use std::{
 
 use aerostat_memory::Governor;
 use aerostat_storage::{
-    Durability, OpenOptions, Recovered, Table, TenantStore,
+    CopyOf, Durability, Literal, OpenOptions, Progress, Recovered, Table, TenantStore,
     backup::{FolderSink, FolderSource, Restore, restore},
 };
-use aerostat_types::{Column, Layout, SqlType, TableId, TableSchema, TenantId};
+use aerostat_types::{Column, CommitTs, Layout, SqlType, TableId, TableSchema, TenantId};
 use arrow_array::{ArrayRef, Int32Array, RecordBatch, StringViewArray};
 
 /// Like SSB's lineorder: 14 integers, 3 texts; about 75 bytes a row.
@@ -257,6 +257,103 @@ fn small_commits() {
     println!("{rate:.0} small commits/s");
 }
 
+/// A copy of all that a leader does, after it has done it: a load, small commits, updates by key.
+fn copies() {
+    const LOADED: i32 = 500 * 8192;
+    const COMMITS: i32 = 100_000;
+    let (folder, copied) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (store, _) = open(folder.path());
+    store.set_durability(Durability::None);
+    let table = store
+        .create_table(TableId(1), schema(), &Layout::Column)
+        .unwrap();
+    let of = CopyOf {
+        timeline: store.timeline().unwrap(),
+        through: None,
+    };
+    let budget = Governor::new("8GB".parse().unwrap()).budget("bench", None);
+    let mut options = OpenOptions::default();
+    options.durability = Durability::None;
+    let opened = TenantStore::open_copy(TenantId(1), budget, copied.path(), &options, of);
+    let (copy, _, mut applier) = opened.unwrap();
+    let mut reader = store.log_reader(CommitTs(0), Arc::new(|| {})).unwrap();
+    let mut follow = |what: &str| {
+        let mut records = Vec::new();
+        let mut bytes = 0;
+        while let Some(part) = reader.next(256 << 10).unwrap() {
+            bytes += part.len() as u64;
+            records.push(part);
+        }
+        measured(&format!("{what}, received"), || {
+            records
+                .iter()
+                .for_each(|part| assert!(copy.receive(part).is_ok()));
+            (bytes, ())
+        });
+        let (began, cpu) = (Instant::now(), cpu_seconds());
+        measured(&format!("{what}, applied"), || {
+            assert_eq!(
+                applier.apply(store.txns().last_commit()).unwrap(),
+                Progress::CaughtUp
+            );
+            (bytes, ())
+        });
+        (began.elapsed(), cpu_seconds() - cpu)
+    };
+    let batches: Vec<_> = (0..LOADED / 8192)
+        .map(|at| rows(&table, at * 8192, 8192))
+        .collect();
+    let before = store.log_bytes_written();
+    let cpu = cpu_seconds();
+    measured("load, leader", || {
+        load(&table, &batches);
+        (store.log_bytes_written() - before, ())
+    });
+    let led = cpu_seconds() - cpu;
+    drop(batches);
+    let (_, followed) = follow("load");
+    println!(
+        "applying takes {:.2} of the leader's processor time",
+        followed / led
+    );
+    let batches: Vec<_> = (LOADED..LOADED + COMMITS)
+        .map(|key| rows(&table, key, 1))
+        .collect();
+    let started = Instant::now();
+    for batch in &batches {
+        let txn = store.txns().begin();
+        table.insert(&txn, batch).unwrap();
+        txn.commit().unwrap();
+    }
+    let led = started.elapsed();
+    let (followed, _) = follow("small commits");
+    println!(
+        "inserts of one row: {:.0} /s, applied {:.0} /s",
+        f64::from(COMMITS) / led.as_secs_f64(),
+        f64::from(COMMITS) / followed.as_secs_f64()
+    );
+    let started = Instant::now();
+    for (at, batch) in batches.iter().enumerate() {
+        let key = table
+            .key(&[Literal::Int((LOADED + at as i32).into())])
+            .unwrap();
+        let txn = store.txns().begin();
+        let view = table.view(txn.snapshot().clone());
+        let columns = [0];
+        let reader = view.rows(&columns, true);
+        let id = reader.row(key.borrow()).unwrap().unwrap().id();
+        view.update(&txn, &[id], batch).unwrap();
+        txn.commit().unwrap();
+    }
+    let led = started.elapsed();
+    let (followed, _) = follow("updates");
+    println!(
+        "updates of one row: {:.0} /s, applied {:.0} /s",
+        f64::from(COMMITS) / led.as_secs_f64(),
+        f64::from(COMMITS) / followed.as_secs_f64()
+    );
+}
+
 fn main() {
     let wanted: Vec<String> = std::env::args()
         .skip(1)
@@ -268,6 +365,9 @@ fn main() {
     }
     if wants("small") {
         small_commits();
+    }
+    if wants("copies") {
+        copies();
     }
     if wants("commits") {
         plain_syncs();

@@ -67,6 +67,9 @@ mod files;
 mod meta;
 mod read;
 mod rewrite;
+#[cfg(any(test, feature = "simulated"))]
+#[doc(hidden)]
+pub mod simulated;
 mod store;
 mod write;
 
@@ -94,8 +97,9 @@ pub use files::{
     disk::{Disk, DiskFile, DiskLock, DiskSpace, Found, Opened, SystemDisk},
     log::{
         Ended,
+        point::{StreamPoint, unplaced},
         receive::ReceiveError,
-        stream::{LogHold, LogReader, StreamError, StreamPoint, Wake},
+        stream::{LogHold, LogReader, StreamError, Wake},
     },
     origin::Timeline,
     private::make_folder,

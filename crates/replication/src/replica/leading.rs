@@ -43,6 +43,11 @@ impl Leading {
         })
     }
 
+    /// The process of a node that is sent the log.
+    pub(super) fn member(&self, node: NodeId) -> Option<Member> {
+        self.peers.get(&node).map(|peer| peer.member)
+    }
+
     /// Through where all have the log that must.
     pub(super) fn committed(&self, replica: &Replica) -> CommitTs {
         let settings = &replica.settings;
@@ -126,8 +131,7 @@ impl Replica {
             if peer.next < written || beats {
                 // What was lost on its way is found out by the next message, which does not follow.
                 let after = history.at(peer.next);
-                let mut starts = history.starts_behind(peer.next);
-                starts.retain(|start| start.1 <= written);
+                let starts = history.starts_between(peer.next, written);
                 let append = Message::Append {
                     config: config.clone(),
                     after,

@@ -218,6 +218,14 @@ impl Replica {
         }
     }
 
+    /// The process of a node that a leader sends its log to.
+    pub fn peer(&self, node: NodeId) -> Option<Member> {
+        match &self.role {
+            Role::Leading(leading) => leading.member(node),
+            Role::Following(_) => None,
+        }
+    }
+
     /// Everything through this place is committed, as far as it knows.
     pub fn committed(&self) -> CommitTs {
         self.committed

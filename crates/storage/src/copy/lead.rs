@@ -28,6 +28,11 @@ impl TenantStore {
         self.durable_side().log.written_end().said
     }
 
+    /// The newest place of which what the disk has of the log speaks.
+    pub fn durable_through(&self) -> CommitTs {
+        self.durable_side().log.written_end().durable
+    }
+
     /// Another node leads: no change is taken any more, and whoever waits for a commit is told that it is in
     /// doubt. The tenant is to be closed, and opened as a copy.
     pub fn depose(&self) {

@@ -33,8 +33,9 @@ use crate::{
     OpenOptions, RecoverError, Recovered, TenantStore, Timeline,
     durable::recover::CopyOf,
     files::log::{
+        point::StreamPoint,
         receive::ReceiveError,
-        stream::{LogHold, LogReader, StreamError, StreamPoint, Wake},
+        stream::{LogHold, LogReader, StreamError, Wake},
     },
 };
 

@@ -12,15 +12,13 @@
 //!         held against the commits, and a backup is restored
 //! ```
 //!
-//! One thread plays all roles, with a clock and a disk of the simulation ([`clock`], [`disk`]),
+//! One thread plays all roles, with a clock and a disk of the simulation ([`crate::simulated`]),
 //! so a seed is a schedule. Checked is that nothing acknowledged, or seen by anybody, is lost,
 //! however the power fails; that everything else is there as a whole or not at all; and that
 //! nothing fails without a reason. `AEROSTAT_SIMULATION_ROUNDS` and `AEROSTAT_SIMULATION_SEED`
 //! play more, or one again.
 
-mod clock;
 mod closed;
-mod disk;
 mod planted;
 mod refused;
 mod world;
@@ -36,11 +34,7 @@ use aerostat_txn::{Block, CommitError, Committing, Isolation, Transaction};
 use aerostat_types::{CommitTs, IndexKind, TableIndex};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 
-use self::{
-    clock::SimClock,
-    disk::{Handle, SimDisk},
-    world::World,
-};
+use self::world::World;
 use super::{
     recovery::{create, listed, try_listed},
     *,
@@ -48,6 +42,7 @@ use super::{
 use crate::{
     durable::backup::{BackupSource, FolderSink, FolderSource, Restore, Until, restore_on, verify},
     files::{disk::Machine, fault::visit},
+    simulated::{Handle, SimClock, SimDisk, set_witness},
 };
 
 const KEYED: u32 = 10;

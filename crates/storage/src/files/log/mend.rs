@@ -83,6 +83,7 @@ impl Log {
                 file: doubt.file_number,
                 bytes,
                 said: doubt.through,
+                durable: doubt.through,
             };
         }
         sleep::wake(&mut state);

@@ -38,6 +38,7 @@ mod hold;
 mod media;
 mod mend;
 mod order;
+pub(crate) mod point;
 pub(crate) mod read;
 pub(crate) mod receive;
 pub(crate) mod record;
@@ -221,6 +222,7 @@ impl Log {
                 file: number,
                 bytes,
                 said: end.last,
+                durable: end.last,
             },
         };
         Ok(Log {
@@ -426,6 +428,10 @@ impl Log {
                     file: next,
                     bytes,
                     said: group.said,
+                    durable: match is_durable {
+                        true => group.said,
+                        false => state.end.durable,
+                    },
                 };
                 state.order.written(group.through, next);
                 if is_durable {

@@ -11,9 +11,9 @@ use thiserror::Error;
 use super::{
     Led, Log, QUEUE_BYTES_MAX, State,
     order::{Entry, Rule},
+    point::StreamPoint,
     record::{self, Kind, USED_END},
     sleep,
-    stream::StreamPoint,
 };
 use crate::files::codec::BadBytes;
 

@@ -26,8 +26,9 @@ use thiserror::Error;
 
 use super::{
     Log,
+    point::StreamPoint,
     read::{self, file_name},
-    record::{self, FILE_HEAD_BYTES, FileHead, HEAD_BYTES, Record},
+    record::{self, FILE_HEAD_BYTES, FileHead, HEAD_BYTES},
     writer::read_exactly,
 };
 
@@ -43,6 +44,8 @@ pub(crate) struct WrittenEnd {
     pub(crate) bytes: usize,
     /// The newest place of which they speak.
     pub(crate) said: CommitTs,
+    /// Those of them that the disk has speak of the places through this.
+    pub(crate) durable: CommitTs,
 }
 
 /// Why a log cannot be read on.
@@ -184,42 +187,6 @@ pub struct LogReader {
     /// Records without a place behind it that were read.
     since: u64,
     offset: usize,
-}
-
-/// A point between two records of a log, the same in every copy of it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct StreamPoint {
-    /// The last record with a place before it.
-    pub after: CommitTs,
-    /// How many records without a place stand between that and the point.
-    pub since: u64,
-}
-
-impl StreamPoint {
-    /// Behind the next record.
-    fn pass(&mut self, record: &Record<'_>) {
-        *self = match record.head.kind.has_place() {
-            true => StreamPoint {
-                after: record.head.lsn,
-                since: 0,
-            },
-            false => StreamPoint {
-                since: self.since + 1,
-                ..*self
-            },
-        };
-    }
-
-    /// Of records that begin here, those behind another point; `None` if they begin behind that, or do not
-    /// come to it.
-    pub fn skip_to(mut self, to: StreamPoint, mut records: &[u8]) -> Option<&[u8]> {
-        while self < to {
-            let (record, length) = record::take_apart(records)?;
-            self.pass(&record);
-            records = &records[length..];
-        }
-        (self == to).then_some(records)
-    }
 }
 
 impl LogReader {

@@ -1,10 +1,7 @@
 //! A tenant is closed while its process goes on, and opened again: by the same process, or by
 //! another after the power has failed, wherever in closing it did.
 
-use super::{
-    disk::{Handle, SimDisk},
-    *,
-};
+use super::*;
 use crate::Durability;
 
 const ROWS: i32 = 20;

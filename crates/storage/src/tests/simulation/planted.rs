@@ -5,7 +5,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
-use super::{disk, play_seed, visit};
+use super::{play_seed, set_witness, visit};
 use crate::files::fault::PLANTED;
 
 /// So many seeds are looked through for one that finds a fault.
@@ -25,7 +25,7 @@ impl Drop for Planted {
     fn drop(&mut self) {
         PLANTED.set(None);
         visit::set(None);
-        disk::set_witness(None);
+        set_witness(None);
     }
 }
 

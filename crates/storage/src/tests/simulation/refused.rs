@@ -1,10 +1,7 @@
 //! A disk refuses something, the process ends, another process opens the tenant, and then the
 //! power fails: what the system reads is not what the disk has.
 
-use super::{
-    disk::{Handle, SimDisk},
-    *,
-};
+use super::*;
 use crate::Opened;
 
 fn machine(disk: &Arc<SimDisk>) -> Machine {

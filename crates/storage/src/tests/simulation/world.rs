@@ -123,7 +123,7 @@ impl World {
             play_all(10 * TENANTS);
         }
         visit::set(None);
-        disk::set_witness(None);
+        set_witness(None);
         // Nobody would note what is known.
         self.disk.crash_in(None);
         self.disk.fail_at(0.0);
@@ -160,7 +160,7 @@ fn witnessed(lives: &[Shared]) -> Rc<RefCell<Option<Vec<Known>>>> {
         };
         *noted.borrow_mut() = Some(all.iter().map(known).collect());
     };
-    disk::set_witness(Some(Rc::new(note)));
+    set_witness(Some(Rc::new(note)));
     crashed
 }
 

@@ -4,7 +4,7 @@
 //! transactions that will not commit. Nothing of this node's own is taken meanwhile. It is never mended of a
 //! failure, since what was in doubt may be committed: the copy is opened again with what its disk has.
 
-use super::{super::stream::StreamPoint, *};
+use super::{super::point::StreamPoint, *};
 
 /// Why a copy takes nothing of its own.
 pub(super) fn refused() -> LogFailure {

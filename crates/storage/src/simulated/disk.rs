@@ -36,7 +36,7 @@ type NodeId = u64;
 const ROOT: NodeId = 0;
 
 /// A disk of a simulation.
-pub(super) struct SimDisk(Mutex<State>);
+pub struct SimDisk(Mutex<State>);
 
 struct State {
     random: StdRng,
@@ -210,13 +210,13 @@ thread_local! {
 
 /// Has somebody told when the power of a disk of this thread fails, within a call; `None`: nobody
 /// any more.
-pub(super) fn set_witness(witness: Option<Rc<dyn Fn()>>) {
+pub fn set_witness(witness: Option<Rc<dyn Fn()>>) {
     WITNESS.set(witness);
 }
 
 impl SimDisk {
     /// Nothing in it yet.
-    pub(super) fn new(seed: u64) -> Arc<SimDisk> {
+    pub fn new(seed: u64) -> Arc<SimDisk> {
         let root = Node::Folder(Names::default());
         SimDisk::of(StdRng::seed_from_u64(seed), [(ROOT, root)].into(), 1)
     }
@@ -235,32 +235,32 @@ impl SimDisk {
     }
 
     /// How often calls fail from now on.
-    pub(super) fn fail_at(&self, rate: f64) {
+    pub fn fail_at(&self, rate: f64) {
         self.0.lock().fault_rate = rate;
     }
 
     /// Whether a call has failed on purpose for a path that begins with this folder.
-    pub(super) fn has_failed(&self, folder: &str) -> bool {
+    pub fn has_failed(&self, folder: &str) -> bool {
         self.0.lock().failed.contains(folder)
     }
 
     /// Forgets whose calls failed.
-    pub(super) fn forgive(&self) {
+    pub fn forgive(&self) {
         self.0.lock().failed.clear();
     }
 
     /// The power fails in so many calls; `None`: it does not.
-    pub(super) fn crash_in(&self, calls: Option<u64>) {
+    pub fn crash_in(&self, calls: Option<u64>) {
         self.0.lock().crash_in = calls;
     }
 
     /// What a crash now would leave.
-    pub(super) fn crash_now(&self) -> Arc<SimDisk> {
+    pub fn crash_now(&self) -> Arc<SimDisk> {
         self.0.lock().picture()
     }
 
     /// What the crash left, if there was one.
-    pub(super) fn crashed(&self) -> Option<Arc<SimDisk>> {
+    pub fn crashed(&self) -> Option<Arc<SimDisk>> {
         self.0.lock().crashed.clone()
     }
 
@@ -412,7 +412,7 @@ impl fmt::Debug for SimDisk {
 
 /// The disk as a store has it.
 #[derive(Clone, Debug)]
-pub(super) struct Handle(pub(super) Arc<SimDisk>);
+pub struct Handle(pub Arc<SimDisk>);
 
 impl Disk for Handle {
     fn open(&self, path: &Path, how: Opened) -> io::Result<Box<dyn DiskFile>> {

@@ -16,14 +16,14 @@ const BACK_EVERY: u64 = 97;
 
 /// The clock of a simulation: each reading is ten microseconds after the one before.
 #[derive(Debug)]
-pub(super) struct SimClock {
+pub struct SimClock {
     /// What [`Instant`] begins with; only differences are looked at.
     base: Instant,
     micros: AtomicU64,
 }
 
 impl SimClock {
-    pub(super) fn new() -> SimClock {
+    pub fn new() -> SimClock {
         SimClock {
             base: Instant::now(),
             micros: AtomicU64::new(0),

@@ -1,0 +1,500 @@
+//! The driver: the machine's effects, done to the store in order.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use aerostat_replication::{
+    Config, Effect, Epoch, Event, History, Member, Message, NodeId, Replica, Settings,
+};
+use aerostat_storage::{
+    Applier, ApplyError, LogHold, Progress, ReceiveError, RecoverError, StorageError, StreamError,
+    TenantStore, unplaced,
+};
+use aerostat_types::CommitTs;
+use thiserror::Error;
+
+use crate::{Host, Packet, Records, Standing, outbox::Outbox};
+
+/// Why a copy cannot go on. It ends, and is opened again as another process would.
+#[derive(Debug, Error)]
+pub enum CopyError {
+    /// What came was not the leader's log, or could not be written.
+    #[error("the copy cannot take its leader's log")]
+    Receive(#[from] ReceiveError),
+    /// What came could not be done.
+    #[error("the copy cannot do what its leader has done")]
+    Apply(#[from] ApplyError),
+    /// It could not be opened with less.
+    #[error("the copy cannot be opened again")]
+    Recover(#[from] RecoverError),
+    /// The log does not take that the process leads.
+    #[error("the copy cannot lead")]
+    Lead(#[from] StorageError),
+    /// The log could not be read.
+    #[error("the log cannot be read for a copy")]
+    Stream(#[from] StreamError),
+    /// What came does not go on from what is here.
+    #[error("a part of the leader's log is missing")]
+    Gap,
+}
+
+/// What the process does with the tenant now.
+enum Role {
+    Follows(Box<Applier>),
+    Leads(BTreeMap<NodeId, (Member, Outbox)>),
+    /// Between two openings.
+    Closed,
+}
+
+/// A tenant's copy.
+pub struct Driver {
+    replica: Replica,
+    settings: Settings,
+    store: Option<Arc<TenantStore>>,
+    /// Keeps what another member may ask for, if this one leads by then.
+    hold: Option<LogHold>,
+    released: CommitTs,
+    role: Role,
+    /// What its disk has of the log, as far as the machine was told.
+    durable: CommitTs,
+    /// Whether the log was told that a commit waits for this node's disk; `None` while it does not lead.
+    by_disk: Option<bool>,
+}
+
+impl Driver {
+    /// A copy that was opened in this process, and what its disk has of the log: all. `is_first` if it may lead
+    /// where there is no configuration.
+    pub fn new(
+        me: Member,
+        settings: Settings,
+        (store, applier): (Arc<TenantStore>, Applier),
+        is_first: bool,
+    ) -> Driver {
+        let history = history_of(&store);
+        Driver {
+            durable: history.last(),
+            replica: Replica::new(me, settings, history, is_first),
+            settings,
+            hold: Some(store.hold_log()),
+            released: CommitTs(0),
+            store: Some(store),
+            role: Role::Follows(Box::new(applier)),
+            by_disk: None,
+        }
+    }
+
+    /// The machine, to be looked at.
+    pub fn replica(&self) -> &Replica {
+        &self.replica
+    }
+
+    /// The tenant, as it is open now.
+    pub fn store(&self) -> Option<&Arc<TenantStore>> {
+        self.store.as_ref()
+    }
+
+    /// What the process does with it.
+    pub fn standing(&self) -> Standing {
+        match self.role {
+            Role::Leads(_) => Standing::Leads,
+            _ => Standing::Follows,
+        }
+    }
+
+    /// The tables of a copy, whether or not a catalogue names them.
+    pub fn applier(&self) -> Option<&Applier> {
+        match &self.role {
+            Role::Follows(applier) => Some(applier),
+            _ => None,
+        }
+    }
+
+    /// Whether what a copy shows is committed, as far as it knows: before that nobody reads it.
+    pub fn shows_what_is_committed(&self) -> bool {
+        match &self.store {
+            Some(store) => store.txns().last_commit() <= self.replica.committed(),
+            None => false,
+        }
+    }
+
+    /// Time has passed.
+    ///
+    /// # Errors
+    /// [`CopyError`], as all here: the driver is to be dropped.
+    pub fn tick(&mut self, now: Duration, host: &mut dyn Host) -> Result<(), CopyError> {
+        self.step(now, Event::Tick, None, host)
+    }
+
+    /// The log has more, or the disk has more of it, or there is room for more to be sent.
+    ///
+    /// # Errors
+    /// See [`Self::tick`].
+    pub fn written(&mut self, now: Duration, host: &mut dyn Host) -> Result<(), CopyError> {
+        if let Some(event) = self.appended(None) {
+            self.step(now, event, None, host)?;
+        }
+        let durable = self.store.as_ref().map(|store| store.durable_through());
+        match durable.filter(|durable| *durable > self.durable) {
+            Some(durable) => {
+                self.durable = durable;
+                self.step(now, Event::Synced(durable), None, host)
+            }
+            None => self.settle(host),
+        }
+    }
+
+    /// The store of configurations has this.
+    ///
+    /// # Errors
+    /// See [`Self::tick`].
+    pub fn config(
+        &mut self,
+        now: Duration,
+        config: Option<Config>,
+        host: &mut dyn Host,
+    ) -> Result<(), CopyError> {
+        self.step(now, Event::Config(config), None, host)
+    }
+
+    /// A swap has come to an end, and the store has this.
+    ///
+    /// # Errors
+    /// See [`Self::tick`].
+    pub fn swapped(
+        &mut self,
+        now: Duration,
+        config: Option<Config>,
+        host: &mut dyn Host,
+    ) -> Result<(), CopyError> {
+        self.step(now, Event::Swapped(config), None, host)
+    }
+
+    /// A packet has come.
+    ///
+    /// # Errors
+    /// See [`Self::tick`].
+    pub fn receive(
+        &mut self,
+        now: Duration,
+        packet: Packet,
+        host: &mut dyn Host,
+    ) -> Result<(), CopyError> {
+        let Packet {
+            from,
+            epoch,
+            durable,
+            settled,
+            message,
+            records,
+        } = packet;
+        let config = self.replica.config();
+        if config.is_some_and(|config| config.epoch == epoch && config.is_led_by(from)) {
+            self.release(settled);
+        }
+        if let Role::Leads(peers) = &mut self.role
+            && let Some((member, outbox)) = peers.get_mut(&from.node)
+            && *member == from
+        {
+            outbox.is_durable(durable);
+            if let Some(Message::Join { .. }) = message {
+                outbox.restart();
+            }
+        }
+        let Some(message) = message else {
+            return self.take_ahead(from, epoch, &records);
+        };
+        if let Message::Append { after, .. } = &message
+            && !records.bytes.is_empty()
+            && self.lacks(&records)
+            && self.replica.history().has(*after)
+        {
+            // The machine knows of no gap where records have no places.
+            let join = Message::Join {
+                member: self.replica.member(),
+                history: self.replica.history().clone(),
+            };
+            self.send(from.node, join, host);
+            return Ok(());
+        }
+        self.step(now, Event::Received(from, message), Some(&records), host)?;
+        self.take_ahead(from, epoch, &records)
+    }
+
+    /// All members' disks have the log through a place.
+    fn release(&mut self, settled: CommitTs) {
+        if let Some(hold) = &mut self.hold
+            && settled > self.released
+        {
+            self.released = settled;
+            if let Err(error) = hold.release_through(settled) {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "log files are kept for other members"
+                );
+            }
+        }
+    }
+
+    /// Whether records begin behind what was received.
+    fn lacks(&self, records: &Records) -> bool {
+        match (&self.role, &self.store) {
+            (Role::Follows(_), Some(store)) => records.from > store.received(),
+            _ => false,
+        }
+    }
+
+    /// Takes what goes on from what was received and has no place, if it is from the process that leads.
+    fn take_ahead(
+        &mut self,
+        from: Member,
+        epoch: Epoch,
+        records: &Records,
+    ) -> Result<(), CopyError> {
+        let config = self.replica.config();
+        let leads = config.is_some_and(|config| config.epoch == epoch && config.is_led_by(from));
+        if let (true, Role::Follows(_), Some(store)) = (leads, &self.role, &self.store)
+            && let Some(bytes) = records.from.skip_to(store.received(), &records.bytes)
+        {
+            let ahead = unplaced(bytes);
+            if !ahead.is_empty() {
+                store.receive(ahead)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn send(&self, to: NodeId, message: Message, host: &mut dyn Host) {
+        let epoch = self.replica.config().map(|config| config.epoch);
+        let packet = Packet {
+            from: self.replica.member(),
+            epoch: epoch.unwrap_or_default(),
+            durable: self.durable,
+            settled: CommitTs(0),
+            message: Some(message),
+            records: Records::default(),
+        };
+        host.send(to, packet);
+    }
+
+    /// What the log has that the machine has not been told of, before a place if there is one.
+    fn appended(&self, before: Option<CommitTs>) -> Option<Event> {
+        let (Role::Leads(_), Some(store)) = (&self.role, &self.store) else {
+            return None;
+        };
+        let through = match before {
+            Some(before) => CommitTs(before.0 - 1),
+            None => store.written_through(),
+        };
+        (through > self.replica.history().last()).then_some(Event::Appended(through))
+    }
+
+    fn step(
+        &mut self,
+        now: Duration,
+        event: Event,
+        records: Option<&Records>,
+        host: &mut dyn Host,
+    ) -> Result<(), CopyError> {
+        let mut events = VecDeque::from([event]);
+        while let Some(event) = events.pop_front() {
+            for effect in self.replica.step(now, event) {
+                self.carry_out(effect, records, &mut events, host)?;
+            }
+        }
+        self.settle(host)
+    }
+
+    fn carry_out(
+        &mut self,
+        effect: Effect,
+        records: Option<&Records>,
+        events: &mut VecDeque<Event>,
+        host: &mut dyn Host,
+    ) -> Result<(), CopyError> {
+        match effect {
+            Effect::Send(
+                to,
+                Message::Append {
+                    config,
+                    after,
+                    through,
+                    sent,
+                    ..
+                },
+            ) => self.append(to, config, (after.lsn, through), sent, host)?,
+            Effect::Send(to, message) => {
+                if let (Message::Unknown | Message::Over { .. }, Role::Leads(peers)) =
+                    (&message, &mut self.role)
+                {
+                    peers.remove(&to);
+                }
+                self.send(to, message, host);
+            }
+            Effect::Cut(through) => self.reopen(through, host)?,
+            Effect::Store(after) => {
+                let records = records.ok_or(CopyError::Gap)?;
+                let through = self.store_behind(after, records)?;
+                events.push_back(Event::Stored(through));
+            }
+            Effect::Sync => {
+                if let Some(store) = &self.store {
+                    host.sync(store);
+                }
+            }
+            Effect::Begin(epoch) => {
+                let began = self.begin(epoch, host)?;
+                events.extend(self.appended(Some(began)));
+                events.push_back(Event::Began(epoch, began));
+                let later = self.store.as_ref().map(|store| store.written_through());
+                if let Some(later) = later.filter(|later| *later > began) {
+                    events.push_back(Event::Appended(later));
+                }
+            }
+            Effect::Swap(config) => host.ask(Some(config)),
+            Effect::Read => host.ask(None),
+            Effect::Committed(_) => {}
+            Effect::Deposed => {
+                if let Some(store) = &self.store {
+                    store.depose();
+                }
+                let through = self.replica.history().last();
+                self.reopen(through, host)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn append(
+        &mut self,
+        to: NodeId,
+        config: Config,
+        (after, through): (CommitTs, CommitTs),
+        sent: Duration,
+        host: &mut dyn Host,
+    ) -> Result<(), CopyError> {
+        let member = self.replica.peer(to);
+        let (Role::Leads(peers), Some(store), Some(member)) = (&mut self.role, &self.store, member)
+        else {
+            return Ok(());
+        };
+        let (known, outbox) = peers
+            .entry(to)
+            .or_insert_with(|| (member, Outbox::of(store)));
+        *known = member;
+        match outbox.append(store, config, after, through, sent) {
+            Err(StreamError::Gone { .. }) => host.lacks_log(to),
+            done => done?,
+        }
+        Ok(())
+    }
+
+    /// Takes the records of a packet that are behind a place, which is the last that the log has.
+    fn store_behind(&self, after: CommitTs, records: &Records) -> Result<CommitTs, CopyError> {
+        let store = self.store.as_ref().ok_or(CopyError::Gap)?;
+        let received = store.received();
+        if received.after != after {
+            return Err(CopyError::Gap);
+        }
+        let bytes = records.from.skip_to(received, &records.bytes);
+        Ok(store.receive(bytes.ok_or(CopyError::Gap)?)?)
+    }
+
+    /// Has the log say that an epoch begins.
+    fn begin(&mut self, epoch: Epoch, host: &mut dyn Host) -> Result<CommitTs, CopyError> {
+        let store = self.store.as_ref().ok_or(CopyError::Gap)?;
+        match std::mem::replace(&mut self.role, Role::Closed) {
+            Role::Follows(mut applier) => {
+                apply(&mut applier, self.replica.history().last(), host)?;
+                let began = applier.lead(epoch)?;
+                self.role = Role::Leads(BTreeMap::new());
+                store.await_copies(true);
+                self.by_disk = Some(true);
+                host.stands(Standing::Leads);
+                Ok(began)
+            }
+            role => {
+                self.role = role;
+                Ok(store.begin_epoch(epoch)?)
+            }
+        }
+    }
+
+    /// Opens the tenant again, as a copy that counts through a place.
+    fn reopen(&mut self, through: CommitTs, host: &mut dyn Host) -> Result<(), CopyError> {
+        let led = matches!(self.role, Role::Leads(_));
+        self.role = Role::Closed;
+        self.store = None;
+        self.hold = None;
+        self.by_disk = None;
+        if led {
+            host.stands(Standing::Follows);
+        }
+        let (store, applier) = host.reopen(through)?;
+        let last = store.received().after;
+        if last != through {
+            return Err(CopyError::Gap);
+        }
+        // What it found it has written again, and synced.
+        self.durable = last;
+        self.hold = Some(store.hold_log());
+        self.store = Some(store);
+        self.role = Role::Follows(Box::new(applier));
+        Ok(())
+    }
+
+    /// Does what follows from what is known now: a copy applies what is committed, a leader tells who waits, and
+    /// sends.
+    fn settle(&mut self, host: &mut dyn Host) -> Result<(), CopyError> {
+        let committed = self.replica.committed();
+        match &mut self.role {
+            Role::Follows(applier) => apply(applier, committed, host)?,
+            Role::Leads(peers) => {
+                let Some(store) = &self.store else {
+                    return Ok(());
+                };
+                let is_alone = self
+                    .replica
+                    .config()
+                    .is_none_or(|config| config.members.len() == 1);
+                let by_disk = self.settings.and_sync || is_alone;
+                if self.by_disk != Some(by_disk) {
+                    self.by_disk = Some(by_disk);
+                    store.await_copies(by_disk);
+                }
+                store.committed(committed);
+                let me = self.replica.member();
+                let config = self.replica.config();
+                let members = config.map_or(&[][..], |config| &config.members);
+                let others = members.iter().filter(|member| **member != me);
+                let others = others.map(|member| {
+                    let outbox = peers.get(&member.node);
+                    outbox.map_or(CommitTs(0), |(_, outbox)| outbox.durable())
+                });
+                let settled = others.fold(self.durable, CommitTs::min);
+                for (member, outbox) in peers.values_mut() {
+                    match outbox.pump((me, *member), &self.replica, (self.durable, settled), host) {
+                        Err(StreamError::Gone { .. }) => host.lacks_log(member.node),
+                        done => done?,
+                    }
+                }
+                self.release(settled);
+            }
+            Role::Closed => {}
+        }
+        Ok(())
+    }
+}
+
+fn apply(applier: &mut Applier, committed: CommitTs, host: &mut dyn Host) -> Result<(), CopyError> {
+    while let Progress::Defined(catalog) = applier.apply(committed)? {
+        host.defined(&catalog, applier.tables());
+    }
+    Ok(())
+}
+
+fn history_of(store: &TenantStore) -> History {
+    History::new(store.epochs(), store.received().after)
+}

@@ -1,0 +1,51 @@
+//! What a driver asks of the process it is in.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use aerostat_replication::{Config, NodeId};
+use aerostat_storage::{Applier, RecoverError, Table, TenantStore};
+use aerostat_types::{CommitTs, TableId};
+
+use crate::Packet;
+
+/// What a process does with a tenant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It does what its leader has done, and answers reads.
+    Follows,
+    /// It takes changes.
+    Leads,
+}
+
+/// The process that a copy is in. Nothing here waits for another node.
+pub trait Host {
+    /// Sends a packet, if that can be.
+    fn send(&mut self, to: NodeId, packet: Packet);
+
+    /// How many bytes may wait to be sent to a node beyond those that do.
+    fn room(&self, to: NodeId) -> usize;
+
+    /// Asks the store of configurations for what it has, or to have this one if it has the epoch before it. What
+    /// it says is told by [`crate::Driver::config`] and [`crate::Driver::swapped`].
+    fn ask(&mut self, swap: Option<Config>);
+
+    /// Has the tenant's log synced ([`TenantStore::sync_log`]), now or soon. Then [`crate::Driver::written`] is
+    /// told.
+    fn sync(&mut self, store: &Arc<TenantStore>);
+
+    /// Closes the tenant, which the driver has let go of, and opens it as a copy whose log counts through this
+    /// place.
+    ///
+    /// # Errors
+    /// [`RecoverError`]: the copy ends.
+    fn reopen(&mut self, through: CommitTs) -> Result<(Arc<TenantStore>, Applier), RecoverError>;
+
+    /// A commit that was applied has changed the catalogue to this, with these tables.
+    fn defined(&mut self, catalog: &Arc<[u8]>, tables: &BTreeMap<TableId, Arc<Table>>);
+
+    /// The process leads from now on, or follows.
+    fn stands(&mut self, standing: Standing);
+
+    /// A node asks for what the log has not any more: its copy has to be made anew.
+    fn lacks_log(&mut self, node: NodeId);
+}

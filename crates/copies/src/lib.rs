@@ -1,0 +1,34 @@
+//! A tenant's copy in one process: what the replication machine decides, done to the store.
+//!
+//! ```text
+//!  packets, ticks,          ┌────────────── Driver ──────────────┐
+//!  configurations ─────────►│ Replica (pure) ─► effects          │
+//!                           │   leads     log ─► LogReader ──────┼─► packets, to each copy
+//!                           │   follows   receive, Applier ◄─────┼── packets, from the leader
+//!                           └──────┬─────────────────────────────┘
+//!                                  └─► Host: network, configurations, syncs, opening again
+//! ```
+//!
+//! * **The machine decides** (`aerostat-replication`), and knows nothing of records. The driver keeps it told
+//!   of what the log has, carries its effects out in order, and adds the log's bytes to what it sends.
+//! * **Large transactions** do not wait for their commit: what the log has of them goes ahead, as records
+//!   without a place, of which the machine need not know.
+//! * **Catching up.** What a copy lacks goes in parts ([`PART_BYTES`]), as fast as the host has room for it.
+//! * **Whatever cannot go on ends**: a copy that failed is opened again, as another process would open it. So
+//!   there is one way back, and it is the one that a crash takes.
+//!
+//! It has no thread, no clock and no socket: the [`Host`] has them, and simulations have a host of their own.
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
+
+mod driver;
+mod host;
+mod outbox;
+mod packet;
+#[cfg(test)]
+mod tests;
+
+pub use driver::{CopyError, Driver};
+pub use host::{Host, Standing};
+pub use outbox::PART_BYTES;
+pub use packet::{Packet, Records};

@@ -1,0 +1,166 @@
+//! What a leader sends to one copy: the log behind a point, in parts, under the newest word of the machine.
+
+use std::{sync::Arc, time::Duration};
+
+use aerostat_replication::{Config, Epoch, Member, Message, Replica};
+use aerostat_storage::{LogHold, LogReader, StreamError, TenantStore};
+use aerostat_types::CommitTs;
+
+use crate::{Host, Packet, Records};
+
+/// What goes in one packet, about: enough that the packets' own cost does not show, little enough that a
+/// heartbeat does not wait for it.
+pub const PART_BYTES: usize = 256 << 10;
+
+/// The newest [`Message::Append`] that the machine wants sent.
+struct Wanted {
+    config: Config,
+    through: CommitTs,
+    sent: Duration,
+}
+
+/// What is on its way to a copy.
+pub(crate) struct Outbox {
+    /// `None` where the log does not have what comes next.
+    reader: Option<LogReader>,
+    /// What the copy's disk lacks is kept.
+    hold: LogHold,
+    /// Its disk has the log through this.
+    durable: CommitTs,
+    wanted: Option<Wanted>,
+}
+
+impl Outbox {
+    pub(crate) fn of(store: &TenantStore) -> Outbox {
+        Outbox {
+            reader: None,
+            hold: store.hold_log(),
+            durable: CommitTs(0),
+            wanted: None,
+        }
+    }
+
+    /// The copy's disk has the log through this.
+    pub(crate) fn is_durable(&mut self, through: CommitTs) {
+        if through <= self.durable {
+            return;
+        }
+        self.durable = through;
+        if let Err(error) = self.hold.release_through(through) {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "log files are kept for a copy"
+            );
+        }
+    }
+
+    /// What it said of that.
+    pub(crate) fn durable(&self) -> CommitTs {
+        self.durable
+    }
+
+    /// The copy says where its log ends: what was sent before may not have come.
+    pub(crate) fn restart(&mut self) {
+        (self.reader, self.wanted) = (None, None);
+    }
+
+    /// Sends what the machine wants sent. `after` is where it goes on from.
+    pub(crate) fn append(
+        &mut self,
+        store: &Arc<TenantStore>,
+        config: Config,
+        after: CommitTs,
+        through: CommitTs,
+        sent: Duration,
+    ) -> Result<(), StreamError> {
+        let goes_on = match (&self.reader, &self.wanted) {
+            (Some(_), Some(wanted)) => wanted.through == after,
+            (Some(reader), None) => reader.point().after == after,
+            (None, _) => false,
+        };
+        if !goes_on {
+            self.wanted = None;
+            self.reader = None;
+            self.reader = Some(store.log_reader(after, Arc::new(|| {}))?);
+        }
+        self.wanted = Some(Wanted {
+            config,
+            through,
+            sent,
+        });
+        Ok(())
+    }
+
+    /// Sends as much as there is, and room for.
+    pub(crate) fn pump(
+        &mut self,
+        (me, to): (Member, Member),
+        replica: &Replica,
+        (durable, settled): (CommitTs, CommitTs),
+        host: &mut dyn Host,
+    ) -> Result<(), StreamError> {
+        let Some(reader) = &mut self.reader else {
+            return Ok(());
+        };
+        let history = replica.history();
+        let epoch = replica.config().map_or(Epoch(0), |config| config.epoch);
+        let packet = |message, records| Packet {
+            from: me,
+            epoch,
+            durable,
+            settled,
+            message,
+            records,
+        };
+        loop {
+            let from = reader.point();
+            let through = self.wanted.as_ref().map(|wanted| wanted.through);
+            let is_behind = through.is_some_and(|through| from.after < through);
+            let room = host.room(to.node);
+            if room == 0 && (is_behind || self.wanted.is_none()) {
+                return Ok(());
+            }
+            // What has no place goes ahead, but nothing that the machine does not know.
+            let limit = history
+                .last()
+                .min(through.unwrap_or(from.after).max(from.after));
+            let bytes = match room {
+                0 => None,
+                room => reader.next_through(room.min(PART_BYTES), limit)?,
+            };
+            if bytes.is_none() && is_behind {
+                // It is written, and will be shown.
+                return Ok(());
+            }
+            let is_empty = bytes.is_none();
+            let records = Records {
+                from,
+                bytes: bytes.unwrap_or_default(),
+            };
+            let read = reader.point().after;
+            let Some(wanted) = &self.wanted else {
+                if is_empty {
+                    return Ok(());
+                }
+                host.send(to.node, packet(None, records));
+                continue;
+            };
+            if read < wanted.through && read == from.after {
+                host.send(to.node, packet(None, records));
+                continue;
+            }
+            let append = Message::Append {
+                config: wanted.config.clone(),
+                after: history.at(from.after),
+                through: read,
+                starts: history.starts_between(from.after, read),
+                committed: replica.committed(),
+                sent: wanted.sent,
+            };
+            if read == wanted.through {
+                self.wanted = None;
+            }
+            host.send(to.node, packet(Some(append), records));
+        }
+    }
+}

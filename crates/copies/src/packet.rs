@@ -1,0 +1,32 @@
+//! What copies of a tenant send to each other.
+
+use aerostat_replication::{Epoch, Member, Message};
+use aerostat_storage::StreamPoint;
+use aerostat_types::CommitTs;
+
+/// A message of the machine, or a part of the log that goes ahead of one. It may come late, twice, out of order,
+/// or never.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Packet {
+    /// Who sends it.
+    pub from: Member,
+    /// The newest configuration that it knows.
+    pub epoch: Epoch,
+    /// Its disk has the log through this.
+    pub durable: CommitTs,
+    /// Of a leader: the disks of all members have the log through this. Nobody needs to keep what is before.
+    pub settled: CommitTs,
+    /// `None` for records without a place, which go ahead.
+    pub message: Option<Message>,
+    /// Of a leader's [`Message::Append`]: what is behind the place that it names.
+    pub records: Records,
+}
+
+/// A part of a log.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Records {
+    /// Where it begins.
+    pub from: StreamPoint,
+    /// Whole records.
+    pub bytes: Vec<u8>,
+}

@@ -1,0 +1,47 @@
+//! Copies with real stores, played from a seed on one thread: processes that are killed, machines that lose what
+//! is not on disk, packets that are late, lost, doubled and out of order, partitions, pauses, large
+//! transactions, freezing and checkpoints of each node for itself.
+//!
+//! ```text
+//!  World ── events by time ──► Node ── Driver ──► SimHost: packets, configurations, syncs, openings
+//!    │                          └ TenantStore on a SimDisk
+//!    └ Judge: what was acknowledged is there; at each place all nodes show the same rows
+//! ```
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "what a seed found is read by who plays it"
+)]
+
+mod judge;
+mod node;
+mod world;
+
+use self::world::World;
+
+struct Seed(u64);
+
+impl Drop for Seed {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("COPIES_SEED={} COPIES_SEEDS=1", self.0);
+        }
+    }
+}
+
+#[test]
+fn copies_show_what_was_acknowledged_whatever_befalls_them() {
+    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse().unwrap());
+    let first: u64 = number("COPIES_SEED").unwrap_or(1);
+    let seeds: u64 = number("COPIES_SEEDS").unwrap_or(6);
+    let (mut acknowledged, mut compared, mut epochs) = (0, 0, 0);
+    for seed in first..first + seeds {
+        let _seed = Seed(seed);
+        let played = World::new(seed).play();
+        acknowledged += played.acknowledged;
+        compared += played.compared;
+        epochs += played.epochs;
+    }
+    println!("{acknowledged} commits, {compared} comparisons, {epochs} epochs");
+    assert!(acknowledged > 50 * seeds && compared > 50 * seeds && epochs > 2 * seeds);
+}

@@ -1,0 +1,559 @@
+//! Nodes, the network between them, the store of configurations, and what befalls them.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BinaryHeap},
+    sync::Arc,
+    time::Duration,
+};
+
+use aerostat_replication::{Config, Epoch, NodeId, Position, Settings};
+use aerostat_storage::{RowId, Timeline, simulated::SimDisk};
+use aerostat_types::CommitTs;
+use rand::{Rng, SeedableRng, rngs::StdRng};
+
+use super::{
+    judge::{Delta, Judge},
+    node::{BAG, KEYED, Process, Waiting, batch, first, listed},
+};
+use crate::{CopyError, Packet, Standing};
+
+const MS: u64 = 1_000;
+const NODES: u32 = 3;
+
+/// How long things go wrong, and how long all is well afterwards, in microseconds.
+const TROUBLE: u64 = 10_000 * MS;
+const CALM: u64 = 10_000 * MS;
+
+/// More than goes to the log with a commit alone.
+const WIDE_ROWS: i32 = 60;
+const WIDE_BYTES: usize = 12_000;
+
+/// What came of it.
+pub(super) struct Played {
+    pub(super) acknowledged: u64,
+    pub(super) compared: u64,
+    pub(super) epochs: u64,
+}
+
+enum What {
+    Tick(u32, u64),
+    Packet(u32, Packet),
+    Synced(u32, u64),
+    /// A request has come to the store.
+    Ask(u32, u64, Option<Config>),
+    /// Its answer.
+    Answer(u32, u64, bool, Option<Config>),
+    Client,
+    Upkeep,
+    Trouble,
+    Up(u32),
+}
+
+struct Due(u64, u64, What);
+
+impl PartialEq for Due {
+    fn eq(&self, other: &Self) -> bool {
+        (self.0, self.1) == (other.0, other.1)
+    }
+}
+impl Eq for Due {}
+impl PartialOrd for Due {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Due {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.0, self.1).cmp(&(other.0, other.1))
+    }
+}
+
+struct Node {
+    disk: Arc<SimDisk>,
+    process: Option<Process>,
+    /// Counts processes.
+    number: u64,
+    paused_until: u64,
+    power_at: u64,
+}
+
+pub(super) struct World {
+    random: StdRng,
+    settings: Settings,
+    timeline: Timeline,
+    now: u64,
+    serial: u64,
+    due: BinaryHeap<Reverse<Due>>,
+    nodes: Vec<Node>,
+    store: Option<Config>,
+    cut_until: BTreeMap<(u32, u32), u64>,
+    next_key: i32,
+    next_number: i64,
+    judge: Judge,
+    trace: bool,
+}
+
+impl World {
+    pub(super) fn new(seed: u64) -> World {
+        let mut random = StdRng::seed_from_u64(seed);
+        let disks: Vec<Arc<SimDisk>> = (0..NODES).map(|_| SimDisk::new(random.random())).collect();
+        let timeline = first(&disks[0]);
+        let nodes = disks.into_iter().map(|disk| Node {
+            disk,
+            process: None,
+            number: 0,
+            paused_until: 0,
+            power_at: 0,
+        });
+        let mut world = World {
+            settings: Settings {
+                and_sync: seed.is_multiple_of(3),
+                ..Settings::default()
+            },
+            nodes: nodes.collect(),
+            random,
+            timeline,
+            now: 0,
+            serial: 0,
+            due: BinaryHeap::new(),
+            store: None,
+            cut_until: BTreeMap::new(),
+            next_key: 0,
+            next_number: 0,
+            judge: Judge::default(),
+            trace: std::env::var_os("COPIES_TRACE").is_some(),
+        };
+        for node in 0..NODES {
+            world.start(node);
+        }
+        world.at(0, What::Client);
+        world.at(0, What::Upkeep);
+        world.at(2_000 * MS, What::Trouble);
+        world
+    }
+
+    pub(super) fn play(mut self) -> Played {
+        let (mut is_calm, mut count_before) = (false, None);
+        while let Some(Reverse(Due(at, _, what))) = self.due.pop() {
+            self.now = at;
+            if at >= TROUBLE && !is_calm {
+                is_calm = true;
+                self.heal();
+            }
+            if at >= TROUBLE + CALM / 2 && count_before.is_none() {
+                count_before = Some(self.judge.count());
+            }
+            if at >= TROUBLE + CALM {
+                break;
+            }
+            self.happen(what);
+        }
+        // All is well: somebody leads, has other members, and takes changes.
+        let members = self.store.as_ref().map_or(0, |config| config.members.len());
+        assert!(
+            members == NODES as usize && Some(self.judge.count()) > count_before,
+            "all is well, and {:?} does not go on",
+            self.store
+        );
+        let leader = (0..NODES).find(|node| self.leads(*node));
+        let leader = leader.expect("somebody leads");
+        for node in 0..NODES {
+            self.compare(node);
+        }
+        let process = self.nodes[leader as usize].process.as_ref();
+        let history = process.unwrap().driver.replica().history();
+        self.judge.examine(leader, history);
+        Played {
+            acknowledged: self.judge.count(),
+            compared: self.judge.compared,
+            epochs: self.store.map_or(0, |config| config.epoch.0),
+        }
+    }
+
+    fn note(&self, what: impl FnOnce() -> String) {
+        if self.trace {
+            println!("{:>12} {}", self.now, what());
+        }
+    }
+
+    fn leads(&self, node: u32) -> bool {
+        let process = self.nodes[node as usize].process.as_ref();
+        process.is_some_and(|process| process.driver.replica().takes_changes())
+    }
+
+    fn at(&mut self, at: u64, what: What) {
+        self.serial += 1;
+        self.due.push(Reverse(Due(at, self.serial, what)));
+    }
+
+    fn within(&mut self, micros: std::ops::Range<u64>) -> u64 {
+        self.random.random_range(micros)
+    }
+
+    fn start(&mut self, node: u32) {
+        let own = &mut self.nodes[node as usize];
+        own.number += 1;
+        let (disk, number) = (Arc::clone(&own.disk), own.number);
+        let process = Process::start(&disk, self.timeline, node, number, self.settings);
+        own.process = Some(process.unwrap_or_else(|error| panic!("node {node}: {error:?}")));
+        self.note(|| format!("node {node} starts as {number}"));
+        let after = self.within(1..20 * MS);
+        self.at(self.now + after, What::Tick(node, number));
+    }
+
+    fn local(&self) -> Duration {
+        Duration::from_micros(self.now)
+    }
+
+    fn happen(&mut self, what: What) {
+        let own = |world: &World, node: u32, number: u64| {
+            let own = &world.nodes[node as usize];
+            own.number == number && own.process.is_some()
+        };
+        match what {
+            What::Tick(node, number) if own(self, node, number) => {
+                let after = self.within(20 * MS..60 * MS);
+                self.at(self.now + after, What::Tick(node, number));
+                self.with(node, |process, now| {
+                    process.driver.tick(now, &mut process.host)
+                });
+            }
+            What::Packet(node, packet) if self.nodes[node as usize].process.is_some() => {
+                self.with(node, move |process, now| {
+                    process.driver.receive(now, packet, &mut process.host)
+                });
+            }
+            What::Synced(node, number) if own(self, node, number) => {
+                self.with(node, |process, now| {
+                    if let Some(store) = process.driver.store() {
+                        store.sync_log().unwrap();
+                    }
+                    process.driver.written(now, &mut process.host)
+                });
+            }
+            What::Answer(node, number, is_swap, config) if own(self, node, number) => {
+                self.with(node, move |process, now| match is_swap {
+                    true => process.driver.swapped(now, config, &mut process.host),
+                    false => process.driver.config(now, config, &mut process.host),
+                });
+            }
+            What::Ask(node, number, swap) => self.ask(node, number, swap),
+            What::Client => self.client(),
+            What::Upkeep => self.upkeep(),
+            What::Trouble => self.trouble(),
+            What::Up(node) if self.nodes[node as usize].process.is_none() => self.start(node),
+            _ => {}
+        }
+    }
+
+    /// Has a process do something, and sees to what it asks for.
+    fn with(
+        &mut self,
+        node: u32,
+        act: impl FnOnce(&mut Process, Duration) -> Result<(), CopyError>,
+    ) {
+        let (now, at) = (self.local(), node as usize);
+        let Some(mut process) = self.nodes[at].process.take() else {
+            return;
+        };
+        if self.nodes[at].paused_until > self.now {
+            // It is late to all that comes.
+            self.nodes[at].process = Some(process);
+            return;
+        }
+        let led = process.driver.replica().takes_changes();
+        if let Err(error) = act(&mut process, now) {
+            self.note(|| format!("node {node} fails: {error:?}"));
+            drop(process);
+            let after = self.within(10 * MS..200 * MS);
+            self.at(self.now + after, What::Up(node));
+            return;
+        }
+        process.note_tables();
+        let leads = process.driver.replica().takes_changes();
+        if leads && !led {
+            self.note(|| format!("node {node} leads"));
+            self.judge.examine(node, process.driver.replica().history());
+        }
+        let number = self.nodes[at].number;
+        for (to, packet) in std::mem::take(&mut process.host.sent) {
+            process.left(to, packet.records.bytes.len());
+            self.send(node, to, packet);
+        }
+        for swap in std::mem::take(&mut process.host.asked) {
+            let after = self.within(500..5 * MS);
+            self.at(self.now + after, What::Ask(node, number, swap));
+        }
+        if std::mem::take(&mut process.host.syncs) {
+            let after = self.within(100..20 * MS);
+            self.at(self.now + after, What::Synced(node, number));
+        }
+        let lacking = std::mem::take(&mut process.host.lacking);
+        self.acknowledge(&mut process);
+        self.nodes[at].process = Some(process);
+        for other in lacking {
+            self.seed(node, other.0);
+        }
+    }
+
+    /// A copy is made anew from what a leader's disk has.
+    fn seed(&mut self, leader: u32, node: u32) {
+        self.note(|| format!("node {node} is seeded by {leader}"));
+        let disk = self.nodes[leader as usize].disk.crash_now();
+        let own = &mut self.nodes[node as usize];
+        own.process = None;
+        own.number += 1;
+        own.disk = disk;
+        let after = self.within(10 * MS..200 * MS);
+        self.at(self.now + after, What::Up(node));
+    }
+
+    /// Tells clients what is acknowledged.
+    fn acknowledge(&mut self, process: &mut Process) {
+        let Some(store) = process.driver.store() else {
+            return;
+        };
+        let through = store.txns().last_commit();
+        let later = process.host.waiting.split_off(&CommitTs(through.0 + 1));
+        for (lsn, waiting) in std::mem::replace(&mut process.host.waiting, later) {
+            let place = waiting.committing.finish().unwrap();
+            assert_eq!(place, lsn);
+            let epoch = waiting.epoch;
+            self.judge.acknowledge(Position { epoch, lsn });
+        }
+    }
+
+    fn send(&mut self, from: u32, to: NodeId, packet: Packet) {
+        let troubled = self.now < TROUBLE;
+        let cut = self.cut_until.get(&(from, to.0));
+        let is_cut = cut.is_some_and(|until| self.now < *until);
+        if is_cut || (troubled && self.random.random_bool(0.02)) {
+            return;
+        }
+        let times = 1 + u32::from(troubled && self.random.random_bool(0.02));
+        for _ in 0..times {
+            let late = troubled && self.random.random_bool(0.02);
+            let after = match late {
+                true => self.within(5 * MS..2_000 * MS),
+                false => self.within(100..3 * MS),
+            };
+            self.at(self.now + after, What::Packet(to.0, packet.clone()));
+        }
+    }
+
+    fn ask(&mut self, node: u32, number: u64, swap: Option<Config>) {
+        let is_swap = swap.is_some();
+        if let Some(config) = swap {
+            let epoch = self.store.as_ref().map_or(Epoch(0), |config| config.epoch);
+            if epoch.0 + 1 == config.epoch.0 {
+                self.note(|| format!("the store has {config:?}"));
+                self.store = Some(config);
+            }
+        }
+        if self.now >= TROUBLE || !self.random.random_bool(0.05) {
+            let after = self.within(500..5 * MS);
+            let answer = What::Answer(node, number, is_swap, self.store.clone());
+            self.at(self.now + after, answer);
+        }
+    }
+
+    /// A change, at whoever takes it.
+    fn client(&mut self) {
+        let after = self.within(5 * MS..40 * MS);
+        self.at(self.now + after, What::Client);
+        for node in 0..NODES {
+            if self.leads(node) && self.nodes[node as usize].paused_until <= self.now {
+                self.change(node);
+            }
+        }
+    }
+
+    fn change(&mut self, node: u32) {
+        let is_wide = self.random.random_bool(0.06);
+        let count = match is_wide {
+            true => WIDE_ROWS,
+            false => self.random.random_range(1..4),
+        };
+        let rolls_back = self.random.random_bool(0.1);
+        self.next_number += 1;
+        let number = self.next_number;
+        let from = self.next_key;
+        self.next_key += count;
+        let rows: Vec<(i32, i64)> = (from..from + count).map(|key| (key, number)).collect();
+        let ends = self.random.random_range(0..3);
+        let skip = self.random.random_range(0..20);
+        let now = self.local();
+        let process = self.nodes[node as usize].process.as_mut().unwrap();
+        let store = Arc::clone(process.driver.store().unwrap());
+        let txn = store.txns().begin();
+        let mut delta = Delta {
+            inserted: rows.iter().map(|row| row.0).collect(),
+            ended: Vec::new(),
+            number,
+        };
+        // What somebody else is about to end would be waited for.
+        let taken: Vec<i32> = match process.host.waiting.is_empty() {
+            true => Vec::new(),
+            false => vec![i32::MAX],
+        };
+        for id in [KEYED, BAG] {
+            let table = Arc::clone(&process.host.tables[&id]);
+            if taken.is_empty() {
+                let chosen: Vec<(i32, u64)> = listed(&table)
+                    .into_iter()
+                    .skip(skip)
+                    .take(ends)
+                    .map(|(key, row)| (key, row.1))
+                    .collect();
+                let view = table.view(txn.snapshot().clone());
+                let ids: Vec<RowId> = chosen.iter().map(|row| RowId(row.1)).collect();
+                view.delete(&txn, &ids).unwrap();
+                delta.ended = chosen.iter().map(|row| row.0).collect();
+            }
+            let bytes = if is_wide { WIDE_BYTES } else { 20 };
+            table.insert(&txn, &batch(&table, &rows, bytes)).unwrap();
+        }
+        if rolls_back {
+            txn.rollback();
+        } else {
+            let epoch = process.driver.replica().history().end().epoch;
+            let committing = txn.enqueue().unwrap();
+            let lsn = committing.place();
+            self.judge.ask(Position { epoch, lsn }, delta);
+            match committing.try_finish() {
+                Ok(done) => {
+                    done.unwrap();
+                    self.judge.acknowledge(Position { epoch, lsn });
+                }
+                Err(committing) => {
+                    let waiting = Waiting { committing, epoch };
+                    process.host.waiting.insert(lsn, waiting);
+                }
+            }
+            if is_wide {
+                store.sync_log().unwrap();
+            }
+        }
+        drop(store);
+        let _ = now;
+        self.with(node, |process, now| {
+            process.driver.written(now, &mut process.host)
+        });
+    }
+
+    /// What each node does for itself; and what it shows is looked at.
+    fn upkeep(&mut self) {
+        let after = self.within(50 * MS..300 * MS);
+        self.at(self.now + after, What::Upkeep);
+        let node = self.random.random_range(0..NODES);
+        self.compare(node);
+        let choice = self.random.random_range(0..6);
+        let Some(process) = &self.nodes[node as usize].process else {
+            return;
+        };
+        let Some(store) = process.driver.store() else {
+            return;
+        };
+        let table = process
+            .host
+            .tables
+            .get(&[KEYED, BAG][self.random.random_range(0..2)]);
+        let is_quiet = process.host.waiting.is_empty();
+        match (choice, table) {
+            (0, Some(table)) if is_quiet => drop(table.freeze().unwrap()),
+            (1, Some(table)) if is_quiet => drop(table.vacuum().unwrap()),
+            // It waits for what is written to be committed, which nobody would see to meanwhile.
+            (2, _)
+                if is_quiet
+                    && process.driver.shows_what_is_committed()
+                    && store.txns().last_commit() == store.written_through() =>
+            {
+                store.checkpoint().unwrap().unwrap();
+            }
+            _ => {}
+        }
+    }
+
+    fn compare(&mut self, node: u32) {
+        let Some(process) = &self.nodes[node as usize].process else {
+            return;
+        };
+        let is_shown = process.driver.shows_what_is_committed();
+        let (true, Some(store), Some(rows)) = (is_shown, process.driver.store(), process.rows())
+        else {
+            return;
+        };
+        let at = store.txns().last_commit();
+        let history = process.driver.replica().history();
+        if process.driver.standing() == Standing::Leads && at > history.last() {
+            return;
+        }
+        self.judge.compare(node, history, at, &rows);
+    }
+
+    fn trouble(&mut self) {
+        if self.now >= TROUBLE {
+            return;
+        }
+        let after = self.within(100 * MS..2_000 * MS);
+        self.at(self.now + after, What::Trouble);
+        let node = self.random.random_range(0..NODES);
+        let lasts = self.within(50 * MS..3_000 * MS);
+        match self.random.random_range(0..8) {
+            0..3 => self.end(node, false),
+            3 | 4 => {
+                // Without syncs a second one within the time of a sync may lose what it may.
+                let is_alone = |other: &Node| {
+                    other.process.is_some() && other.power_at + 3_000 * MS < self.now
+                        || other.power_at == 0 && other.process.is_some()
+                };
+                if self.settings.and_sync || self.nodes.iter().all(is_alone) {
+                    self.end(node, true);
+                }
+            }
+            5 | 6 => {
+                let other = (node + self.random.random_range(1..NODES)) % NODES;
+                let until = self.now + lasts;
+                self.cut_until.insert((node, other), until);
+                if self.random.random_bool(0.8) {
+                    self.cut_until.insert((other, node), until);
+                }
+                self.note(|| format!("nothing goes from {node} to {other}"));
+            }
+            _ => {
+                let own = &mut self.nodes[node as usize];
+                own.paused_until = own.paused_until.max(self.now + lasts);
+                self.note(|| format!("node {node} is stopped"));
+            }
+        }
+    }
+
+    /// A process ends, or its machine; it is there again after a while.
+    fn end(&mut self, node: u32, power: bool) {
+        let own = &mut self.nodes[node as usize];
+        let Some(process) = own.process.take() else {
+            return;
+        };
+        let left = power.then(|| own.disk.crash_now());
+        drop(process);
+        if let Some(left) = left {
+            own.disk = left;
+            own.power_at = self.now;
+        }
+        self.note(|| format!("node {node} ends, power failure: {power}"));
+        let after = self.within(10 * MS..3_000 * MS);
+        self.at(self.now + after, What::Up(node));
+    }
+
+    /// Nothing goes wrong any more.
+    fn heal(&mut self) {
+        self.cut_until.clear();
+        for node in 0..NODES {
+            self.nodes[node as usize].paused_until = 0;
+            if self.nodes[node as usize].process.is_none() {
+                self.start(node);
+            }
+        }
+    }
+}
