@@ -256,7 +256,7 @@ impl Applier {
         &self,
         txn: &Transaction,
         redo: &[u8],
-        put_off: &mut dyn FnMut(&Arc<Table>, &Operation<'_>) -> Result<(), ApplyError>,
+        put_off: &mut PutOff<'_>,
     ) -> Result<bool, ApplyError> {
         let mut has_put_off = false;
         for operation in redo::operations(redo) {
@@ -368,6 +368,9 @@ impl Applier {
         store.begin_epoch(epoch)
     }
 }
+
+/// What is done with an operation that ends rows without a key.
+type PutOff<'a> = dyn FnMut(&Arc<Table>, &Operation<'_>) -> Result<(), ApplyError> + 'a;
 
 /// What became of a record.
 enum Next {

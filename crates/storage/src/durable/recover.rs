@@ -86,6 +86,15 @@ impl Default for OpenOptions {
     }
 }
 
+impl OpenOptions {
+    fn machine(&self) -> Machine {
+        Machine {
+            disk: Arc::clone(&self.disk),
+            clock: Arc::clone(&self.clock),
+        }
+    }
+}
+
 /// What was found.
 #[derive(Debug, Default)]
 pub struct Recovered {
@@ -181,10 +190,7 @@ impl TenantStore {
         copy: Option<CopyOf>,
     ) -> Result<(Arc<TenantStore>, Recovered, Unfinished), RecoverError> {
         let started = options.clock.now();
-        let machine = Machine {
-            disk: Arc::clone(&options.disk),
-            clock: Arc::clone(&options.clock),
-        };
+        let machine = options.machine();
         let disk = &*machine.disk;
         let lock = locked(disk, folder)?;
         let (log_folder, images) = (folder.join("log"), folder.join("checkpoint"));
@@ -215,7 +221,6 @@ impl TenantStore {
             id,
             options,
             copy.map(|copy| copy.timeline),
-            machine.clone(),
             Arc::clone(&budget),
             lock,
         )?;
@@ -573,10 +578,10 @@ impl Outline {
         tenant: TenantId,
         options: &OpenOptions,
         of_leader: Option<Timeline>,
-        machine: Machine,
         budget: Arc<Budget>,
         lock: DiskLock,
     ) -> Result<Arc<Log>, RecoverError> {
+        let machine = options.machine();
         let end = LogEnd {
             file: self.end,
             synced: self.synced,

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use aerostat_types::Clock;
+use aerostat_types::{Clock, SystemClock};
 
 /// Some moment in 2033.
 const BEGIN_MICROS: u64 = 2_000_000_000_000_000;
@@ -25,13 +25,19 @@ pub struct SimClock {
 impl SimClock {
     pub fn new() -> SimClock {
         SimClock {
-            base: Instant::now(),
+            base: SystemClock.now(),
             micros: AtomicU64::new(0),
         }
     }
 
     fn pass(&self, micros: u64) -> u64 {
         self.micros.fetch_add(micros, Ordering::Relaxed)
+    }
+}
+
+impl Default for SimClock {
+    fn default() -> Self {
+        Self::new()
     }
 }
 

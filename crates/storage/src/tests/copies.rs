@@ -3,6 +3,7 @@
 
 mod hostile;
 mod readers;
+mod shapes;
 
 use std::path::{Path, PathBuf};
 
