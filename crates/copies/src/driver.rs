@@ -10,13 +10,16 @@ use aerostat_replication::{
     Config, Effect, Epoch, Event, History, Member, Message, NodeId, Replica, Settings,
 };
 use aerostat_storage::{
-    Applier, ApplyError, LogHold, Progress, ReceiveError, RecoverError, StorageError, StreamError,
-    TenantStore, unplaced,
+    Applier, ApplyError, LogFailure, LogHold, LogWatch, Progress, ReceiveError, RecoverError,
+    StorageError, TenantStore, last_place, unplaced,
 };
 use aerostat_types::CommitTs;
 use thiserror::Error;
 
-use crate::{Host, Packet, Records, Standing, outbox::Outbox};
+use crate::{
+    Host, Packet, Records, Standing,
+    outbox::{Known, Outbox},
+};
 
 /// Why a copy cannot go on. It ends, and is opened again as another process would.
 #[derive(Debug, Error)]
@@ -33,9 +36,9 @@ pub enum CopyError {
     /// The log does not take that the process leads.
     #[error("the copy cannot lead")]
     Lead(#[from] StorageError),
-    /// The log could not be read.
-    #[error("the log cannot be read for a copy")]
-    Stream(#[from] StreamError),
+    /// The log takes nothing any more, and others can lead.
+    #[error("the leader's log has failed")]
+    Failed(#[source] LogFailure),
     /// What came does not go on from what is here.
     #[error("a part of the leader's log is missing")]
     Gap,
@@ -44,9 +47,18 @@ pub enum CopyError {
 /// What the process does with the tenant now.
 enum Role {
     Follows(Box<Applier>),
-    Leads(BTreeMap<NodeId, (Member, Outbox)>),
+    Leads(Leadership),
     /// Between two openings.
     Closed,
+}
+
+/// What a leader has.
+struct Leadership {
+    /// With which it began.
+    tenure: Epoch,
+    peers: BTreeMap<NodeId, (Member, Outbox)>,
+    /// Has the host told of commits.
+    _watch: LogWatch,
 }
 
 /// A tenant's copy.
@@ -60,6 +72,10 @@ pub struct Driver {
     role: Role,
     /// What its disk has of the log, as far as the machine was told.
     durable: CommitTs,
+    /// Whose records without a place are behind the last place: those of another leader are not the same.
+    tail_of: Option<(Member, Epoch)>,
+    /// Whether there is more to apply.
+    has_more: bool,
     /// Whether the log was told that a commit waits for this node's disk; `None` while it does not lead.
     by_disk: Option<bool>,
 }
@@ -82,8 +98,15 @@ impl Driver {
             released: CommitTs(0),
             store: Some(store),
             role: Role::Follows(Box::new(applier)),
+            tail_of: None,
+            has_more: false,
             by_disk: None,
         }
+    }
+
+    /// Whether [`Self::written`] is to be told again soon: a copy applies in parts, for it has to answer.
+    pub fn has_more(&self) -> bool {
+        self.has_more
     }
 
     /// The machine, to be looked at.
@@ -125,7 +148,18 @@ impl Driver {
     /// # Errors
     /// [`CopyError`], as all here: the driver is to be dropped.
     pub fn tick(&mut self, now: Duration, host: &mut dyn Host) -> Result<(), CopyError> {
-        self.step(now, Event::Tick, None, host)
+        if let (Role::Leads(_), Some(store)) = (&self.role, &self.store)
+            && let Some(failure) = store.log_failure()
+            && self
+                .replica
+                .config()
+                .is_some_and(|config| config.members.len() > 1)
+        {
+            // Another's disk may do better.
+            return Err(CopyError::Failed(failure));
+        }
+        self.step(now, Event::Tick, None, host)?;
+        self.note_durable(now, host)
     }
 
     /// The log has more, or the disk has more of it, or there is room for more to be sent.
@@ -136,13 +170,23 @@ impl Driver {
         if let Some(event) = self.appended(None) {
             self.step(now, event, None, host)?;
         }
-        let durable = self.store.as_ref().map(|store| store.durable_through());
+        self.note_durable(now, host)?;
+        self.settle(host)
+    }
+
+    /// Tells the machine what the disk has, as far as it knows that it is there.
+    fn note_durable(&mut self, now: Duration, host: &mut dyn Host) -> Result<(), CopyError> {
+        let last = self.replica.history().last();
+        let durable = self
+            .store
+            .as_ref()
+            .map(|store| store.durable_through().min(last));
         match durable.filter(|durable| *durable > self.durable) {
             Some(durable) => {
                 self.durable = durable;
                 self.step(now, Event::Synced(durable), None, host)
             }
-            None => self.settle(host),
+            None => Ok(()),
         }
     }
 
@@ -185,6 +229,7 @@ impl Driver {
         let Packet {
             from,
             epoch,
+            tenure,
             durable,
             settled,
             message,
@@ -194,8 +239,8 @@ impl Driver {
         if config.is_some_and(|config| config.epoch == epoch && config.is_led_by(from)) {
             self.release(settled);
         }
-        if let Role::Leads(peers) = &mut self.role
-            && let Some((member, outbox)) = peers.get_mut(&from.node)
+        if let Role::Leads(leadership) = &mut self.role
+            && let Some((member, outbox)) = leadership.peers.get_mut(&from.node)
             && *member == from
         {
             outbox.is_durable(durable);
@@ -204,10 +249,14 @@ impl Driver {
             }
         }
         let Some(message) = message else {
-            return self.take_ahead(from, epoch, &records);
+            return self.take_ahead((from, tenure), epoch, &records, host);
         };
+        if let Err(odd) = message.check() {
+            tracing::warn!(?from, odd, "a message of another node is left out");
+            return Ok(());
+        }
         if let Message::Append { after, .. } = &message
-            && !records.bytes.is_empty()
+            && self.tail_of == Some((from, tenure))
             && self.lacks(&records)
             && self.replica.history().has(*after)
         {
@@ -219,8 +268,9 @@ impl Driver {
             self.send(from.node, join, host);
             return Ok(());
         }
-        self.step(now, Event::Received(from, message), Some(&records), host)?;
-        self.take_ahead(from, epoch, &records)
+        let carried = Some((&records, (from, tenure)));
+        self.step(now, Event::Received(from, message), carried, host)?;
+        self.take_ahead((from, tenure), epoch, &records, host)
     }
 
     /// All members' disks have the log through a place.
@@ -249,13 +299,21 @@ impl Driver {
     /// Takes what goes on from what was received and has no place, if it is from the process that leads.
     fn take_ahead(
         &mut self,
-        from: Member,
+        source: (Member, Epoch),
         epoch: Epoch,
         records: &Records,
+        host: &mut dyn Host,
     ) -> Result<(), CopyError> {
         let config = self.replica.config();
-        let leads = config.is_some_and(|config| config.epoch == epoch && config.is_led_by(from));
-        if let (true, Role::Follows(_), Some(store)) = (leads, &self.role, &self.store)
+        let leads = |config: &Config| config.epoch == epoch && config.is_led_by(source.0);
+        if !config.is_some_and(leads) || !matches!(self.role, Role::Follows(_)) {
+            return Ok(());
+        }
+        if unplaced(&records.bytes).is_empty() {
+            return Ok(());
+        }
+        self.goes_on_from(source, host)?;
+        if let Some(store) = &self.store
             && let Some(bytes) = records.from.skip_to(store.received(), &records.bytes)
         {
             let ahead = unplaced(bytes);
@@ -266,17 +324,42 @@ impl Driver {
         Ok(())
     }
 
+    /// What comes now is of this leader: what another had behind the last place is cut off.
+    fn goes_on_from(
+        &mut self,
+        source: (Member, Epoch),
+        host: &mut dyn Host,
+    ) -> Result<(), CopyError> {
+        if self.tail_of == Some(source) {
+            return Ok(());
+        }
+        let received = self.store.as_ref().map(|store| store.received());
+        if let Some(received) = received.filter(|received| received.since > 0) {
+            self.reopen(received.after, host)?;
+        }
+        self.tail_of = Some(source);
+        Ok(())
+    }
+
     fn send(&self, to: NodeId, message: Message, host: &mut dyn Host) {
         let epoch = self.replica.config().map(|config| config.epoch);
         let packet = Packet {
             from: self.replica.member(),
             epoch: epoch.unwrap_or_default(),
+            tenure: self.tenure(),
             durable: self.durable,
             settled: CommitTs(0),
             message: Some(message),
             records: Records::default(),
         };
         host.send(to, packet);
+    }
+
+    fn tenure(&self) -> Epoch {
+        match &self.role {
+            Role::Leads(leadership) => leadership.tenure,
+            _ => Epoch(0),
+        }
     }
 
     /// What the log has that the machine has not been told of, before a place if there is one.
@@ -295,7 +378,7 @@ impl Driver {
         &mut self,
         now: Duration,
         event: Event,
-        records: Option<&Records>,
+        records: Option<Carried<'_>>,
         host: &mut dyn Host,
     ) -> Result<(), CopyError> {
         let mut events = VecDeque::from([event]);
@@ -310,7 +393,7 @@ impl Driver {
     fn carry_out(
         &mut self,
         effect: Effect,
-        records: Option<&Records>,
+        records: Option<Carried<'_>>,
         events: &mut VecDeque<Event>,
         host: &mut dyn Host,
     ) -> Result<(), CopyError> {
@@ -326,16 +409,17 @@ impl Driver {
                 },
             ) => self.append(to, config, (after.lsn, through), sent, host)?,
             Effect::Send(to, message) => {
-                if let (Message::Unknown | Message::Over { .. }, Role::Leads(peers)) =
+                if let (Message::Unknown | Message::Over { .. }, Role::Leads(leadership)) =
                     (&message, &mut self.role)
                 {
-                    peers.remove(&to);
+                    leadership.peers.remove(&to);
                 }
                 self.send(to, message, host);
             }
             Effect::Cut(through) => self.reopen(through, host)?,
             Effect::Store(after) => {
-                let records = records.ok_or(CopyError::Gap)?;
+                let (records, source) = records.ok_or(CopyError::Gap)?;
+                self.goes_on_from(source, host)?;
                 let through = self.store_behind(after, records)?;
                 events.push_back(Event::Stored(through));
             }
@@ -356,11 +440,10 @@ impl Driver {
             Effect::Swap(config) => host.ask(Some(config)),
             Effect::Read => host.ask(None),
             Effect::Committed(_) => {}
-            Effect::Deposed => {
+            Effect::Deposed(through) => {
                 if let Some(store) = &self.store {
                     store.depose();
                 }
-                let through = self.replica.history().last();
                 self.reopen(through, host)?;
             }
         }
@@ -376,17 +459,21 @@ impl Driver {
         host: &mut dyn Host,
     ) -> Result<(), CopyError> {
         let member = self.replica.peer(to);
-        let (Role::Leads(peers), Some(store), Some(member)) = (&mut self.role, &self.store, member)
+        let (Role::Leads(leadership), Some(store), Some(member)) =
+            (&mut self.role, &self.store, member)
         else {
             return Ok(());
         };
-        let (known, outbox) = peers
+        let (known, outbox) = leadership
+            .peers
             .entry(to)
             .or_insert_with(|| (member, Outbox::of(store)));
-        *known = member;
-        match outbox.append(store, config, after, through, sent) {
-            Err(StreamError::Gone { .. }) => host.lacks_log(to),
-            done => done?,
+        if *known != member {
+            (*known, *outbox) = (member, Outbox::of(store));
+        }
+        let done = outbox.append(store, config, after, through, sent);
+        if let Err(error) = done {
+            outbox.fails(to, &error, host);
         }
         Ok(())
     }
@@ -399,7 +486,12 @@ impl Driver {
             return Err(CopyError::Gap);
         }
         let bytes = records.from.skip_to(received, &records.bytes);
-        Ok(store.receive(bytes.ok_or(CopyError::Gap)?)?)
+        let bytes = bytes.ok_or(CopyError::Gap)?;
+        // What the machine has been told of, and no more.
+        if last_place(bytes) != Some(self.replica.history().last()) {
+            return Err(CopyError::Gap);
+        }
+        Ok(store.receive(bytes)?)
     }
 
     /// Has the log say that an epoch begins.
@@ -407,9 +499,14 @@ impl Driver {
         let store = self.store.as_ref().ok_or(CopyError::Gap)?;
         match std::mem::replace(&mut self.role, Role::Closed) {
             Role::Follows(mut applier) => {
-                apply(&mut applier, self.replica.history().last(), host)?;
+                while apply(&mut applier, self.replica.history().last(), host)? {}
                 let began = applier.lead(epoch)?;
-                self.role = Role::Leads(BTreeMap::new());
+                self.role = Role::Leads(Leadership {
+                    tenure: epoch,
+                    peers: BTreeMap::new(),
+                    _watch: store.watch_log(host.wake()),
+                });
+                self.tail_of = None;
                 store.await_copies(true);
                 self.by_disk = Some(true);
                 host.stands(Standing::Leads);
@@ -437,8 +534,9 @@ impl Driver {
         if last != through {
             return Err(CopyError::Gap);
         }
-        // What it found it has written again, and synced.
-        self.durable = last;
+        // What it has is on disk, and the machine is to be told.
+        self.durable = CommitTs(0);
+        self.tail_of = None;
         self.hold = Some(store.hold_log());
         self.store = Some(store);
         self.role = Role::Follows(Box::new(applier));
@@ -450,8 +548,9 @@ impl Driver {
     fn settle(&mut self, host: &mut dyn Host) -> Result<(), CopyError> {
         let committed = self.replica.committed();
         match &mut self.role {
-            Role::Follows(applier) => apply(applier, committed, host)?,
-            Role::Leads(peers) => {
+            Role::Follows(applier) => self.has_more = apply(applier, committed, host)?,
+            Role::Leads(leadership) => {
+                self.has_more = false;
                 let Some(store) = &self.store else {
                     return Ok(());
                 };
@@ -470,14 +569,19 @@ impl Driver {
                 let members = config.map_or(&[][..], |config| &config.members);
                 let others = members.iter().filter(|member| **member != me);
                 let others = others.map(|member| {
-                    let outbox = peers.get(&member.node);
+                    let outbox = leadership.peers.get(&member.node);
                     outbox.map_or(CommitTs(0), |(_, outbox)| outbox.durable())
                 });
                 let settled = others.fold(self.durable, CommitTs::min);
-                for (member, outbox) in peers.values_mut() {
-                    match outbox.pump((me, *member), &self.replica, (self.durable, settled), host) {
-                        Err(StreamError::Gone { .. }) => host.lacks_log(member.node),
-                        done => done?,
+                let known = Known {
+                    tenure: leadership.tenure,
+                    durable: self.durable,
+                    settled,
+                };
+                for (member, outbox) in leadership.peers.values_mut() {
+                    let done = outbox.pump((me, *member), &self.replica, known, host);
+                    if let Err(error) = done {
+                        outbox.fails(member.node, &error, host);
                     }
                 }
                 self.release(settled);
@@ -488,11 +592,31 @@ impl Driver {
     }
 }
 
-fn apply(applier: &mut Applier, committed: CommitTs, host: &mut dyn Host) -> Result<(), CopyError> {
-    while let Progress::Defined(catalog) = applier.apply(committed)? {
-        host.defined(&catalog, applier.tables());
+impl Drop for Driver {
+    /// Nobody is told any more whether a commit is one.
+    fn drop(&mut self) {
+        if let (Role::Leads(_), Some(store)) = (&self.role, &self.store) {
+            store.depose();
+        }
     }
-    Ok(())
+}
+
+/// Records that came with a message, and whose they are: the process's, since it began to lead.
+type Carried<'a> = (&'a Records, (Member, Epoch));
+
+/// Does a part of what is committed; whether there may be more.
+fn apply(
+    applier: &mut Applier,
+    committed: CommitTs,
+    host: &mut dyn Host,
+) -> Result<bool, CopyError> {
+    loop {
+        match applier.apply(committed)? {
+            Progress::CaughtUp => return Ok(false),
+            Progress::More => return Ok(true),
+            Progress::Defined(catalog) => host.defined(&catalog, applier.tables()),
+        }
+    }
 }
 
 fn history_of(store: &TenantStore) -> History {

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use aerostat_replication::{Config, NodeId};
-use aerostat_storage::{Applier, RecoverError, Table, TenantStore};
+use aerostat_storage::{Applier, RecoverError, Table, TenantStore, Wake};
 use aerostat_types::{CommitTs, TableId};
 
 use crate::Packet;
@@ -32,6 +32,9 @@ pub trait Host {
     /// Has the tenant's log synced ([`TenantStore::sync_log`]), now or soon. Then [`crate::Driver::written`] is
     /// told.
     fn sync(&mut self, store: &Arc<TenantStore>);
+
+    /// What is called when a leader's log has more: [`crate::Driver::written`] is to be told then.
+    fn wake(&self) -> Wake;
 
     /// Closes the tenant, which the driver has let go of, and opens it as a copy whose log counts through this
     /// place.

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use aerostat_replication::{Config, Epoch, Member, Message, Replica};
+use aerostat_replication::{Config, Epoch, Member, Message, NodeId, Replica};
 use aerostat_storage::{LogHold, LogReader, StreamError, TenantStore};
 use aerostat_types::CommitTs;
 
@@ -17,6 +17,14 @@ struct Wanted {
     config: Config,
     through: CommitTs,
     sent: Duration,
+}
+
+/// What goes with each packet.
+#[derive(Clone, Copy)]
+pub(crate) struct Known {
+    pub(crate) tenure: Epoch,
+    pub(crate) durable: CommitTs,
+    pub(crate) settled: CommitTs,
 }
 
 /// What is on its way to a copy.
@@ -51,6 +59,18 @@ impl Outbox {
                 error = &error as &dyn std::error::Error,
                 "log files are kept for a copy"
             );
+        }
+    }
+
+    /// What comes next cannot be read: the copy joins again, or has to be made anew.
+    pub(crate) fn fails(&mut self, node: NodeId, error: &StreamError, host: &mut dyn Host) {
+        self.restart();
+        match error {
+            StreamError::Gone { .. } => host.lacks_log(node),
+            _ => tracing::error!(
+                error = error as &dyn std::error::Error,
+                "the log cannot be read for a copy"
+            ),
         }
     }
 
@@ -96,7 +116,7 @@ impl Outbox {
         &mut self,
         (me, to): (Member, Member),
         replica: &Replica,
-        (durable, settled): (CommitTs, CommitTs),
+        known: Known,
         host: &mut dyn Host,
     ) -> Result<(), StreamError> {
         let Some(reader) = &mut self.reader else {
@@ -107,8 +127,9 @@ impl Outbox {
         let packet = |message, records| Packet {
             from: me,
             epoch,
-            durable,
-            settled,
+            tenure: known.tenure,
+            durable: known.durable,
+            settled: known.settled,
             message,
             records,
         };
@@ -145,10 +166,6 @@ impl Outbox {
                 host.send(to.node, packet(None, records));
                 continue;
             };
-            if read < wanted.through && read == from.after {
-                host.send(to.node, packet(None, records));
-                continue;
-            }
             let append = Message::Append {
                 config: wanted.config.clone(),
                 after: history.at(from.after),

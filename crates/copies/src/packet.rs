@@ -12,6 +12,8 @@ pub struct Packet {
     pub from: Member,
     /// The newest configuration that it knows.
     pub epoch: Epoch,
+    /// Of a leader: the epoch with which it began to lead. What it has behind the last place is its own.
+    pub tenure: Epoch,
     /// Its disk has the log through this.
     pub durable: CommitTs,
     /// Of a leader: the disks of all members have the log through this. Nobody needs to keep what is before.

@@ -30,12 +30,21 @@ impl History {
     /// # Panics
     /// When they do not ascend, or one begins behind the end.
     pub fn new(starts: Vec<(Epoch, CommitTs)>, last: CommitTs) -> History {
-        let ascends = |two: &[(Epoch, CommitTs)]| two[0].0 < two[1].0 && two[0].1 < two[1].1;
         assert!(
-            starts.windows(2).all(ascends) && starts.iter().all(|start| start.1 <= last),
+            are_sound(&starts, last),
             "epochs of a log ascend: {starts:?}, through {last}"
         );
         History { starts, last }
+    }
+
+    /// The epochs of a log, by where they begin.
+    pub fn starts(&self) -> &[(Epoch, CommitTs)] {
+        &self.starts
+    }
+
+    /// As [`Self::new`], of what came from elsewhere; `None` where that would panic.
+    pub fn checked(starts: Vec<(Epoch, CommitTs)>, last: CommitTs) -> Option<History> {
+        are_sound(&starts, last).then_some(History { starts, last })
     }
 
     /// The last place.
@@ -130,6 +139,13 @@ impl History {
             lsn = CommitTs(start.map_or(0, |start| start.1.0 - 1));
         }
     }
+}
+
+/// Whether epochs of a log that ends with this place begin at these.
+fn are_sound(starts: &[(Epoch, CommitTs)], last: CommitTs) -> bool {
+    let ascends = |two: &[(Epoch, CommitTs)]| two[0].0 < two[1].0 && two[0].1 < two[1].1;
+    let is_within = |start: &(Epoch, CommitTs)| start.1 > CommitTs(0) && start.1 <= last;
+    starts.windows(2).all(ascends) && starts.iter().all(is_within)
 }
 
 #[cfg(test)]

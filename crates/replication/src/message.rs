@@ -56,3 +56,36 @@ pub enum Message {
         end: Position,
     },
 }
+
+impl Message {
+    /// Whether it is one that a copy sends: what comes from elsewhere is asked this before it is told.
+    ///
+    /// # Errors
+    /// What is odd about it.
+    pub fn check(&self) -> Result<(), &'static str> {
+        let Message::Append {
+            config,
+            after,
+            through,
+            starts,
+            ..
+        } = self
+        else {
+            return Ok(());
+        };
+        if config.epoch == Epoch(0) || config.of(config.leader).is_none() {
+            return Err("a configuration that nobody leads");
+        }
+        let mut before = *after;
+        for &(epoch, lsn) in starts {
+            if epoch <= before.epoch || lsn <= before.lsn {
+                return Err("epochs that do not ascend");
+            }
+            before = Position { epoch, lsn };
+        }
+        match before.lsn <= *through && before.epoch <= config.epoch {
+            true => Ok(()),
+            false => Err("records that end before they begin"),
+        }
+    }
+}

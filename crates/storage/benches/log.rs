@@ -292,10 +292,7 @@ fn copies() {
         });
         let (began, cpu) = (Instant::now(), cpu_seconds());
         measured(&format!("{what}, applied"), || {
-            assert_eq!(
-                applier.apply(store.txns().last_commit()).unwrap(),
-                Progress::CaughtUp
-            );
+            while applier.apply(store.txns().last_commit()).unwrap() != Progress::CaughtUp {}
             (bytes, ())
         });
         (began.elapsed(), cpu_seconds() - cpu)

@@ -80,6 +80,7 @@ pub use aerostat_segment::{
     AttributeEncoding, CompareOp, DuplicateKey, Encoding, Key, KeyRef, Literal, LookupTable,
     Predicate, SegmentError, ValueRef,
 };
+pub use aerostat_txn::LogFailure;
 pub use aerostat_types::{Clock, Durability, SystemClock};
 
 pub use copy::{Applier, ApplyError, Progress};
@@ -97,9 +98,9 @@ pub use files::{
     disk::{Disk, DiskFile, DiskLock, DiskSpace, Found, Opened, SystemDisk},
     log::{
         Ended,
-        point::{StreamPoint, unplaced},
+        point::{StreamPoint, last_place, unplaced},
         receive::ReceiveError,
-        stream::{LogHold, LogReader, StreamError, Wake},
+        stream::{LogHold, LogReader, LogWatch, StreamError, Wake},
     },
     origin::Timeline,
     private::make_folder,

@@ -6,9 +6,10 @@ use aerostat_memory::Governor;
 use aerostat_replication::{Config, Incarnation, Member, NodeId, Settings};
 use aerostat_storage::{
     Applier, CopyOf, Durability, OpenOptions, RecoverError, ScanSpec, Table, TenantStore, Timeline,
+    Wake,
     simulated::{Handle, SimClock, SimDisk},
 };
-use aerostat_txn::Committing;
+use aerostat_txn::{Committing, Transaction};
 use aerostat_types::{Column, CommitTs, Layout, SqlType, TableId, TableSchema, TenantId};
 use arrow_array::{
     ArrayRef, Int32Array, Int64Array, RecordBatch, StringViewArray,
@@ -16,13 +17,16 @@ use arrow_array::{
     types::{Int32Type, Int64Type},
 };
 
-use super::judge::Rows;
+use super::judge::{Delta, Rows};
 use crate::{Driver, Host, Packet, Standing};
 
 pub(super) const KEYED: TableId = TableId(10);
 pub(super) const BAG: TableId = TableId(11);
 
 const FOLDER: &str = "/node/tenant";
+
+/// So that files come and go.
+const LOG_FILE_BYTES: usize = 256 << 10;
 
 /// What may wait to be sent to a node.
 const ROOM: usize = 100 << 10;
@@ -43,6 +47,8 @@ pub(super) struct SimHost {
     pub(super) lacking: Vec<NodeId>,
     /// Ended with the leadership.
     pub(super) waiting: BTreeMap<CommitTs, Waiting>,
+    /// Transactions that go on for a while.
+    pub(super) open: Vec<(Transaction, Delta)>,
     /// Of the opening that there is.
     pub(super) tables: BTreeMap<TableId, Arc<Table>>,
     queued: BTreeMap<NodeId, usize>,
@@ -66,9 +72,15 @@ impl Host for SimHost {
         self.syncs = true;
     }
 
+    fn wake(&self) -> Wake {
+        // Whoever plays tells it.
+        Arc::new(|| {})
+    }
+
     fn reopen(&mut self, through: CommitTs) -> Result<(Arc<TenantStore>, Applier), RecoverError> {
         // Each is told that its commit is in doubt.
         self.waiting.clear();
+        self.open.clear();
         self.tables.clear();
         open_copy(&self.disk, self.timeline, Some(through))
     }
@@ -87,7 +99,7 @@ fn options(disk: &Arc<SimDisk>) -> OpenOptions {
     options.disk = Arc::new(Handle(Arc::clone(disk)));
     options.clock = Arc::new(SimClock::new());
     options.durability = Durability::None;
-    options
+    options.with_log_files_of(LOG_FILE_BYTES)
 }
 
 fn budget() -> Arc<aerostat_memory::Budget> {
@@ -202,6 +214,7 @@ impl Process {
                 syncs: false,
                 lacking: Vec::new(),
                 waiting: BTreeMap::new(),
+                open: Vec::new(),
                 tables,
                 queued: BTreeMap::new(),
             },
@@ -246,5 +259,6 @@ impl Drop for Process {
             store.depose();
         }
         self.host.waiting.clear();
+        self.host.open.clear();
     }
 }

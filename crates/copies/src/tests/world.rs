@@ -8,7 +8,7 @@ use std::{
 };
 
 use aerostat_replication::{Config, Epoch, NodeId, Position, Settings};
-use aerostat_storage::{RowId, Timeline, simulated::SimDisk};
+use aerostat_storage::{RowId, StorageError, Timeline, simulated::SimDisk};
 use aerostat_types::CommitTs;
 use rand::{Rng, SeedableRng, rngs::StdRng};
 
@@ -40,6 +40,8 @@ enum What {
     Tick(u32, u64),
     Packet(u32, Packet),
     Synced(u32, u64),
+    /// A copy has more to apply.
+    More(u32, u64),
     /// A request has come to the store.
     Ask(u32, u64, Option<Config>),
     /// Its answer.
@@ -211,6 +213,20 @@ impl World {
             let own = &world.nodes[node as usize];
             own.number == number && own.process.is_some()
         };
+        let node = match &what {
+            What::Tick(node, _)
+            | What::Packet(node, _)
+            | What::Synced(node, _)
+            | What::More(node, _)
+            | What::Answer(node, ..) => Some(*node),
+            _ => None,
+        };
+        if let Some(until) = node.map(|node| self.nodes[node as usize].paused_until)
+            && until > self.now
+        {
+            // It all comes when the process goes on.
+            return self.at(until, what);
+        }
         match what {
             What::Tick(node, number) if own(self, node, number) => {
                 let after = self.within(20 * MS..60 * MS);
@@ -229,6 +245,11 @@ impl World {
                     if let Some(store) = process.driver.store() {
                         store.sync_log().unwrap();
                     }
+                    process.driver.written(now, &mut process.host)
+                });
+            }
+            What::More(node, number) if own(self, node, number) => {
+                self.with(node, |process, now| {
                     process.driver.written(now, &mut process.host)
                 });
             }
@@ -257,14 +278,13 @@ impl World {
         let Some(mut process) = self.nodes[at].process.take() else {
             return;
         };
-        if self.nodes[at].paused_until > self.now {
-            // It is late to all that comes.
-            self.nodes[at].process = Some(process);
-            return;
-        }
         let led = process.driver.replica().takes_changes();
         if let Err(error) = act(&mut process, now) {
             self.note(|| format!("node {node} fails: {error:?}"));
+            assert!(
+                self.now < TROUBLE + CALM / 4,
+                "all is well, and node {node} fails: {error:?}"
+            );
             drop(process);
             let after = self.within(10 * MS..200 * MS);
             self.at(self.now + after, What::Up(node));
@@ -284,6 +304,10 @@ impl World {
         for swap in std::mem::take(&mut process.host.asked) {
             let after = self.within(500..5 * MS);
             self.at(self.now + after, What::Ask(node, number, swap));
+        }
+        if process.driver.has_more() {
+            let after = self.within(10..2 * MS);
+            self.at(self.now + after, What::More(node, number));
         }
         if std::mem::take(&mut process.host.syncs) {
             let after = self.within(100..20 * MS);
@@ -383,23 +407,31 @@ impl World {
         let rows: Vec<(i32, i64)> = (from..from + count).map(|key| (key, number)).collect();
         let ends = self.random.random_range(0..3);
         let skip = self.random.random_range(0..20);
-        let now = self.local();
+        let goes_on = is_wide && self.random.random_bool(0.7);
+        let ends_other = self.random.random_bool(0.1);
+        let stays_open = is_wide && self.random.random_bool(0.6);
         let process = self.nodes[node as usize].process.as_mut().unwrap();
         let store = Arc::clone(process.driver.store().unwrap());
-        let txn = store.txns().begin();
-        let mut delta = Delta {
-            inserted: rows.iter().map(|row| row.0).collect(),
-            ended: Vec::new(),
-            number,
+        let (txn, mut delta) = match process.host.open.pop() {
+            Some(open) if goes_on || ends_other => open,
+            open => {
+                process.host.open.extend(open);
+                let delta = Delta {
+                    number,
+                    ..Delta::default()
+                };
+                (store.txns().begin(), delta)
+            }
         };
+        let rows: Vec<(i32, i64)> = rows.iter().map(|row| (row.0, delta.number)).collect();
+        delta.inserted.extend(rows.iter().map(|row| row.0));
         // What somebody else is about to end would be waited for.
-        let taken: Vec<i32> = match process.host.waiting.is_empty() {
-            true => Vec::new(),
-            false => vec![i32::MAX],
-        };
+        let may_end = process.host.waiting.is_empty() && process.host.open.is_empty();
+        let may_end = may_end && delta.ended.is_empty();
+        let mut ended = Vec::new();
         for id in [KEYED, BAG] {
             let table = Arc::clone(&process.host.tables[&id]);
-            if taken.is_empty() {
+            if may_end {
                 let chosen: Vec<(i32, u64)> = listed(&table)
                     .into_iter()
                     .skip(skip)
@@ -409,12 +441,15 @@ impl World {
                 let view = table.view(txn.snapshot().clone());
                 let ids: Vec<RowId> = chosen.iter().map(|row| RowId(row.1)).collect();
                 view.delete(&txn, &ids).unwrap();
-                delta.ended = chosen.iter().map(|row| row.0).collect();
+                ended = chosen.iter().map(|row| row.0).collect();
             }
             let bytes = if is_wide { WIDE_BYTES } else { 20 };
             table.insert(&txn, &batch(&table, &rows, bytes)).unwrap();
         }
-        if rolls_back {
+        delta.ended.extend(ended);
+        if stays_open {
+            process.host.open.push((txn, delta));
+        } else if rolls_back {
             txn.rollback();
         } else {
             let epoch = process.driver.replica().history().end().epoch;
@@ -436,7 +471,6 @@ impl World {
             }
         }
         drop(store);
-        let _ = now;
         self.with(node, |process, now| {
             process.driver.written(now, &mut process.host)
         });
@@ -460,16 +494,19 @@ impl World {
             .tables
             .get(&[KEYED, BAG][self.random.random_range(0..2)]);
         let is_quiet = process.host.waiting.is_empty();
+        let follows = process.driver.standing() == Standing::Follows;
         match (choice, table) {
             (0, Some(table)) if is_quiet => drop(table.freeze().unwrap()),
             (1, Some(table)) if is_quiet => drop(table.vacuum().unwrap()),
             // It waits for what is written to be committed, which nobody would see to meanwhile.
             (2, _)
-                if is_quiet
-                    && process.driver.shows_what_is_committed()
-                    && store.txns().last_commit() == store.written_through() =>
+                if follows || is_quiet && store.txns().last_commit() == store.written_through() =>
             {
-                store.checkpoint().unwrap().unwrap();
+                let done = store.checkpoint();
+                let is_done = matches!(&done, Ok(Some(_)));
+                // A copy may not know yet that it is all committed.
+                let is_put_off = matches!(&done, Err(StorageError::Cancelled)) && follows;
+                assert!(is_done || is_put_off, "{done:?}");
             }
             _ => {}
         }

@@ -56,6 +56,9 @@ impl Replica {
             }
         } else if config.is_led_by(self.me) {
             return;
+        } else if epoch == self.epoch() && self.config.as_ref() != Some(&config) {
+            // There is one of each number.
+            return;
         }
         self.adopt(now, config);
         if let Role::Following(following) = &mut self.role {

@@ -169,10 +169,10 @@ impl Replica {
             Some(peer) if peer.member.incarnation > from.incarnation => return,
             _ => return self.send(from.node, Message::Unknown),
         };
-        assert!(
-            through <= last,
-            "{from:?} has {through} of a log through {last}"
-        );
+        if through > last {
+            // Nobody was sent that.
+            return;
+        }
         peer.has = peer.has.max(through);
         peer.heard_at = now;
         peer.lease_from = peer.lease_from.max(Some(sent));
@@ -204,7 +204,10 @@ impl Replica {
         }
         if let Some(peer) = leading.peers.get_mut(&member.node) {
             peer.next = common;
-            peer.heard_at = now;
+            if !peer.is_required {
+                // A member is heard of by what it has: else one that never gets there holds up all others.
+                peer.heard_at = now;
+            }
         }
         leading.beat_at = None;
         self.ship(now);

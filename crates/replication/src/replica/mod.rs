@@ -100,8 +100,8 @@ pub enum Effect {
     /// Everything through this place is committed.
     Committed(CommitTs),
     /// The process leads no more: what becomes of its records behind what is committed is not known yet. Those
-    /// that it has not told of ([`Event::Appended`]) are cut off.
-    Deposed,
+    /// behind this place, of which it has not told ([`Event::Appended`]), are cut off.
+    Deposed(CommitTs),
 }
 
 /// What a process does.
@@ -356,7 +356,10 @@ impl Replica {
         match (&self.role, leads) {
             (Role::Leading(_), true) => return self.goes_on_leading(now),
             (Role::Following(_), true) => return self.begins_to_lead(now),
-            (Role::Leading(_), false) => self.effects.push(Effect::Deposed),
+            (Role::Leading(_), false) => {
+                let told = self.history.last();
+                self.effects.push(Effect::Deposed(told));
+            }
             (Role::Following(_), false) => {}
         }
         // Whatever was under way is settled.

@@ -409,7 +409,7 @@ impl World {
                     self.judge.acknowledge(lsn, change, self.now)?;
                 }
             }
-            Effect::Deposed => {
+            Effect::Deposed(_) => {
                 let own = &mut self.nodes[at];
                 own.waiting.clear();
                 let known = own.replica.as_ref().map(|replica| replica.history().last());

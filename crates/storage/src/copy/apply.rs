@@ -64,6 +64,8 @@ impl From<BadBytes> for ApplyError {
 pub enum Progress {
     /// All that is here and committed has been done.
     CaughtUp,
+    /// There may be more.
+    More,
     /// A commit has changed the catalogue to this. There may be more to do.
     Defined(Arc<[u8]>),
 }
@@ -121,19 +123,29 @@ impl Applier {
         self.store.txns().last_commit()
     }
 
+    /// How many transactions of the leader have begun here, and not ended.
+    pub fn open_transactions(&self) -> usize {
+        self.begun.len()
+    }
+
     /// The tables there are, whether or not a catalogue names them.
     pub fn tables(&self) -> &BTreeMap<TableId, Arc<Table>> {
         &self.tables
     }
 
     /// Does what the log has, as far as it is committed. Ends before that where a commit has changed the
-    /// catalogue.
+    /// catalogue, and after a while, for whoever has other things to do.
     ///
     /// # Errors
     /// [`ApplyError`]. The copy has to be opened again.
     pub fn apply(&mut self, committed: CommitTs) -> Result<Progress, ApplyError> {
+        self.store.durable_side().log.note_committed(committed);
+        let mut has_read = false;
         loop {
             if self.at == self.buffer.len() {
+                if std::mem::replace(&mut has_read, true) {
+                    return Ok(Progress::More);
+                }
                 // Where the next records are: the reader may go on to another file.
                 match self.reader.next(READ_BYTES)? {
                     None => return Ok(Progress::CaughtUp),
@@ -204,7 +216,9 @@ impl Applier {
             }
             Kind::Epoch => {
                 let epoch = record::epoch(record.payload)?;
-                self.define(lsn, |registry| registry.epochs.push((epoch, lsn)));
+                let mut epochs = self.store.durable_side().epochs.lock();
+                epochs.push((epoch, lsn));
+                self.store.txns().commit_applied(lsn, Vec::new());
             }
         }
         Ok(Next::Done)
@@ -364,8 +378,8 @@ impl Applier {
         let Applier { store, begun, .. } = self;
         drop(begun);
         let last = store.txns().last_commit();
-        store.durable_side().log.lead_on(last);
-        store.begin_epoch(epoch)
+        // In one step with the epoch's place: nobody commits before it.
+        store.begin_epoch_after(epoch, |log| log.lead_on(last))
     }
 }
 

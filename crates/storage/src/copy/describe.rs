@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use aerostat_txn::CancelToken;
 
+use super::ApplyError;
 use crate::{
     StorageError, Table, TenantStore,
     files::manifest::TableDescription,
@@ -37,7 +38,10 @@ impl Table {
     pub(super) fn follow_description(
         &self,
         description: &TableDescription,
-    ) -> Result<(), StorageError> {
+    ) -> Result<(), ApplyError> {
+        if !self.may_be(&description.schema) {
+            return Err(ApplyError::Bad("a table that becomes another"));
+        }
         let before = Arc::clone(&self.shape());
         let known = |name: &str| {
             before

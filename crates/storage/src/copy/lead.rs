@@ -4,7 +4,11 @@ use aerostat_types::{CommitTs, Epoch};
 
 use crate::{
     StorageError, TenantStore,
-    files::log::record::{self, Kind},
+    files::log::{
+        Log,
+        record::{self, Kind},
+        stream::{LogWatch, Wake},
+    },
 };
 
 impl TenantStore {
@@ -33,6 +37,12 @@ impl TenantStore {
         self.durable_side().log.written_end().durable
     }
 
+    /// Has somebody told whenever more of the log is written, or on disk, until what is given is dropped. `wake`
+    /// is quick, and takes no lock of the log's.
+    pub fn watch_log(&self, wake: Wake) -> LogWatch {
+        LogWatch::of(&self.durable_side().log, wake)
+    }
+
     /// Another node leads: no change is taken any more, and whoever waits for a commit is told that it is in
     /// doubt. The tenant is to be closed, and opened as a copy.
     pub fn depose(&self) {
@@ -48,19 +58,31 @@ impl TenantStore {
     /// # Panics
     /// When the log has an epoch that is not before it.
     pub fn begin_epoch(&self, epoch: Epoch) -> Result<CommitTs, StorageError> {
+        self.begin_epoch_after(epoch, |_| {})
+    }
+
+    /// As [`Self::begin_epoch`], after something that is done to the log in one step with it.
+    pub(super) fn begin_epoch_after(
+        &self,
+        epoch: Epoch,
+        first: impl FnOnce(&Log),
+    ) -> Result<CommitTs, StorageError> {
         let durable = self.durable_side();
-        let mut registry = durable.registry.lock();
+        let mut epochs = durable.epochs.lock();
         assert!(
-            registry.epochs.last().is_none_or(|last| last.0 < epoch),
+            epochs.last().is_none_or(|last| last.0 < epoch),
             "epoch {epoch} begins behind {:?}",
-            registry.epochs.last()
+            epochs.last()
         );
         let payload = record::put_epoch(epoch);
-        let enqueue = |ts| durable.log.enqueue_entry(Kind::Epoch, ts, payload);
+        let enqueue = |ts| {
+            first(&durable.log);
+            durable.log.enqueue_entry(Kind::Epoch, ts, payload)
+        };
         let at = self.txns().place_entry(enqueue)?;
-        registry.epochs.push((epoch, at));
-        drop(registry);
         durable.log.write_out()?;
+        epochs.push((epoch, at));
+        drop(epochs);
         // Nobody waits for it who would show it.
         self.committed(CommitTs(0));
         Ok(at)

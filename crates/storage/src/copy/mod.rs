@@ -119,7 +119,7 @@ impl TenantStore {
     /// The epochs that its log has, and where they begin, ascending.
     pub fn epochs(&self) -> Vec<(Epoch, CommitTs)> {
         match &self.durable {
-            Some(durable) => durable.registry.lock().epochs.clone(),
+            Some(durable) => durable.epochs.lock().clone(),
             None => Vec::new(),
         }
     }

@@ -3,8 +3,8 @@
 
 use std::{ops::ControlFlow, sync::Arc};
 
-use aerostat_segment::{KeyRef, Pinned};
-use aerostat_txn::{ABORTED, END_NONE, Transaction};
+use aerostat_segment::{BLOCK_ROWS, KeyRef, Pinned};
+use aerostat_txn::{ABORTED, END_NONE, Stamp, Transaction};
 use arrow_array::ArrayRef;
 
 use crate::{
@@ -137,7 +137,8 @@ pub(super) fn end_rows(
         return Ok(());
     }
     rows.sort_unstable();
-    latch.reserve_stamps(rows.len())?;
+    let blocks = rows.chunk_by(|a, b| a / BLOCK_ROWS == b / BLOCK_ROWS);
+    latch.reserve_stamps(blocks.count())?;
     let stamp = writes.stamp();
     for &row in rows.iter() {
         latch.writer.set_end(row, stamp);
@@ -149,7 +150,8 @@ pub(super) fn end_rows(
 
 /// Whether a version may be ended: it has begun, or may yet, and nobody has ended it.
 pub(super) fn is_live((begin, end): (u64, u64)) -> bool {
-    begin != ABORTED && end == END_NONE
+    // Locks of this node's are nobody's business: it is a copy.
+    begin != ABORTED && (end == END_NONE || matches!(Stamp::of(end), Stamp::Locked(_)))
 }
 
 /// The one row with the key that nobody has ended.

@@ -205,7 +205,7 @@ impl TenantStore {
             "a checkpoint sees everything in the log files that it makes needless"
         );
         let view = |table: &Arc<Table>| table.view(snapshot.clone());
-        let epochs = registry.epochs.iter().copied();
+        let epochs = durable.epochs.lock().clone().into_iter();
         Ok(Point {
             epochs: epochs.filter(|start| start.1 <= snapshot.at()).collect(),
             cut,
@@ -225,7 +225,9 @@ impl TenantStore {
         let clock = self.txns().clock();
         let cut = durable.log.rotate()?;
         let deadline = clock.now() + CATCH_UP_MAX;
-        while self.txns().last_commit() < cut.through {
+        // What a copy finds when it is opened may not be committed.
+        let is_committed = || durable.log.is_committed(self.txns().last_commit());
+        while self.txns().last_commit() < cut.through || !is_committed() {
             if self.is_leaving() || clock.now() >= deadline {
                 return Err(StorageError::Cancelled);
             }

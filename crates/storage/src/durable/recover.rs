@@ -87,6 +87,15 @@ impl Default for OpenOptions {
 }
 
 impl OpenOptions {
+    /// The same, with log files that are full from so many bytes on.
+    #[cfg(any(test, feature = "simulated"))]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_log_files_of(mut self, bytes: usize) -> OpenOptions {
+        self.log_file_bytes = Some(bytes);
+        self
+    }
+
     fn machine(&self) -> Machine {
         Machine {
             disk: Arc::clone(&self.disk),
@@ -224,8 +233,10 @@ impl TenantStore {
             Arc::clone(&budget),
             lock,
         )?;
-        if copy.is_some() {
-            log.follow(unfinished.chunked());
+        match copy {
+            Some(_) => log.follow(unfinished.chunked()),
+            // Whoever follows this log does not know that they are gone.
+            None => log.abort(outline.unfinished()),
         }
         let txns = TxnManager::with_clock(
             TxnId(outline.txn_max + 1),
@@ -238,6 +249,7 @@ impl TenantStore {
             machine,
             folder: folder.to_owned(),
             registry: Mutex::new(Registry::default()),
+            epochs: Mutex::new(Vec::new()),
             checkpoint: Mutex::new(LastCheckpoint::default()),
         };
         let sizes = options.sizes.clone().unwrap_or_default();
@@ -324,7 +336,10 @@ impl TenantStore {
         recovered.truncated_bytes = outline.truncated_bytes;
         let mut registry = self.durable_side().registry.lock();
         registry.catalog = recovered.catalog.as_deref().map(Arc::from);
-        registry.epochs.clone_from(&recovered.epochs);
+        self.durable_side()
+            .epochs
+            .lock()
+            .clone_from(&recovered.epochs);
         registry.tables = recovered
             .tables
             .iter()
@@ -602,6 +617,12 @@ impl Outline {
             .map_err(RecoverError::io(folder))?;
         let file_bytes_max = options.log_file_bytes.unwrap_or(FILE_BYTES_MAX);
         Ok(Arc::new(log.with_files_of(file_bytes_max).with_lock(lock)))
+    }
+
+    /// Transactions with chunks that have neither committed nor been said to be aborted.
+    fn unfinished(&self) -> impl Iterator<Item = TxnId> + '_ {
+        let all = self.chunked.iter();
+        all.filter_map(|(txn, committed)| committed.is_none().then_some(*txn))
     }
 
     fn last_path(&self) -> PathBuf {

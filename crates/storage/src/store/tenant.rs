@@ -68,6 +68,9 @@ pub(crate) struct Durable {
     pub(crate) machine: Machine,
     pub(crate) folder: PathBuf,
     pub(crate) registry: Mutex<Registry>,
+    /// The epochs that have begun, and where, ascending. Not in the registry: who has that locked may wait for
+    /// copies, and those for an epoch to begin.
+    pub(crate) epochs: Mutex<Vec<(Epoch, CommitTs)>>,
     /// Locked during a checkpoint.
     pub(crate) checkpoint: Mutex<LastCheckpoint>,
 }
@@ -78,8 +81,6 @@ pub(crate) struct Registry {
     /// Weak, for tables keep the tenant alive.
     pub(crate) tables: BTreeMap<TableId, Weak<Table>>,
     pub(crate) catalog: Option<Arc<[u8]>>,
-    /// The epochs that have begun, and where, ascending.
-    pub(crate) epochs: Vec<(Epoch, CommitTs)>,
     /// Tables that are no more, though a transaction may still have rows of them to commit.
     dropped: BTreeMap<TableId, Dropped>,
 }

@@ -2,6 +2,7 @@
 //! copy shows at each place what its leader showed there.
 
 mod hostile;
+mod leading;
 mod readers;
 mod shapes;
 
@@ -12,7 +13,7 @@ use aerostat_types::{CommitTs, Epoch, IndexKind, TableIndex};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 
 use super::{
-    recovery::{World, create, listed, open, options, read_names},
+    recovery::{self, World, create, listed, open, options, read_names},
     *,
 };
 
@@ -79,8 +80,10 @@ impl CopyAt {
             timeline: leader.timeline().unwrap(),
             through,
         };
-        let (store, recovered, applier) = try_open_copy(folder.path(), of).unwrap();
+        let (store, recovered, mut applier) = try_open_copy(folder.path(), of).unwrap();
         let applied = applier.applied();
+        // All that this leader wrote is committed.
+        assert_eq!(applier.apply(applied).unwrap(), Progress::CaughtUp);
         CopyAt {
             reader: leader.log_reader(applied, nobody()).unwrap(),
             synced: last_file(folder.path()),
@@ -140,8 +143,12 @@ impl CopyAt {
     /// Does what is committed through a place, and here.
     fn apply(&mut self, committed: CommitTs) {
         self.committed = committed.max(self.committed);
-        while let Progress::Defined(catalog) = self.applier.apply(self.committed).unwrap() {
-            self.catalog = Some(catalog.to_vec());
+        loop {
+            match self.applier.apply(self.committed).unwrap() {
+                Progress::CaughtUp => return,
+                Progress::More => {}
+                Progress::Defined(catalog) => self.catalog = Some(catalog.to_vec()),
+            }
         }
     }
 

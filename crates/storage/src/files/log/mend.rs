@@ -87,6 +87,8 @@ impl Log {
             };
         }
         sleep::wake(&mut state);
+        drop(state);
+        self.readers.wake();
         mended.map_err(|error| LogFailure {
             doing: "mend it".to_owned(),
             source: error.into(),

@@ -448,7 +448,7 @@ impl Log {
             }
         }
         sleep::wake(&mut state);
-        if !group.entries.is_empty() {
+        if !group.entries.is_empty() || group.syncs {
             MutexGuard::unlocked(&mut state, || self.readers.wake());
         }
         state
@@ -542,7 +542,7 @@ impl Log {
             if let Some(failure) = state.order.failure() {
                 return Err(failure.clone());
             }
-            if state.order.acknowledged() >= cut.through {
+            if state.order.is_for_good(cut.through) {
                 return Ok(cut);
             }
             sleep::sleep(state, None);

@@ -245,6 +245,9 @@ impl Order {
 
     /// Acknowledges by this rule, as far as it asks for more from the next group on.
     pub(super) fn set_rule(&mut self, rule: Rule) {
+        if self.is_deposed {
+            return;
+        }
         self.rule = rule;
         self.settle();
     }
@@ -291,7 +294,7 @@ impl Order {
             "only a block's commit names statements, and this is a {kind:?}"
         );
         if let Err(failure) = self.refusal(txn, parts) {
-            if kind == Kind::Rows {
+            if kind == Kind::Rows && !self.follows {
                 // It would commit without these, once the log is mended.
                 self.doomed.entry(txn).or_insert_with(|| failure.clone());
             }
@@ -376,6 +379,10 @@ impl Order {
 
     /// The transaction will not commit.
     pub(super) fn forget(&mut self, txn: TxnId) {
+        if self.follows {
+            // Nothing of this node's is here, and the number may be another's.
+            return;
+        }
         let has_chunks = !self.chunked.is_empty() && self.chunked.remove(&txn).is_some();
         // What a failure has left of them is in the file that was mended.
         let was_doomed = !self.doomed.is_empty() && self.doomed.remove(&txn).is_some();
@@ -449,8 +456,24 @@ impl Order {
 
     /// The members that must have everything through this.
     pub(super) fn committed(&mut self, through: CommitTs) {
+        if self.is_deposed {
+            // Whoever waited was told that it cannot be known.
+            return;
+        }
         self.committed = self.committed.max(through);
         self.settle();
+    }
+
+    /// Whether the members have everything through this that must.
+    pub(super) fn is_committed(&self, through: CommitTs) -> bool {
+        through <= self.committed
+    }
+
+    /// Whether a checkpoint may have everything through this: it is acknowledged, and if others must have it,
+    /// they know of places at which there is nothing, too.
+    pub(super) fn is_for_good(&self, through: CommitTs) -> bool {
+        let is_copied = matches!(self.rule, Rule::Copies { .. });
+        self.acknowledged >= through && (!is_copied || self.is_committed(through))
     }
 
     /// Applies the rule.

@@ -40,6 +40,18 @@ impl StreamPoint {
     }
 }
 
+/// The last place that one of these records has, if any has one.
+pub fn last_place(mut records: &[u8]) -> Option<CommitTs> {
+    let mut last = None;
+    while let Some((record, length)) = record::take_apart(records) {
+        if record.head.kind.has_place() {
+            last = Some(record.head.lsn);
+        }
+        records = &records[length..];
+    }
+    last
+}
+
 /// The records at the front of `records` that have no place.
 pub fn unplaced(records: &[u8]) -> &[u8] {
     let mut at = 0;

@@ -12,10 +12,10 @@ use super::{
     Led, Log, QUEUE_BYTES_MAX, State,
     order::{Entry, Rule},
     point::StreamPoint,
-    record::{self, Kind, USED_END},
+    record::{self, Kind, Record, USED_END},
     sleep,
 };
-use crate::files::codec::BadBytes;
+use crate::files::{codec::BadBytes, manifest::TableDescription};
 
 /// Why records were not taken, or not all.
 #[derive(Debug, Error)]
@@ -34,6 +34,24 @@ impl From<BadBytes> for ReceiveError {
     }
 }
 
+/// Whether a record says what one of its kind does.
+fn check(record: &Record<'_>) -> Result<(), ReceiveError> {
+    let odd = ReceiveError::Bad("an entry that this version does not know");
+    match record.head.kind {
+        Kind::Table => {
+            let description: TableDescription =
+                serde_json::from_slice(record.payload).map_err(|_| odd)?;
+            description.check()?;
+        }
+        Kind::DropTable if record.payload.len() != 4 => return Err(odd),
+        Kind::Epoch => {
+            record::epoch(record.payload)?;
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
 impl Log {
     /// Whether its records are another node's.
     pub(crate) fn follows(&self) -> bool {
@@ -46,6 +64,13 @@ impl Log {
         let mut state = self.state.lock();
         state.order.set_following(true);
         state.order.resume(chunked);
+    }
+
+    /// Says of transactions of a process before this one that they will not commit.
+    pub(crate) fn abort(&self, unfinished: impl Iterator<Item = TxnId>) {
+        let mut unfinished: Vec<TxnId> = unfinished.collect();
+        unfinished.sort_unstable();
+        self.state.lock().order.abort(&unfinished);
     }
 
     /// Takes this node's own records from now on, behind a place, which is the last that it has. That the other
@@ -81,6 +106,16 @@ impl Log {
         state.order.acknowledged()
     }
 
+    /// As [`Self::committed`], of a copy: nobody waits.
+    pub(crate) fn note_committed(&self, through: CommitTs) {
+        self.state.lock().order.committed(through);
+    }
+
+    /// Whether a copy's leader has said that everything through this is committed.
+    pub(crate) fn is_committed(&self, through: CommitTs) -> bool {
+        self.state.lock().order.is_committed(through)
+    }
+
     /// Another node leads. Whoever waits learns that it cannot be told what became of its commit.
     pub(crate) fn depose(&self) {
         let mut state = self.state.lock();
@@ -113,11 +148,14 @@ impl Log {
             if head.txn.0 >= USED_END || head.lsn.0 >= USED_END {
                 return Err(ReceiveError::Bad("a number that nothing has reached"));
             }
-            if head.kind.has_place() {
-                let before = state.order.enqueued();
-                if *record::places(&record)?.start() != before.0 + 1 {
-                    return Err(ReceiveError::Bad("an entry before this is missing"));
-                }
+            // All that recovery asks for: else a copy could not be opened with what it has taken.
+            let before = state.order.enqueued();
+            let follows = match head.kind.has_place() {
+                true => *record::places(&record)?.start() == before.0 + 1,
+                false => head.lsn.0 == 0,
+            };
+            if !follows {
+                return Err(ReceiveError::Bad("an entry before this is missing"));
             }
             let parts: Vec<TxnId> = match head.kind {
                 Kind::Block => record::parts(record.payload)?.1.collect(),
@@ -126,6 +164,11 @@ impl Log {
                     .collect(),
                 _ => Vec::new(),
             };
+            if !parts.iter().all(|part| state.order.has_chunks(*part)) {
+                let what = "rows of a statement before this are missing";
+                return Err(ReceiveError::Bad(what));
+            }
+            check(&record)?;
             let payload = record.payload.to_vec();
             state.order.receive(Entry { head, payload }, &parts)?;
             if state.order.queued_bytes() > QUEUE_BYTES_MAX {

@@ -130,6 +130,19 @@ impl Readers {
     }
 }
 
+/// Has somebody told of what is written, and keeps nothing.
+pub struct LogWatch(
+    #[expect(dead_code, reason = "it is told as long as this is there")] Arc<Reading>,
+);
+
+impl LogWatch {
+    pub(crate) fn of(log: &Arc<Log>, wake: Wake) -> LogWatch {
+        let reading = log.readers.add(wake);
+        reading.file.store(u64::MAX, Ordering::Relaxed);
+        LogWatch(reading)
+    }
+}
+
 /// Keeps what a copy may ask for again, whether or not it reads at the time: what is behind the place through
 /// which its disk has the log.
 pub struct LogHold {

@@ -1,6 +1,9 @@
 //! What comes from elsewhere may be anything, and a copy is nobody's to change.
 
+use aerostat_types::TxnId;
+
 use super::*;
+use crate::files::log::record::{self, Head, Kind};
 
 /// A leader with some commits, and what its log says.
 fn shipped() -> (World, Vec<u8>) {
@@ -157,4 +160,70 @@ fn readers_keep_files_but_not_for_ever() {
     drop(reader);
     store.checkpoint().unwrap();
     assert!(files() <= 2, "{} files", files());
+}
+
+#[test]
+fn a_copy_opens_with_whatever_it_has_taken() {
+    let (world, bytes) = shipped();
+    let last = world.store.written_through().0;
+    let copy = CopyAt::of(&world.store);
+    copy.store.receive(&bytes).unwrap();
+    let parts = |parts: &[TxnId]| {
+        let mut payload = Vec::new();
+        record::put_parts(parts, &mut payload);
+        payload
+    };
+    // All with a good checksum.
+    let odd: Vec<(Kind, u64, u64, Vec<u8>)> = vec![
+        (Kind::Rows, 5, 900, b"rows".to_vec()),
+        (Kind::Abort, 5, 900, Vec::new()),
+        (Kind::Commit, 0, 900, Vec::new()),
+        (Kind::Commit, last, 900, Vec::new()),
+        (Kind::Commit, last + 2, 900, Vec::new()),
+        (Kind::Commit, last + 1, 1 << 61, Vec::new()),
+        (Kind::Block, last + 1, 900, parts(&[TxnId(901)])),
+        (Kind::Block, last + 1, 900, vec![1]),
+        (Kind::Defining, last + 1, 900, vec![9; 3]),
+        (Kind::Table, last + 1, 0, b"{}".to_vec()),
+        (Kind::Table, last + 1, 0, vec![0xFF; 9]),
+        (Kind::DropTable, last + 1, 0, vec![1]),
+        (Kind::Nothing, last + 1, 0, vec![1]),
+        (
+            Kind::Nothing,
+            last + 4,
+            0,
+            record::nothing_from(CommitTs(last + 3)),
+        ),
+        (Kind::Epoch, last + 1, 0, vec![1]),
+    ];
+    for (kind, lsn, txn, payload) in odd {
+        let head = Head {
+            kind,
+            lsn: CommitTs(lsn),
+            txn: TxnId(txn),
+            wall_micros: 5,
+        };
+        let mut bytes = Vec::new();
+        record::put(&head, 0, &payload, &mut bytes);
+        let received = copy.store.receive(&bytes);
+        assert!(
+            matches!(received, Err(ReceiveError::Bad(_))),
+            "{kind:?} at {lsn}: {received:?}"
+        );
+    }
+    let CopyAt {
+        folder,
+        store,
+        applier,
+        reader,
+        hold,
+        ..
+    } = copy;
+    drop((store, applier, reader));
+    let mut copy = CopyAt::opened(folder, &world.store, hold, None);
+    copy.apply(world.store.txns().last_commit());
+    assert_eq!(
+        rows_of_table(&copy.table(KEYED)),
+        rows_of_table(&world.keyed)
+    );
 }

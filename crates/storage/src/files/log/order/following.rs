@@ -80,6 +80,16 @@ impl Order {
         self.failed(self.file_number, failure);
     }
 
+    /// Whether a transaction has chunks and has not ended.
+    pub(crate) fn has_chunks(&self, txn: TxnId) -> bool {
+        self.chunked.contains_key(&txn)
+    }
+
+    /// Transactions whose chunks were found, and which a process before this one had, will not commit.
+    pub(crate) fn abort(&mut self, unfinished: &[TxnId]) {
+        unfinished.iter().for_each(|txn| self.say_abort(*txn));
+    }
+
     /// Takes over from the node whose records it had: those of its transactions that have not committed will
     /// not.
     pub(crate) fn lead(&mut self) {
