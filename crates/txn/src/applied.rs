@@ -15,12 +15,17 @@ use std::sync::Arc;
 
 use aerostat_types::{CommitTs, TxnId};
 
-use crate::{Outcome, Transaction, participant::Work, txns::TxnManager};
+use crate::{Outcome, Snapshot, Transaction, participant::Work, txns::TxnManager};
 
 impl TxnManager {
     /// Begins a transaction that does again what one of another node has done.
     pub fn begin_applied(self: &Arc<Self>) -> Transaction {
-        self.begin().of_other_log()
+        let locks = self.relation_locks();
+        let id = locks.owner();
+        self.begin_state(id);
+        // It reads nothing, and may be open for long: no version is kept for it.
+        let snapshot = Snapshot::unregistered(self);
+        Transaction::new(Arc::clone(self), id, snapshot, locks, None).of_other_log()
     }
 
     /// Makes the work of all of these visible to every snapshot taken from now on, in one step, as the commit

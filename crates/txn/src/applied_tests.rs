@@ -40,6 +40,10 @@ fn snapshots_pass_from_one_applied_commit_to_the_next() {
     assert_eq!(txns.last_commit(), CommitTs(9));
     let three = txns.begin_applied();
     three.enlist(Box::new(noted.clone()));
+    // What is open keeps no version.
+    txns.commit_applied(CommitTs(10), Vec::new());
+    drop(before);
+    assert_eq!(txns.horizon(), CommitTs(10));
     drop(three);
     assert_eq!(noted.0.lock().unwrap().last(), Some(&Outcome::Aborted));
 }

@@ -23,6 +23,8 @@ pub struct Snapshot {
 struct Registration {
     txns: Arc<TxnManager>,
     at: CommitTs,
+    /// Whether what it sees is kept.
+    is_registered: bool,
 }
 
 /// What a snapshot says of a row version.
@@ -48,7 +50,23 @@ impl TxnManager {
 impl Snapshot {
     fn registered(txns: Arc<TxnManager>, at: CommitTs) -> Self {
         Self {
-            point: Arc::new(Registration { txns, at }),
+            point: Arc::new(Registration {
+                txns,
+                at,
+                is_registered: true,
+            }),
+            own: None,
+        }
+    }
+
+    /// The newest point, of who reads nothing: no version is kept for it.
+    pub(crate) fn unregistered(txns: &Arc<TxnManager>) -> Self {
+        Self {
+            point: Arc::new(Registration {
+                at: txns.last_commit(),
+                txns: Arc::clone(txns),
+                is_registered: false,
+            }),
             own: None,
         }
     }
@@ -112,7 +130,9 @@ impl Snapshot {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        self.txns.unregister_snapshot(self.at);
+        if self.is_registered {
+            self.txns.unregister_snapshot(self.at);
+        }
     }
 }
 

@@ -32,10 +32,14 @@ pub use self::apply::{Applier, ApplyError, Progress};
 use crate::{
     OpenOptions, RecoverError, Recovered, TenantStore, Timeline,
     durable::recover::CopyOf,
-    files::log::{
-        point::StreamPoint,
-        receive::ReceiveError,
-        stream::{LogHold, LogReader, StreamError, Wake},
+    files::{
+        log::{
+            point::StreamPoint,
+            receive::ReceiveError,
+            record::{self, Kind, Record},
+            stream::{LogHold, LogReader, StreamError, Wake},
+        },
+        manifest::TableDescription,
     },
 };
 
@@ -80,7 +84,7 @@ impl TenantStore {
     /// # Panics
     /// When it is no copy.
     pub fn receive(&self, records: &[u8]) -> Result<CommitTs, ReceiveError> {
-        self.durable_side().log.receive(records)
+        self.durable_side().log.receive(records, &check)
     }
 
     /// Up to where it has received its leader's log.
@@ -123,4 +127,22 @@ impl TenantStore {
             None => Vec::new(),
         }
     }
+}
+
+/// Whether a record says what one of its kind does.
+fn check(record: &Record<'_>) -> Result<(), ReceiveError> {
+    let odd = ReceiveError::Bad("an entry that this version does not know");
+    match record.head.kind {
+        Kind::Table => {
+            let description: TableDescription =
+                serde_json::from_slice(record.payload).map_err(|_| odd)?;
+            description.check()?;
+        }
+        Kind::DropTable if record.payload.len() != 4 => return Err(odd),
+        Kind::Epoch => {
+            record::epoch(record.payload)?;
+        }
+        _ => {}
+    }
+    Ok(())
 }

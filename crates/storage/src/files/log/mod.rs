@@ -448,7 +448,7 @@ impl Log {
             }
         }
         sleep::wake(&mut state);
-        if !group.entries.is_empty() || group.syncs {
+        if self.readers.has_any() && (!group.entries.is_empty() || group.syncs) {
             MutexGuard::unlocked(&mut state, || self.readers.wake());
         }
         state

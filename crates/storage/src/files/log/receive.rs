@@ -15,7 +15,7 @@ use super::{
     record::{self, Kind, Record, USED_END},
     sleep,
 };
-use crate::files::{codec::BadBytes, manifest::TableDescription};
+use crate::files::codec::BadBytes;
 
 /// Why records were not taken, or not all.
 #[derive(Debug, Error)]
@@ -32,24 +32,6 @@ impl From<BadBytes> for ReceiveError {
     fn from(bad: BadBytes) -> Self {
         ReceiveError::Bad(bad.0)
     }
-}
-
-/// Whether a record says what one of its kind does.
-fn check(record: &Record<'_>) -> Result<(), ReceiveError> {
-    let odd = ReceiveError::Bad("an entry that this version does not know");
-    match record.head.kind {
-        Kind::Table => {
-            let description: TableDescription =
-                serde_json::from_slice(record.payload).map_err(|_| odd)?;
-            description.check()?;
-        }
-        Kind::DropTable if record.payload.len() != 4 => return Err(odd),
-        Kind::Epoch => {
-            record::epoch(record.payload)?;
-        }
-        _ => {}
-    }
-    Ok(())
 }
 
 impl Log {
@@ -132,12 +114,16 @@ impl Log {
         self.write_queued(state).map(drop)
     }
 
-    /// Writes records of the log that this one follows: whole ones, those that come next. Gives through where
-    /// they are written.
+    /// Writes records of the log that this one follows: whole ones, those that come next, which `check` finds to
+    /// say what their kind does. Gives through where they are written.
     ///
     /// # Errors
     /// [`ReceiveError`]: those before the one that is wrong are taken.
-    pub(crate) fn receive(&self, records: &[u8]) -> Result<CommitTs, ReceiveError> {
+    pub(crate) fn receive(
+        &self,
+        records: &[u8],
+        check: &dyn Fn(&Record<'_>) -> Result<(), ReceiveError>,
+    ) -> Result<CommitTs, ReceiveError> {
         let mut state = self.unled();
         let mut rest = records;
         while !rest.is_empty() {

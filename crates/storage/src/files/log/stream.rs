@@ -107,8 +107,13 @@ impl Readers {
         reading
     }
 
+    /// Whether there may be any.
+    pub(super) fn has_any(&self) -> bool {
+        self.has_any.load(Ordering::Acquire)
+    }
+
     fn living(&self) -> Vec<Arc<Reading>> {
-        if !self.has_any.load(Ordering::Acquire) {
+        if !self.has_any() {
             return Vec::new();
         }
         let mut all = self.all.lock();

@@ -119,7 +119,7 @@ fn of_equal_rows_without_a_key_those_end_that_are_committed_or_ones_own() {
     let world = World::new();
     let same: Row = (7, 7, Some("w".repeat(WIDE_BYTES)));
     let many = vec![same.clone(); WIDE_ROWS as usize];
-    load(&world.bag, &[same.clone()]);
+    load(&world.bag, std::slice::from_ref(&same));
     let mut copy = CopyAt::of(&world.store);
     // Somebody has inserted as many equal rows, and takes them back later.
     let open = world.store.txns().begin();
