@@ -5,7 +5,7 @@ import statistics
 import threading
 import time
 
-from .programs import COLLECTORS, MIB, Broker, Java, account
+from .programs import COLLECTORS, Broker, Java, account
 
 #: What `scripts/setup xml` fetches.
 JARS = pathlib.Path(__file__).parents[2] / ".clients/xml"
