@@ -500,6 +500,7 @@ impl Driver {
         match std::mem::replace(&mut self.role, Role::Closed) {
             Role::Follows(mut applier) => {
                 while apply(&mut applier, self.replica.history().last(), host)? {}
+                let tables = applier.tables().clone();
                 let began = applier.lead(epoch)?;
                 self.role = Role::Leads(Leadership {
                     tenure: epoch,
@@ -509,7 +510,7 @@ impl Driver {
                 self.tail_of = None;
                 store.await_copies(true);
                 self.by_disk = Some(true);
-                host.stands(Standing::Leads);
+                host.leads(store, &tables);
                 Ok(began)
             }
             role => {
@@ -527,7 +528,7 @@ impl Driver {
         self.hold = None;
         self.by_disk = None;
         if led {
-            host.stands(Standing::Follows);
+            host.follows();
         }
         let (store, applier) = host.reopen(through)?;
         let last = store.received().after;

@@ -46,8 +46,12 @@ pub trait Host {
     /// A commit that was applied has changed the catalogue to this, with these tables.
     fn defined(&mut self, catalog: &Arc<[u8]>, tables: &BTreeMap<TableId, Arc<Table>>);
 
-    /// The process leads from now on, or follows.
-    fn stands(&mut self, standing: Standing);
+    /// The process leads from now on, with what it has applied: it takes changes once
+    /// [`crate::Driver::standing`] says so to others.
+    fn leads(&mut self, store: &Arc<TenantStore>, tables: &BTreeMap<TableId, Arc<Table>>);
+
+    /// The process leads no more. The tenant takes nothing any more, and is about to be opened again.
+    fn follows(&mut self);
 
     /// A node asks for what the log has not any more: its copy has to be made anew.
     fn lacks_log(&mut self, node: NodeId);

@@ -17,18 +17,25 @@
 //! * **Whatever cannot go on ends**: a copy that failed is opened again, as another process would open it. So
 //!   there is one way back, and it is the one that a crash takes.
 //!
-//! It has no thread, no clock and no socket: the [`Host`] has them, and simulations have a host of their own.
+//! The driver has no thread, no clock and no socket: the [`Host`] has them. A process's is in `process`, with
+//! connections in `link` and the form of packets in `wire`; simulations have a host of their own.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
 mod driver;
 mod host;
+mod link;
 mod outbox;
 mod packet;
+mod process;
 #[cfg(test)]
 mod tests;
+mod wire;
 
 pub use driver::{CopyError, Driver};
 pub use host::{Host, Standing};
+pub use link::{Address, Links, Route, serve};
 pub use outbox::PART_BYTES;
 pub use packet::{Packet, Records};
+pub use process::{Inbox, Owner, Running, Setup, run};
+pub use wire::{Greeting, WireError};

@@ -3,10 +3,11 @@
 use aerostat_replication::{Epoch, Member, Message};
 use aerostat_storage::StreamPoint;
 use aerostat_types::CommitTs;
+use serde::{Deserialize, Serialize};
 
 /// A message of the machine, or a part of the log that goes ahead of one. It may come late, twice, out of order,
 /// or never.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Packet {
     /// Who sends it.
     pub from: Member,
@@ -25,7 +26,7 @@ pub struct Packet {
 }
 
 /// A part of a log.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Records {
     /// Where it begins.
     pub from: StreamPoint,

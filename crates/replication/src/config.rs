@@ -1,17 +1,18 @@
 //! Configurations: who leads, and who must have a record before it is committed.
 
 use aerostat_types::Epoch;
+use serde::{Deserialize, Serialize};
 
 /// A node, whatever process it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct NodeId(pub u32);
 
 /// Counts the processes of a node: no two have the same, and a later one has a greater one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Incarnation(pub u64);
 
 /// A process of a node that has a copy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Member {
     /// Its node.
     pub node: NodeId,
@@ -20,7 +21,7 @@ pub struct Member {
 }
 
 /// Who has a database. The store has the newest one.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Config {
     /// Its number: a swap is for the epoch that it was made after.
     pub epoch: Epoch,

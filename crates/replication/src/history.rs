@@ -4,11 +4,12 @@
 //! has it has all before it: so two logs are the same up to the last LSN at which they have the same epoch.
 
 use aerostat_types::CommitTs;
+use serde::{Deserialize, Serialize};
 
 use crate::Epoch;
 
 /// A record of a log.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Position {
     /// In which it was made.
     pub epoch: Epoch,
@@ -17,11 +18,27 @@ pub struct Position {
 }
 
 /// The epochs of a log, by where they begin.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Unchecked")]
 pub struct History {
     /// Ascending in both. Before the first is epoch 0.
     starts: Vec<(Epoch, CommitTs)>,
     last: CommitTs,
+}
+
+/// As it comes from elsewhere.
+#[derive(Deserialize)]
+struct Unchecked {
+    starts: Vec<(Epoch, CommitTs)>,
+    last: CommitTs,
+}
+
+impl TryFrom<Unchecked> for History {
+    type Error = &'static str;
+
+    fn try_from(told: Unchecked) -> Result<History, Self::Error> {
+        History::checked(told.starts, told.last).ok_or("epochs that do not ascend")
+    }
 }
 
 impl History {

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use aerostat_types::CommitTs;
+use serde::{Deserialize, Serialize};
 
 use crate::{Config, Epoch, History, Member, Position};
 
 /// A message. It may come late, twice, out of order, or never.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Message {
     /// A leader's records, none at times, and that it is alive.
     Append {

@@ -106,7 +106,7 @@ pub use files::{
     private::make_folder,
 };
 pub use meta::{
-    DataFolder, MetaError, MetaFile, MetaMemory, MetaStore, Swapped, Version, Versioned,
+    DataFolder, MetaError, MetaFile, MetaMemory, MetaShared, MetaStore, Swapped, Version, Versioned,
 };
 pub use read::{
     lookup::Lookup,

@@ -14,7 +14,9 @@ use std::{
     time::Duration,
 };
 
-use aerostat_storage::{DataFolder, MetaFile, MetaMemory, MetaStore, Swapped, Version, Versioned};
+use aerostat_storage::{
+    DataFolder, MetaError, MetaFile, MetaMemory, MetaShared, MetaStore, Swapped, Version, Versioned,
+};
 
 const LONG: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(20);
@@ -186,4 +188,83 @@ fn versions_of_a_file_outlive_its_process() {
         assert!(Some(version) > last);
         last = Some(version);
     }
+}
+
+/// As many processes would have it: each call by another value.
+#[derive(Debug)]
+struct Anew(std::path::PathBuf);
+
+impl Anew {
+    fn store(&self) -> MetaShared {
+        MetaShared::open(&self.0).unwrap()
+    }
+}
+
+impl MetaStore for Anew {
+    fn place(&self) -> std::path::PathBuf {
+        self.store().place()
+    }
+
+    fn load(&self) -> Result<Option<Versioned>, MetaError> {
+        self.store().load()
+    }
+
+    fn compare_and_swap(
+        &self,
+        expected: Option<Version>,
+        document: &[u8],
+    ) -> Result<Swapped, MetaError> {
+        self.store().compare_and_swap(expected, document)
+    }
+
+    fn wait_newer(
+        &self,
+        known: Option<Version>,
+        timeout: Duration,
+    ) -> Result<Option<Versioned>, MetaError> {
+        self.store().wait_newer(known, timeout)
+    }
+}
+
+#[test]
+fn a_shared_folder_conforms() {
+    let folder = tempfile::tempdir().unwrap();
+    let store: Arc<dyn MetaStore> = Arc::new(Anew(folder.path().join("shared")));
+    conforms(&store);
+    // A few versions stay, and nothing else.
+    let names = std::fs::read_dir(folder.path().join("shared")).unwrap();
+    let names: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();
+    assert!(names.len() <= 9, "{names:?}");
+}
+
+#[test]
+fn what_is_damaged_in_a_shared_folder_is_told_and_not_passed_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = MetaShared::open(folder.path()).unwrap();
+    let first = done(store.compare_and_swap(None, b"{\"a\":1}").unwrap());
+    done(store.compare_and_swap(Some(first), b"{\"a\":2}").unwrap());
+    // A beginning of a version that nobody has linked, and other things.
+    std::fs::write(folder.path().join("77-0-1.new"), b"{").unwrap();
+    std::fs::write(folder.path().join("README"), b"not ours").unwrap();
+    std::fs::write(folder.path().join("00.json"), b"not ours").unwrap();
+    assert_eq!(store.load().unwrap().unwrap().document, b"{\"a\":2}");
+    let newest = folder.path().join("0000000000000002.json");
+    let bytes = std::fs::read(&newest).unwrap();
+    for at in 0..bytes.len() {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 0x20;
+        std::fs::write(&newest, &damaged).unwrap();
+        let read = store.load();
+        assert!(matches!(read, Err(MetaError::Damaged { .. })), "byte {at}");
+        let swapped = store.compare_and_swap(Some(Version(2)), b"{}");
+        assert!(swapped.is_err(), "byte {at}");
+    }
+    std::fs::write(&newest, &bytes).unwrap();
+    // Another version's file under its name.
+    std::fs::copy(
+        folder.path().join("0000000000000001.json"),
+        folder.path().join("0000000000000003.json"),
+    )
+    .unwrap();
+    assert!(matches!(store.load(), Err(MetaError::Damaged { .. })));
 }

@@ -15,6 +15,7 @@
 
 mod judge;
 mod node;
+mod pair;
 mod world;
 
 use self::world::World;

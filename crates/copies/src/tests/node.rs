@@ -18,7 +18,7 @@ use arrow_array::{
 };
 
 use super::judge::{Delta, Rows};
-use crate::{Driver, Host, Packet, Standing};
+use crate::{Driver, Host, Packet};
 
 pub(super) const KEYED: TableId = TableId(10);
 pub(super) const BAG: TableId = TableId(11);
@@ -87,7 +87,11 @@ impl Host for SimHost {
 
     fn defined(&mut self, _catalog: &Arc<[u8]>, _tables: &BTreeMap<TableId, Arc<Table>>) {}
 
-    fn stands(&mut self, _standing: Standing) {}
+    fn leads(&mut self, _store: &Arc<TenantStore>, tables: &BTreeMap<TableId, Arc<Table>>) {
+        self.tables.clone_from(tables);
+    }
+
+    fn follows(&mut self) {}
 
     fn lacks_log(&mut self, node: NodeId) {
         self.lacking.push(node);
@@ -102,7 +106,7 @@ fn options(disk: &Arc<SimDisk>) -> OpenOptions {
     options.with_log_files_of(LOG_FILE_BYTES)
 }
 
-fn budget() -> Arc<aerostat_memory::Budget> {
+pub(super) fn budget() -> Arc<aerostat_memory::Budget> {
     Governor::new("1GB".parse().unwrap()).budget("test", None)
 }
 
@@ -120,7 +124,11 @@ fn open_copy(
 /// A tenant with its tables, as it is before it has copies.
 pub(super) fn first(disk: &Arc<SimDisk>) -> Timeline {
     let opened = TenantStore::open(TenantId(1), budget(), Path::new(FOLDER), &options(disk));
-    let (store, _) = opened.unwrap();
+    begun(opened.unwrap().0)
+}
+
+/// Gives it its tables.
+pub(super) fn begun(store: Arc<TenantStore>) -> Timeline {
     for (id, keyed) in [(KEYED, true), (BAG, false)] {
         let layout = Layout::parse("(k,s),(n)").unwrap();
         store.create_table(id, schema(keyed), &layout).unwrap();

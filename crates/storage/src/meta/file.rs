@@ -189,14 +189,14 @@ impl MetaStore for MetaFile {
 }
 
 /// A file as it was read.
-struct Read {
-    kept: Versioned,
+pub(super) struct Read {
+    pub(super) kept: Versioned,
     form: Form,
 }
 
 /// What a file has around its document.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Form {
+pub(super) enum Form {
     Versioned,
     /// A checksum, and no version.
     Checked,
@@ -205,7 +205,7 @@ enum Form {
 }
 
 /// What a file's bytes say; nothing if they are damaged.
-fn taken_apart(bytes: &[u8]) -> Option<Read> {
+pub(super) fn taken_apart(bytes: &[u8]) -> Option<Read> {
     let read = |version, document: &[u8], form| {
         let document = document.to_vec();
         let kept = Versioned {
@@ -243,7 +243,7 @@ fn looks_checked(bytes: &[u8]) -> bool {
     same.count() + 1 >= BEFORE_CHECKSUM.len()
 }
 
-fn with_checksum(version: Version, document: &[u8]) -> Vec<u8> {
+pub(super) fn with_checksum(version: Version, document: &[u8]) -> Vec<u8> {
     let version = version.to_string();
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(version.as_bytes());

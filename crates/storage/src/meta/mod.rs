@@ -9,6 +9,7 @@
 //! | store | for |
 //! |---|---|
 //! | [`MetaFile`] | one node: a file in its [`DataFolder`] |
+//! | [`MetaShared`] | several processes that share a folder |
 //! | [`MetaMemory`] | tests, and nodes that store nothing |
 //!
 //! Every implementation of [`MetaStore`] passes the suite in `tests/meta.rs`.
@@ -16,6 +17,7 @@
 mod file;
 mod folder;
 mod memory;
+mod shared;
 
 use std::{fmt, io, path::PathBuf, time::Duration};
 
@@ -26,6 +28,7 @@ use thiserror::Error;
 pub use file::MetaFile;
 pub use folder::DataFolder;
 pub use memory::MetaMemory;
+pub use shared::MetaShared;
 
 /// The version of a document. Each that is put there has a greater one than all before it, over restarts, too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

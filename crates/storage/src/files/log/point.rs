@@ -1,11 +1,12 @@
 //! Points of a log: where a part of it begins that one node sends to another.
 
 use aerostat_types::CommitTs;
+use serde::{Deserialize, Serialize};
 
 use super::record::{self, Record};
 
 /// A point between two records of a log, the same in every copy of it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct StreamPoint {
     /// The last record with a place before it.
     pub after: CommitTs,
