@@ -42,6 +42,10 @@ const WRITE_BYTES: usize = 256 << 10;
 /// How soon a node that did not answer is dialled again.
 const REDIAL: Duration = Duration::from_millis(100);
 
+/// After so long without an answer, or without anything being taken, a connection is given up: the network may
+/// have lost it without a word, and the system would go on trying for a quarter of an hour.
+const SILENCE: Duration = Duration::from_secs(2);
+
 /// How long whoever dials has to say who it is.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -179,7 +183,7 @@ impl Way {
     }
 
     async fn send_all(&mut self, address: SocketAddr) -> io::Result<()> {
-        let mut stream = TcpStream::connect(address).await?;
+        let mut stream = timeout(SILENCE, TcpStream::connect(address)).await??;
         stream.set_nodelay(true)?;
         stream.write_all(&wire::encode(&self.greeting)).await?;
         while let Some(mut frames) = self.queue.recv().await {
@@ -189,9 +193,9 @@ impl Way {
             {
                 frames.extend_from_slice(&next);
             }
-            let written = stream.write_all(&frames).await;
+            let written = timeout(SILENCE, stream.write_all(&frames)).await;
             self.is_gone(frames.len());
-            written?;
+            written??;
         }
         Ok(())
     }
