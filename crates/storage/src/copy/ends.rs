@@ -1,18 +1,20 @@
 //! Rows of tables without a key that a copy's applier ends: the log has them whole.
 //!
 //! Rows without a key have no identity, so any that is equal will do, as long as it is committed or the
-//! transaction's own: one that another has inserted may yet be undone. Equal rows are looked for by one column
-//! first, and by the whole row where that is equal. The leader has searched for them as well.
+//! transaction's own: one that another has inserted may yet be undone. Equal rows are looked for by a secondary
+//! index where the segment has one, else by one column of all rows, and compared as a whole where that is equal.
+//! The leader has searched for them as well.
 
 use std::{
     collections::{HashMap, HashSet},
+    ops::ControlFlow,
     sync::Arc,
 };
 
-use aerostat_segment::{Selection, VECTOR_ROWS};
+use aerostat_segment::{IndexSpec, Keys, NewRows, Pinned, Selection, VECTOR_ROWS};
 use aerostat_txn::{Stamp, Transaction};
 use aerostat_types::TxnId;
-use arrow_array::ArrayRef;
+use arrow_array::{Array, ArrayRef};
 
 use super::rows::{end_rows, is_live};
 use crate::{
@@ -21,7 +23,10 @@ use crate::{
         codec::{self, BadBytes, RowBuffer},
         log::redo::Operation,
     },
-    store::directory::{Access, Entry},
+    store::{
+        directory::{Access, Entry},
+        index::Index,
+    },
     write::writes::Writes,
 };
 
@@ -31,7 +36,15 @@ pub(super) struct Wanted {
     images: HashMap<Vec<u8>, u64>,
     /// The images of the first column's values.
     firsts: HashSet<Vec<u8>>,
+    /// The rows, as they came.
+    columns: Vec<Vec<ArrayRef>>,
     bytes: usize,
+}
+
+/// The keys that wanted rows have in a secondary index.
+struct Probe {
+    spec: IndexSpec,
+    keys: Vec<Keys>,
 }
 
 impl Wanted {
@@ -40,6 +53,7 @@ impl Wanted {
             table: Arc::clone(table),
             images: HashMap::new(),
             firsts: HashSet::new(),
+            columns: Vec::new(),
             bytes: 0,
         }
     }
@@ -60,7 +74,28 @@ impl Wanted {
             *self.images.entry(image).or_default() += 1;
             self.firsts.extend(first_of(&self.table, &columns, row));
         }
+        self.columns.push(columns);
         Ok(())
+    }
+
+    /// An index that has all of them: none has a NULL there.
+    fn probe(&self) -> Result<Option<Probe>, StorageError> {
+        let shape = Arc::clone(&self.table.shape());
+        let has_all = |index: &&Arc<Index>| {
+            let mut of_index = index.spec.attributes.iter();
+            of_index.all(|at| self.columns.iter().all(|rows| rows[*at].null_count() == 0))
+        };
+        let Some(index) = shape.indexes.iter().find(has_all) else {
+            return Ok(None);
+        };
+        let keys = self.columns.iter().map(|rows| {
+            let keys = index.spec.keys(&shape.segment_schema, NewRows::from(rows));
+            keys.map_err(|error| self.table.segment_error(error))
+        });
+        Ok(Some(Probe {
+            spec: index.spec.clone(),
+            keys: keys.collect::<Result<_, _>>()?,
+        }))
     }
 
     /// Ends them; whether all were there. `own` are the ids of whatever commits with the transaction.
@@ -71,11 +106,12 @@ impl Wanted {
     ) -> Result<bool, StorageError> {
         let table = Arc::clone(&self.table);
         let mut writes = Writes::of(txn, &table);
+        let probe = self.probe()?;
         while !self.images.is_empty() {
             let directory = Arc::clone(&table.directory());
             let mut is_whole = true;
             for entry in directory.entries() {
-                is_whole &= self.end_in(&mut writes, entry, own)?;
+                is_whole &= self.end_in(&mut writes, entry, own, probe.as_ref())?;
                 if self.images.is_empty() {
                     break;
                 }
@@ -95,9 +131,13 @@ impl Wanted {
         writes: &mut Writes<'_>,
         entry: &Arc<Entry>,
         own: &HashSet<TxnId>,
+        probe: Option<&Probe>,
     ) -> Result<bool, StorageError> {
         // Values stay as they are: only what is found is looked at again under the latch.
-        let mut found = self.candidates(entry, own)?;
+        let mut found = match self.rows_of_index(entry, probe)? {
+            Some(rows) => self.equal(entry, rows, own)?,
+            None => self.candidates(entry, own)?,
+        };
         if found.is_empty() {
             return Ok(entry.place.forward().is_none());
         }
@@ -118,6 +158,72 @@ impl Wanted {
         }
         end_rows(writes, entry, &mut latch, &mut rows)?;
         Ok(true)
+    }
+
+    /// The rows of a segment that an index has of the keys; `None` if it has no such index.
+    fn rows_of_index(
+        &self,
+        entry: &Arc<Entry>,
+        probe: Option<&Probe>,
+    ) -> Result<Option<Vec<u32>>, StorageError> {
+        let position = |probe: &&Probe| entry.segment().schema().index_position(&probe.spec);
+        let Some((probe, position)) = probe.and_then(|probe| Some((probe, position(&probe)?)))
+        else {
+            return Ok(None);
+        };
+        let keys = || {
+            probe
+                .keys
+                .iter()
+                .flat_map(|keys| (0..keys.len()).map(|at| keys.get(at)))
+        };
+        if !keys().any(|key| entry.segment().may_have_indexed(position, key)) {
+            return Ok(Some(Vec::new()));
+        }
+        let segment = entry.pin(Access::Again, |want| want.index(position))?;
+        let mut rows = Vec::new();
+        for key in keys() {
+            segment.find_indexed(position, key, &mut |row| {
+                rows.push(row);
+                ControlFlow::Continue(())
+            });
+        }
+        rows.sort_unstable();
+        rows.dedup();
+        Ok(Some(rows))
+    }
+
+    /// Those of some rows of a segment that are wanted, by their images.
+    fn equal(
+        &self,
+        entry: &Arc<Entry>,
+        mut rows: Vec<u32>,
+        own: &HashSet<TxnId>,
+    ) -> Result<Vec<(u32, Vec<u8>)>, StorageError> {
+        rows.retain(|row| is_endable(entry.segment().stamps(*row), own));
+        let mut found = Vec::new();
+        if rows.is_empty() {
+            return Ok(found);
+        }
+        let segment = entry.pin_all(Access::Again)?;
+        for some in rows.chunks(VECTOR_ROWS as usize) {
+            self.compare(&segment, some, &mut found);
+        }
+        Ok(found)
+    }
+
+    /// Adds those rows of a segment that are wanted.
+    fn compare(&self, segment: &Pinned<'_>, rows: &[u32], found: &mut Vec<(u32, Vec<u8>)>) {
+        let chosen = Selection::Rows(rows.to_vec());
+        let columns: Vec<ArrayRef> = (0..self.table.types().len())
+            .map(|at| segment.gather(at, &chosen))
+            .collect();
+        for (at, row) in rows.iter().enumerate() {
+            let image = image_of(&self.table, &columns, at);
+            if self.images.contains_key(&image) {
+                found.push((*row, image));
+            }
+        }
     }
 
     /// The rows of a segment that are wanted, by their images.
@@ -153,16 +259,7 @@ impl Wanted {
             if wanted.is_empty() {
                 continue;
             }
-            let chosen = Selection::Rows(wanted.clone());
-            let columns: Vec<ArrayRef> = (0..types.len())
-                .map(|at| segment.gather(at, &chosen))
-                .collect();
-            for (at, row) in wanted.into_iter().enumerate() {
-                let image = image_of(&self.table, &columns, at);
-                if self.images.contains_key(&image) {
-                    found.push((row, image));
-                }
-            }
+            self.compare(&segment, &wanted, &mut found);
         }
         Ok(found)
     }
