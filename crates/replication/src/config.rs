@@ -41,6 +41,11 @@ impl Config {
         }
     }
 
+    /// Whether it is one that a store can have: somebody leads.
+    pub fn is_sound(&self) -> bool {
+        self.epoch > Epoch(0) && self.of(self.leader).is_some()
+    }
+
     /// The member of a node.
     pub fn of(&self, node: NodeId) -> Option<Member> {
         self.members.iter().copied().find(|one| one.node == node)

@@ -74,7 +74,7 @@ impl Message {
         else {
             return Ok(());
         };
-        if config.epoch == Epoch(0) || config.of(config.leader).is_none() {
+        if !config.is_sound() {
             return Err("a configuration that nobody leads");
         }
         let mut before = *after;

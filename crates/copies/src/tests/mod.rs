@@ -13,6 +13,7 @@
     reason = "what a seed found is read by who plays it"
 )]
 
+mod hostile;
 mod judge;
 mod node;
 mod pair;

@@ -351,6 +351,10 @@ impl Replica {
             return;
         }
         let leads = config.is_led_by(self.me);
+        if !config.is_sound() || leads && config.epoch <= self.history.end().epoch {
+            // The store has lost what it had: nobody leads by that.
+            return;
+        }
         self.started.clear();
         self.config = Some(config);
         match (&self.role, leads) {
