@@ -48,7 +48,7 @@ async fn a_folder_with_a_log_of_format_2_opens_and_goes_on() {
     let seen = value(&client, SEEN).await;
     assert_eq!(seen, "1993 2466249.99 10001 20 two,two");
     // What it does not know is in no file that an older build would read.
-    let both = [("2".to_owned(), 2), ("3".to_owned(), 3)];
+    let both = [("2".to_owned(), 2), ("3".to_owned(), 4)];
     assert_eq!(logs(node.data()), both);
     client
         .batch_execute(
@@ -67,7 +67,7 @@ async fn a_folder_with_a_log_of_format_2_opens_and_goes_on() {
         client.batch_execute("CHECKPOINT").await.unwrap();
         drop(client);
         let data = again.stop();
-        assert!(logs(data.path()).iter().all(|(_, format)| *format == 3));
+        assert!(logs(data.path()).iter().all(|(_, format)| *format == 4));
         let again = Aerostat::start_on(data, &[]);
         let client = again.connect("shop").await;
         assert_eq!(value(&client, SEEN).await, after);

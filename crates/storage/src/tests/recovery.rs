@@ -561,3 +561,36 @@ fn an_idle_tenant_costs_little_and_durability_changes_while_it_runs() {
     assert_eq!(rows_in(&recovered.tables[&TableId(1)]).len(), 2);
     assert!(checkpoint_is_due(65 << 20, 0) && !checkpoint_is_due(65 << 20, 1 << 30));
 }
+
+#[test]
+fn a_log_of_format_3_opens_and_goes_on_in_another_file() {
+    let folder = memory_folder();
+    let (store, _) = open(folder.path());
+    let table = create(&store, 10, true);
+    load(&table, &[(1, 1, None), (2, 2, Some("two".to_owned()))]);
+    drop((store, table));
+    // It has no epochs, and heads without flags, which their checksum does not cover.
+    for path in read_names(&folder.path().join("log")) {
+        let mut bytes = fs::read(&path).unwrap();
+        bytes[8..12].copy_from_slice(&3_u32.to_le_bytes());
+        bytes[44..48].fill(0);
+        let crc = crc32fast::hash(&bytes[..40]);
+        bytes[40..44].copy_from_slice(&crc.to_le_bytes());
+        fs::write(&path, bytes).unwrap();
+    }
+    let (store, recovered) = open(folder.path());
+    let table = &recovered.tables[&TableId(10)];
+    load(table, &[(3, 3, None)]);
+    let format = |path: &PathBuf| fs::read(path).unwrap()[8];
+    let formats = || -> Vec<u8> {
+        let names = read_names(&folder.path().join("log"));
+        names.iter().map(format).collect()
+    };
+    assert_eq!(formats(), [3, 4]);
+    let expected = rows_in(table);
+    drop((store, recovered));
+    let (_store, recovered) = open(folder.path());
+    assert_eq!(rows_in(&recovered.tables[&TableId(10)]), expected);
+    assert_eq!(expected.len(), 3);
+    assert_eq!(formats(), [3, 4]);
+}
