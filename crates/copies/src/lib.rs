@@ -24,6 +24,7 @@
 
 mod driver;
 mod host;
+mod inbox;
 mod link;
 mod outbox;
 mod packet;
@@ -34,8 +35,9 @@ mod wire;
 
 pub use driver::{CopyError, Driver};
 pub use host::{Host, Standing};
+pub use inbox::Inbox;
 pub use link::{Address, Links, Route, serve};
 pub use outbox::PART_BYTES;
 pub use packet::{Packet, Records};
-pub use process::{Inbox, Owner, Running, Setup, run};
+pub use process::{Owner, Running, Setup, run};
 pub use wire::{Greeting, WireError};

@@ -26,7 +26,7 @@ use tokio::{
 
 use crate::{
     Greeting, Packet,
-    process::{Inbox, Told},
+    inbox::{Inbox, Told},
     wire::{self, FRAME_BYTES_MAX, GREETING_BYTES_MAX, HEAD_BYTES, VERSION},
 };
 
@@ -123,7 +123,7 @@ impl Links {
             runtime.spawn(way.keep());
             Link { frames, queued }
         });
-        let frame = wire::encode(packet);
+        let frame = wire::of_packet(packet);
         link.queued.fetch_add(frame.len(), Ordering::Relaxed);
         // Its task goes on as long as this is there.
         let _ = link.frames.send(frame);
@@ -185,7 +185,7 @@ impl Way {
     async fn send_all(&mut self, address: SocketAddr) -> io::Result<()> {
         let mut stream = timeout(SILENCE, TcpStream::connect(address)).await??;
         stream.set_nodelay(true)?;
-        stream.write_all(&wire::encode(&self.greeting)).await?;
+        stream.write_all(&wire::of_greeting(&self.greeting)).await?;
         while let Some(mut frames) = self.queue.recv().await {
             // Those that have come meanwhile go with it.
             while frames.len() < WRITE_BYTES

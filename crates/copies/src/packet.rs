@@ -30,6 +30,7 @@ pub struct Packet {
 pub struct Records {
     /// Where it begins.
     pub from: StreamPoint,
-    /// Whole records.
+    /// Whole records. They go behind the rest.
+    #[serde(skip)]
     pub bytes: Vec<u8>,
 }

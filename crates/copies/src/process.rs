@@ -13,7 +13,6 @@ use std::{
     collections::BTreeMap,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
         mpsc::{self, RecvTimeoutError},
     },
     thread::{self, JoinHandle},
@@ -25,9 +24,12 @@ use aerostat_storage::{
     Applier, MetaStore, RecoverError, Swapped, Table, TenantStore, Version, Versioned, Wake,
 };
 use aerostat_types::{Clock, CommitTs, SystemClock, TableId};
-use tokio::sync::OwnedSemaphorePermit;
 
-use crate::{CopyError, Driver, Host, Packet, link::Links};
+use crate::{
+    CopyError, Driver, Host, Packet,
+    inbox::{Inbox, Told},
+    link::Links,
+};
 
 /// How often the machine is told the time: several times in a heartbeat.
 const TICK: Duration = Duration::from_millis(25);
@@ -54,40 +56,6 @@ pub trait Owner: Send {
 
     /// The copy has ended by itself. It may be opened again, by another member.
     fn ended(&mut self, error: CopyError);
-}
-
-/// What is told to a copy's driver.
-pub(crate) enum Told {
-    Packet(Packet, Option<OwnedSemaphorePermit>),
-    /// The log has more, or the disk has, or there is room to send.
-    Written,
-    /// The store of configurations has this.
-    Config(Option<Config>),
-    /// So it has after a swap.
-    Swapped(Option<Config>),
-    Stop,
-}
-
-/// The way to a copy's driver.
-#[derive(Clone)]
-pub struct Inbox {
-    sender: mpsc::Sender<Told>,
-    /// Whether it has been told of more, and has not looked yet.
-    is_woken: Arc<AtomicBool>,
-}
-
-impl Inbox {
-    /// Tells it; whether it is there.
-    pub(crate) fn tell(&self, told: Told) -> bool {
-        self.sender.send(told).is_ok()
-    }
-
-    /// Has it look at its log.
-    pub fn wake(&self) {
-        if !self.is_woken.swap(true, Ordering::AcqRel) {
-            self.tell(Told::Written);
-        }
-    }
 }
 
 /// A copy that runs, until this is dropped.
@@ -134,11 +102,7 @@ pub struct Setup {
 /// # Errors
 /// The system has no thread.
 pub fn run(setup: Setup, opened: (Arc<TenantStore>, Applier)) -> std::io::Result<Running> {
-    let (sender, receiver) = mpsc::channel();
-    let inbox = Inbox {
-        sender,
-        is_woken: Arc::default(),
-    };
+    let (inbox, receiver) = Inbox::new();
     let Setup {
         me,
         settings,
@@ -179,7 +143,7 @@ fn drive(mut driver: Driver, mut host: ProcessHost, inbox: &mpsc::Receiver<Told>
         let done = match told {
             Ok(Told::Packet(packet, _place)) => driver.receive(now, packet, &mut host),
             Ok(Told::Written) => {
-                host.inbox.is_woken.store(false, Ordering::Release);
+                host.inbox.looks();
                 driver.written(now, &mut host)
             }
             Ok(Told::Config(config)) => driver.config(now, config, &mut host),

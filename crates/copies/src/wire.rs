@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  connection := greeting frame, packet frame*          one way: whoever dials sends
-//!  frame      := length u32, crc u32 of the rest, postcard
+//!  frame      := length u32 and crc u32 of the rest, length u32 of the head, head (JSON), records
 //! ```
 //!
 //! What comes is not trusted: lengths have a limit, checksums are compared, and what a machine would panic over
@@ -17,6 +17,9 @@ use crate::Packet;
 
 /// Bytes before a frame's content.
 pub(crate) const HEAD_BYTES: usize = 8;
+
+/// Bytes before the head within the content.
+const LENGTH_BYTES: usize = 4;
 
 /// The most that a frame has: a record may be as large as a segment, and goes as a whole.
 pub(crate) const FRAME_BYTES_MAX: usize = 256 << 20;
@@ -59,12 +62,25 @@ pub enum WireError {
     Unknown,
 }
 
-/// A frame.
-pub(crate) fn encode<T: Serialize>(content: &T) -> Vec<u8> {
-    let mut frame = vec![0; HEAD_BYTES];
-    frame = postcard::to_extend(content, frame).expect("writing to memory does not fail");
-    let length =
-        u32::try_from(frame.len() - HEAD_BYTES).expect("a frame is far smaller than 4 GiB");
+/// A packet's frame.
+pub(crate) fn of_packet(packet: &Packet) -> Vec<u8> {
+    frame(packet, &packet.records.bytes)
+}
+
+/// A greeting's frame.
+pub(crate) fn of_greeting(greeting: &Greeting) -> Vec<u8> {
+    frame(greeting, &[])
+}
+
+fn frame<T: Serialize>(head: &T, records: &[u8]) -> Vec<u8> {
+    let mut frame = Vec::with_capacity(512 + records.len());
+    frame.resize(HEAD_BYTES + LENGTH_BYTES, 0);
+    serde_json::to_writer(&mut frame, head).expect("writing to memory does not fail");
+    let word = |bytes: usize| u32::try_from(bytes).expect("a frame is far smaller than 4 GiB");
+    let head_length = word(frame.len() - HEAD_BYTES - LENGTH_BYTES);
+    frame[HEAD_BYTES..HEAD_BYTES + LENGTH_BYTES].copy_from_slice(&head_length.to_le_bytes());
+    frame.extend_from_slice(records);
+    let length = word(frame.len() - HEAD_BYTES);
     let crc = crc32fast::hash(&frame[HEAD_BYTES..]);
     frame[..4].copy_from_slice(&length.to_le_bytes());
     frame[4..HEAD_BYTES].copy_from_slice(&crc.to_le_bytes());
@@ -84,14 +100,19 @@ pub(crate) fn head(head: [u8; HEAD_BYTES], bytes_max: usize) -> Result<(usize, u
     }
 }
 
-fn decode<'a, T: Deserialize<'a>>(content: &'a [u8], crc: u32) -> Result<T, WireError> {
+/// The head, and the records behind it.
+fn decode<'a, T: Deserialize<'a>>(content: &'a [u8], crc: u32) -> Result<(T, &'a [u8]), WireError> {
     if crc32fast::hash(content) != crc {
         return Err(WireError::Damaged);
     }
-    match postcard::take_from_bytes(content) {
-        Ok((decoded, [])) => Ok(decoded),
-        _ => Err(WireError::Unknown),
-    }
+    let (length, rest) = content
+        .split_first_chunk::<LENGTH_BYTES>()
+        .ok_or(WireError::Unknown)?;
+    let head = rest
+        .split_at_checked(u32::from_le_bytes(*length) as usize)
+        .ok_or(WireError::Unknown)?;
+    let decoded = serde_json::from_slice(head.0).map_err(|_| WireError::Unknown)?;
+    Ok((decoded, head.1))
 }
 
 /// The packet of a frame's content.
@@ -99,7 +120,8 @@ fn decode<'a, T: Deserialize<'a>>(content: &'a [u8], crc: u32) -> Result<T, Wire
 /// # Errors
 /// [`WireError`].
 pub(crate) fn packet(content: &[u8], crc: u32) -> Result<Packet, WireError> {
-    let packet: Packet = decode(content, crc)?;
+    let (mut packet, records): (Packet, _) = decode(content, crc)?;
+    packet.records.bytes = records.to_vec();
     match &packet.message {
         Some(message) if message.check().is_err() => Err(WireError::Unknown),
         _ => Ok(packet),
@@ -111,8 +133,8 @@ pub(crate) fn packet(content: &[u8], crc: u32) -> Result<Packet, WireError> {
 /// # Errors
 /// [`WireError`].
 pub(crate) fn greeting(content: &[u8], crc: u32) -> Result<Greeting, WireError> {
-    let greeting: Greeting = decode(content, crc)?;
-    match greeting.version == VERSION {
+    let (greeting, rest): (Greeting, _) = decode(content, crc)?;
+    match greeting.version == VERSION && rest.is_empty() {
         true => Ok(greeting),
         false => Err(WireError::Unknown),
     }
@@ -191,7 +213,7 @@ mod tests {
     #[test]
     fn packets_come_as_they_were_sent() {
         for sent in packets() {
-            assert_eq!(taken_apart(&encode(&sent)), Ok(sent));
+            assert_eq!(taken_apart(&of_packet(&sent)), Ok(sent));
         }
     }
 
@@ -199,7 +221,7 @@ mod tests {
     fn whatever_comes_is_an_error_or_a_packet_that_no_machine_panics_over() {
         let mut random = StdRng::seed_from_u64(5);
         for sent in packets() {
-            let frame = encode(&sent);
+            let frame = of_packet(&sent);
             for _ in 0..20_000 {
                 let mut bytes = frame.clone();
                 for _ in 0..random.random_range(1..4) {
@@ -227,7 +249,7 @@ mod tests {
 
     #[test]
     fn what_is_too_long_or_damaged_is_refused_before_it_is_read() {
-        let frame = encode(&packets()[0]);
+        let frame = of_packet(&packets()[0]);
         let mut long: [u8; HEAD_BYTES] = frame[..HEAD_BYTES].try_into().unwrap();
         long[..4].copy_from_slice(&u32::MAX.to_le_bytes());
         assert!(matches!(
@@ -244,7 +266,7 @@ mod tests {
             from: member(1),
             to: NodeId(2),
         };
-        let frame = encode(&old);
+        let frame = of_greeting(&old);
         let (first, content) = frame.split_first_chunk().unwrap();
         let (_, crc) = head(*first, GREETING_BYTES_MAX).unwrap();
         assert_eq!(greeting(content, crc), Err(WireError::Unknown));

@@ -1,0 +1,61 @@
+//! The way to a copy's driver.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+    mpsc,
+};
+
+use aerostat_replication::Config;
+use tokio::sync::OwnedSemaphorePermit;
+
+use crate::Packet;
+
+/// What is told to a copy's driver.
+pub(crate) enum Told {
+    Packet(Packet, Option<OwnedSemaphorePermit>),
+    /// The log has more, or the disk has, or there is room to send.
+    Written,
+    /// The store of configurations has this.
+    Config(Option<Config>),
+    /// So it has after a swap.
+    Swapped(Option<Config>),
+    Stop,
+}
+
+/// The way to a copy's driver.
+#[derive(Clone)]
+pub struct Inbox {
+    sender: mpsc::Sender<Told>,
+    /// Whether it has been told of more, and has not looked yet.
+    is_woken: Arc<AtomicBool>,
+}
+
+impl Inbox {
+    /// A new one, and where what is told comes out.
+    pub(crate) fn new() -> (Inbox, mpsc::Receiver<Told>) {
+        let (sender, receiver) = mpsc::channel();
+        let inbox = Inbox {
+            sender,
+            is_woken: Arc::default(),
+        };
+        (inbox, receiver)
+    }
+
+    /// Its driver is about to look at its log.
+    pub(crate) fn looks(&self) {
+        self.is_woken.store(false, Ordering::Release);
+    }
+
+    /// Tells it; whether it is there.
+    pub(crate) fn tell(&self, told: Told) -> bool {
+        self.sender.send(told).is_ok()
+    }
+
+    /// Has it look at its log.
+    pub fn wake(&self) {
+        if !self.is_woken.swap(true, Ordering::AcqRel) {
+            self.tell(Told::Written);
+        }
+    }
+}
