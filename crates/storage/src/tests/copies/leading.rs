@@ -202,3 +202,90 @@ fn what_sessions_of_a_copy_try_does_no_harm_to_what_it_follows() {
         rows_of_table(&world.keyed)
     );
 }
+
+#[test]
+fn a_copy_goes_on_behind_a_log_that_the_disk_refused_and_that_was_mended() {
+    let world = World::new();
+    world.store.set_durability(Durability::Fsync);
+    let mut copy = CopyAt::of(&world.store);
+    let mut random = StdRng::seed_from_u64(6);
+    let wide = |from: i32| -> Vec<Row> {
+        let row = |key| (key, 5, Some("w".repeat(WIDE_BYTES)));
+        (from..from + WIDE_ROWS).map(row).collect()
+    };
+    for turn in 0..4 {
+        let from = turn * 10_000;
+        load(&world.keyed, &[(from, 1, None)]);
+        load(&world.bag, &[(from, 1, None), (from, 1, None)]);
+        // Some of it is in the log, and shipped, before the disk refuses the rest.
+        let open = world.store.txns().begin();
+        for table in [&world.keyed, &world.bag] {
+            table.insert(&open, &batch(table, &wide(from + 1))).unwrap();
+        }
+        copy.receive(&mut random);
+        world.store.durable_side().log.fill_disk();
+        let lost = world.store.txns().begin();
+        world
+            .keyed
+            .insert(&lost, &batch(&world.keyed, &[(from + 9_000, 1, None)]))
+            .unwrap();
+        assert!(matches!(lost.commit(), Err(CommitError::InDoubt(_))));
+        if turn % 2 == 0 {
+            while copy.receive(&mut random) {}
+            copy = copy.reopened(&world.store, &mut random);
+        }
+        assert!(open.commit().is_err());
+        world.store.mend_log().unwrap();
+        // The same keys, by others.
+        load(&world.keyed, &wide(from + 1));
+        load(&world.keyed, &[(from + 9_000, 2, None)]);
+        world.store.checkpoint().unwrap();
+        while copy.receive(&mut random) {}
+        copy.apply(world.store.txns().last_commit());
+        assert_eq!(
+            rows_of_table(&copy.table(KEYED)),
+            rows_of_table(&world.keyed),
+            "turn {turn}"
+        );
+        assert_eq!(rows_of_table(&copy.table(BAG)), rows_of_table(&world.bag));
+        assert_eq!(copy.applier.open_transactions(), 0);
+    }
+}
+
+#[test]
+fn an_idle_leader_of_temporary_relations_checkpoints_once_its_copies_know() {
+    let world = World::new();
+    load(&world.keyed, &[(1, 1, None)]);
+    let layout = Layout::parse("(k,s),(n)").unwrap();
+    let scratch = world
+        .store
+        .create_temporary_table(TableId(9), schema(true), &layout, Vec::new())
+        .unwrap();
+    let mut copy = CopyAt::of(&world.store);
+    let mut random = StdRng::seed_from_u64(6);
+    while copy.receive(&mut random) {}
+    world.store.await_copies(false);
+    world.store.committed(world.store.written_through());
+    // Nobody waits for copies with these.
+    for key in 0..5 {
+        load(&scratch, &[(key, 1, None)]);
+    }
+    let last = world.store.txns().last_commit();
+    assert!(last > world.store.written_through());
+    thread::scope(|scope| {
+        let done = scope.spawn(|| world.store.checkpoint().unwrap().unwrap());
+        while world.store.written_through() < last {
+            thread::yield_now();
+        }
+        thread::sleep(Duration::from_millis(50));
+        assert!(
+            !done.is_finished(),
+            "the copy does not know of the places yet"
+        );
+        while copy.receive(&mut random) {}
+        world.store.committed(copy.reader.read_through());
+        assert_eq!(done.join().unwrap().at, last);
+    });
+    copy.apply(last);
+    assert_eq!(copy.applier.applied(), last);
+}

@@ -1,6 +1,8 @@
 //! Tables whose shape changes while a copy has rows of transactions that have not ended; and what a copy
 //! enforces once it leads.
 
+use std::collections::BTreeSet;
+
 use aerostat_types::IndexKind;
 
 use super::*;
@@ -184,4 +186,110 @@ fn a_copy_without_memory_says_so_and_goes_on_when_it_has_some() {
     let (_store, recovered, applier) = opened("100MB");
     assert_eq!(applier.applied(), last);
     assert_eq!(rows_of_table(&recovered.tables[&KEYED]).len(), 200);
+}
+
+#[test]
+fn many_rows_change_in_one_statement_under_keys_of_several_columns_of_text_and_numeric() {
+    const ROWS: i64 = 4_000;
+    let world = World::new();
+    let numeric = SqlType::Numeric {
+        precision: 20,
+        scale: 4,
+    };
+    let schema = Arc::new(TableSchema {
+        name: "wide".to_owned(),
+        columns: vec![
+            column("t", SqlType::Text, false),
+            column("v", SqlType::BigInt, true),
+            column("n", numeric, false),
+        ],
+        primary_key: vec![2, 0],
+        primary_key_name: "wide_pkey".to_owned(),
+        checks: Vec::new(),
+    });
+    let layout = Layout::parse("(t),(v),(n)").unwrap();
+    let table = world
+        .store
+        .create_table(TableId(60), schema, &layout)
+        .unwrap();
+    let texts: Vec<String> = (0..ROWS)
+        .map(|at| format!("{}\0\u{ff}{}", at % 7, "k".repeat((at % 90) as usize)))
+        .collect();
+    let row = |at: i64, value: i64| {
+        [
+            ValueRef::Bytes(texts[at as usize].as_bytes()),
+            if value % 3 == 0 {
+                ValueRef::Null
+            } else {
+                ValueRef::I64(value)
+            },
+            ValueRef::I128(i128::from(at / 5 - 300) * 1_001),
+        ]
+    };
+    let mut copy = CopyAt::of(&world.store);
+    let mut random = StdRng::seed_from_u64(2);
+    let txn = world.store.txns().begin();
+    let mut known = BTreeSet::new();
+    for at in 0..ROWS {
+        let key = (texts[at as usize].clone(), at / 5);
+        if known.insert(key) {
+            table.insert_row(&txn, &row(at, at)).unwrap();
+        }
+    }
+    txn.commit().unwrap();
+    let shown = |table: &Arc<Table>| -> Vec<String> {
+        let scan = table.view(table.store().txns().snapshot()).scan(ScanSpec {
+            projection: vec![0, 1, 2],
+            ..ScanSpec::default()
+        });
+        let mut reader = scan.unwrap().reader();
+        let mut rows = Vec::new();
+        while let Some(batch) = reader.next_batch().unwrap() {
+            rows.extend(
+                (0..batch.num_rows()).map(|at| format!("{:?}", batch.slice(at, 1).columns())),
+            );
+        }
+        rows.sort();
+        rows
+    };
+    // All of them, three times, under open readers, after freezing, with the copy cut off in between.
+    for turn in 0..3 {
+        let block = world.store.txns().begin_block(Isolation::ReadCommitted);
+        let statement = block.statement();
+        let view = table.view(statement.snapshot().clone());
+        let scan = view.scan(ScanSpec {
+            projection: vec![0, 1, 2],
+            row_ids: true,
+            ..ScanSpec::default()
+        });
+        let mut reader = scan.unwrap().reader();
+        while let Some(found) = reader.next_batch().unwrap() {
+            let ids: &UInt64Array = found.column(3).as_primitive();
+            let ids: Vec<RowId> = ids.values().iter().map(|id| RowId(*id)).collect();
+            let values: Vec<i64> = (0..found.num_rows() as i64).map(|at| at + turn).collect();
+            let new = RecordBatch::try_new(
+                Arc::clone(table.arrow_schema()),
+                vec![
+                    Arc::clone(found.column(0)),
+                    Arc::new(Int64Array::from(values)),
+                    Arc::clone(found.column(2)),
+                ],
+            );
+            assert_eq!(
+                view.update(&statement, &ids, &new.unwrap()).unwrap(),
+                ids.len() as u64
+            );
+        }
+        statement.commit().unwrap();
+        while copy.receive(&mut random) {}
+        copy.apply(world.store.txns().last_commit());
+        copy = copy.reopened(&world.store, &mut random);
+        block.commit().unwrap();
+        table.freeze().unwrap();
+        caught_up(&mut copy, &world.store);
+        let copied = copy.table(TableId(60));
+        copied.freeze().unwrap();
+        assert_eq!(shown(&copied), shown(&table), "turn {turn}");
+        assert_eq!(shown(&table).len(), known.len());
+    }
 }
