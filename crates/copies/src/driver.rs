@@ -10,15 +10,15 @@ use aerostat_replication::{
     Config, Effect, Epoch, Event, History, Member, Message, NodeId, Replica, Settings,
 };
 use aerostat_storage::{
-    Applier, ApplyError, LogFailure, LogHold, LogWatch, Progress, ReceiveError, RecoverError,
-    StorageError, TenantStore, last_place, unplaced,
+    Applier, ApplyError, LogFailure, LogWatch, Progress, ReceiveError, RecoverError, StorageError,
+    TenantStore, last_place, unplaced,
 };
 use aerostat_types::CommitTs;
 use thiserror::Error;
 
 use crate::{
     Host, Packet, Records, Standing,
-    outbox::{Known, Outbox},
+    outbox::{Kept, Known, Outbox},
 };
 
 /// Why a copy cannot go on. It ends, and is opened again as another process would.
@@ -67,8 +67,7 @@ pub struct Driver {
     settings: Settings,
     store: Option<Arc<TenantStore>>,
     /// Keeps what another member may ask for, if this one leads by then.
-    hold: Option<LogHold>,
-    released: CommitTs,
+    kept: Option<Kept>,
     role: Role,
     /// What its disk has of the log, as far as the machine was told.
     durable: CommitTs,
@@ -94,8 +93,7 @@ impl Driver {
             durable: history.last(),
             replica: Replica::new(me, settings, history, is_first),
             settings,
-            hold: Some(store.hold_log()),
-            released: CommitTs(0),
+            kept: Some(Kept::of(&store)),
             store: Some(store),
             role: Role::Follows(Box::new(applier)),
             tail_of: None,
@@ -158,8 +156,9 @@ impl Driver {
             // Another's disk may do better.
             return Err(CopyError::Failed(failure));
         }
-        self.step(now, Event::Tick, None, host)?;
-        self.note_durable(now, host)
+        self.tell(now, Event::Tick, None, host)?;
+        self.note_durable(now, host)?;
+        self.settle(host)
     }
 
     /// The log has more, or the disk has more of it, or there is room for more to be sent.
@@ -168,7 +167,7 @@ impl Driver {
     /// See [`Self::tick`].
     pub fn written(&mut self, now: Duration, host: &mut dyn Host) -> Result<(), CopyError> {
         if let Some(event) = self.appended(None) {
-            self.step(now, event, None, host)?;
+            self.tell(now, event, None, host)?;
         }
         self.note_durable(now, host)?;
         self.settle(host)
@@ -184,7 +183,7 @@ impl Driver {
         match durable.filter(|durable| *durable > self.durable) {
             Some(durable) => {
                 self.durable = durable;
-                self.step(now, Event::Synced(durable), None, host)
+                self.tell(now, Event::Synced(durable), None, host)
             }
             None => Ok(()),
         }
@@ -200,7 +199,8 @@ impl Driver {
         config: Option<Config>,
         host: &mut dyn Host,
     ) -> Result<(), CopyError> {
-        self.step(now, Event::Config(config), None, host)
+        self.tell(now, Event::Config(config), None, host)?;
+        self.settle(host)
     }
 
     /// A swap has come to an end, and the store has this.
@@ -213,7 +213,8 @@ impl Driver {
         config: Option<Config>,
         host: &mut dyn Host,
     ) -> Result<(), CopyError> {
-        self.step(now, Event::Swapped(config), None, host)
+        self.tell(now, Event::Swapped(config), None, host)?;
+        self.settle(host)
     }
 
     /// A packet has come.
@@ -235,8 +236,7 @@ impl Driver {
             message,
             records,
         } = packet;
-        let config = self.replica.config();
-        if config.is_some_and(|config| config.epoch == epoch && config.is_led_by(from)) {
+        if self.is_led_by(from, epoch) {
             self.release(settled);
         }
         if let Role::Leads(leadership) = &mut self.role
@@ -269,22 +269,21 @@ impl Driver {
             return Ok(());
         }
         let carried = Some((&records, (from, tenure)));
-        self.step(now, Event::Received(from, message), carried, host)?;
-        self.take_ahead((from, tenure), epoch, &records, host)
+        self.tell(now, Event::Received(from, message), carried, host)?;
+        self.take_ahead((from, tenure), epoch, &records, host)?;
+        self.settle(host)
+    }
+
+    /// Whether a process leads by the configuration that this one knows, which has this epoch.
+    fn is_led_by(&self, member: Member, epoch: Epoch) -> bool {
+        let config = self.replica.config();
+        config.is_some_and(|config| config.epoch == epoch && config.is_led_by(member))
     }
 
     /// All members' disks have the log through a place.
     fn release(&mut self, settled: CommitTs) {
-        if let Some(hold) = &mut self.hold
-            && settled > self.released
-        {
-            self.released = settled;
-            if let Err(error) = hold.release_through(settled) {
-                tracing::warn!(
-                    error = &error as &dyn std::error::Error,
-                    "log files are kept for other members"
-                );
-            }
+        if let Some(kept) = &mut self.kept {
+            kept.release(settled);
         }
     }
 
@@ -304,9 +303,7 @@ impl Driver {
         records: &Records,
         host: &mut dyn Host,
     ) -> Result<(), CopyError> {
-        let config = self.replica.config();
-        let leads = |config: &Config| config.epoch == epoch && config.is_led_by(source.0);
-        if !config.is_some_and(leads) || !matches!(self.role, Role::Follows(_)) {
+        if !self.is_led_by(source.0, epoch) || !matches!(self.role, Role::Follows(_)) {
             return Ok(());
         }
         if unplaced(&records.bytes).is_empty() {
@@ -374,7 +371,8 @@ impl Driver {
         (through > self.replica.history().last()).then_some(Event::Appended(through))
     }
 
-    fn step(
+    /// Tells the machine, and does what it wants done. Whoever calls this settles in the end.
+    fn tell(
         &mut self,
         now: Duration,
         event: Event,
@@ -387,7 +385,7 @@ impl Driver {
                 self.carry_out(effect, records, &mut events, host)?;
             }
         }
-        self.settle(host)
+        Ok(())
     }
 
     fn carry_out(
@@ -525,7 +523,7 @@ impl Driver {
         let led = matches!(self.role, Role::Leads(_));
         self.role = Role::Closed;
         self.store = None;
-        self.hold = None;
+        self.kept = None;
         self.by_disk = None;
         if led {
             host.follows();
@@ -538,7 +536,7 @@ impl Driver {
         // What it has is on disk, and the machine is to be told.
         self.durable = CommitTs(0);
         self.tail_of = None;
-        self.hold = Some(store.hold_log());
+        self.kept = Some(Kept::of(&store));
         self.store = Some(store);
         self.role = Role::Follows(Box::new(applier));
         Ok(())

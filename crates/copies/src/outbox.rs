@@ -27,14 +27,47 @@ pub(crate) struct Known {
     pub(crate) settled: CommitTs,
 }
 
+/// Log files that are kept until disks have them.
+pub(crate) struct Kept {
+    hold: LogHold,
+    through: CommitTs,
+}
+
+impl Kept {
+    /// All that there is.
+    pub(crate) fn of(store: &TenantStore) -> Kept {
+        Kept {
+            hold: store.hold_log(),
+            through: CommitTs(0),
+        }
+    }
+
+    /// The disks have the log through this.
+    pub(crate) fn release(&mut self, through: CommitTs) {
+        if through <= self.through {
+            return;
+        }
+        self.through = through;
+        if let Err(error) = self.hold.release_through(through) {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "log files are kept for copies"
+            );
+        }
+    }
+
+    /// What was said of that.
+    pub(crate) fn through(&self) -> CommitTs {
+        self.through
+    }
+}
+
 /// What is on its way to a copy.
 pub(crate) struct Outbox {
     /// `None` where the log does not have what comes next.
     reader: Option<LogReader>,
-    /// What the copy's disk lacks is kept.
-    hold: LogHold,
-    /// Its disk has the log through this.
-    durable: CommitTs,
+    /// What the copy's disk lacks.
+    kept: Kept,
     wanted: Option<Wanted>,
 }
 
@@ -42,24 +75,14 @@ impl Outbox {
     pub(crate) fn of(store: &TenantStore) -> Outbox {
         Outbox {
             reader: None,
-            hold: store.hold_log(),
-            durable: CommitTs(0),
+            kept: Kept::of(store),
             wanted: None,
         }
     }
 
     /// The copy's disk has the log through this.
     pub(crate) fn is_durable(&mut self, through: CommitTs) {
-        if through <= self.durable {
-            return;
-        }
-        self.durable = through;
-        if let Err(error) = self.hold.release_through(through) {
-            tracing::warn!(
-                error = &error as &dyn std::error::Error,
-                "log files are kept for a copy"
-            );
-        }
+        self.kept.release(through);
     }
 
     /// What comes next cannot be read: the copy joins again, or has to be made anew.
@@ -76,7 +99,7 @@ impl Outbox {
 
     /// What it said of that.
     pub(crate) fn durable(&self) -> CommitTs {
-        self.durable
+        self.kept.through()
     }
 
     /// The copy says where its log ends: what was sent before may not have come.
@@ -99,8 +122,7 @@ impl Outbox {
             (None, _) => false,
         };
         if !goes_on {
-            self.wanted = None;
-            self.reader = None;
+            self.restart();
             self.reader = Some(store.log_reader(after, Arc::new(|| {}))?);
         }
         self.wanted = Some(Wanted {

@@ -132,13 +132,10 @@ fn drive(mut driver: Driver, mut host: ProcessHost, inbox: &mpsc::Receiver<Told>
     let began = SystemClock.now();
     let mut ticked = None;
     loop {
-        let told = match driver.has_more() {
-            true => inbox.try_recv().map_err(|error| match error {
-                mpsc::TryRecvError::Empty => RecvTimeoutError::Timeout,
-                mpsc::TryRecvError::Disconnected => RecvTimeoutError::Disconnected,
-            }),
-            false => inbox.recv_timeout(TICK),
-        };
+        let told = inbox.recv_timeout(match driver.has_more() {
+            true => Duration::ZERO,
+            false => TICK,
+        });
         let now = SystemClock.now().saturating_duration_since(began);
         let done = match told {
             Ok(Told::Packet(packet, _place)) => driver.receive(now, packet, &mut host),

@@ -68,24 +68,22 @@ fn open(
     opened.map(|(store, _, applier)| (store, applier))
 }
 
-impl NodeOwner {
-    /// Nobody has the tenant any more when this returns.
-    fn close(&self) {
-        let served = std::mem::take(&mut *self.served.lock().unwrap());
-        let ended = served.store.as_ref().and_then(|store| store.ended());
-        drop(served);
-        if let Some(ended) = ended {
-            assert!(
-                ended.wait(Duration::from_secs(20)),
-                "somebody has the tenant"
-            );
-        }
+/// Nobody has the tenant any more when this returns.
+fn close(served: &Mutex<Served>) {
+    let served = std::mem::take(&mut *served.lock().unwrap());
+    let ended = served.store.as_ref().and_then(|store| store.ended());
+    drop(served);
+    if let Some(ended) = ended {
+        assert!(
+            ended.wait(Duration::from_secs(20)),
+            "somebody has the tenant"
+        );
     }
 }
 
 impl Owner for NodeOwner {
     fn reopen(&mut self, through: CommitTs) -> Result<(Arc<TenantStore>, Applier), RecoverError> {
-        self.close();
+        close(&self.served);
         let opened = open(&self.folder, self.timeline, Some(through))?;
         self.served.lock().unwrap().store = Some(Arc::clone(&opened.0));
         Ok(opened)
@@ -112,7 +110,7 @@ impl Owner for NodeOwner {
 
     fn ended(&mut self, error: CopyError) {
         eprintln!("a copy ends: {error:?}");
-        self.close();
+        close(&self.served);
         self.served.lock().unwrap().has_ended = true;
     }
 }
@@ -194,15 +192,7 @@ impl TestNode {
     fn stop(&mut self) {
         *self.inbox.lock().unwrap() = None;
         self.running = None;
-        let served = std::mem::take(&mut *self.served.lock().unwrap());
-        let ended = served.store.as_ref().and_then(|store| store.ended());
-        drop(served);
-        if let Some(ended) = ended {
-            assert!(
-                ended.wait(Duration::from_secs(20)),
-                "somebody has the tenant"
-            );
-        }
+        close(&self.served);
     }
 }
 

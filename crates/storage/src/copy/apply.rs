@@ -110,10 +110,8 @@ impl Applier {
             tables: tables.clone(),
         };
         for (place, txn) in unfinished.chunks() {
-            let bytes = log.record_at(place.0, place.1)?;
-            let bad = ApplyError::Bad("a record that was there has gone");
-            let (record, _) = record::take_apart(&bytes).ok_or(bad)?;
-            applier.do_chunk(txn, record.payload, place)?;
+            let chunk = log.record_at(place.0, place.1)?;
+            applier.do_chunk(txn, payload(&chunk)?, place)?;
         }
         Ok(applier)
     }
@@ -186,19 +184,15 @@ impl Applier {
             Kind::Rows => self.do_chunk(txn, record.payload, self.place)?,
             Kind::Abort => drop(self.begun.remove(&txn)),
             Kind::Nothing => self.store.txns().commit_applied(lsn, Vec::new()),
-            Kind::Commit => self.commit(lsn, &[txn], record.payload, None)?,
-            Kind::Block => {
-                let (redo, parts) = record::parts(record.payload)?;
-                let group: Vec<TxnId> = [txn].into_iter().chain(parts).collect();
-                self.commit(lsn, &group, redo, None)?;
-            }
-            Kind::Defining => {
-                let (block, catalog) = record::catalog(record.payload)?;
-                let (redo, parts) = record::parts(block)?;
-                let group: Vec<TxnId> = [txn].into_iter().chain(parts).collect();
-                let catalog: Arc<[u8]> = Arc::from(catalog);
-                self.commit(lsn, &group, redo, Some(&catalog))?;
-                return Ok(Next::Defined(catalog));
+            kind @ (Kind::Commit | Kind::Block | Kind::Defining) => {
+                let mut group = record::statements(record)?;
+                group.push(txn);
+                let catalog: Option<Arc<[u8]>> = match kind {
+                    Kind::Defining => Some(Arc::from(record::catalog(record.payload)?.1)),
+                    _ => None,
+                };
+                self.commit(lsn, &group, record::redo(record)?, catalog.as_ref())?;
+                return Ok(catalog.map_or(Next::Done, Next::Defined));
             }
             Kind::Table => {
                 let bad = |_| ApplyError::Bad("a table that this version does not know");
@@ -336,10 +330,8 @@ impl Applier {
             let mut put_off: Vec<Place> = put_off.collect();
             put_off.sort_unstable();
             for place in put_off {
-                let bytes = log.record_at(place.0, place.1)?;
-                let bad = ApplyError::Bad("a record that was there has gone");
-                let (record, _) = record::take_apart(&bytes).ok_or(bad)?;
-                for operation in redo::operations(record.payload) {
+                let chunk = log.record_at(place.0, place.1)?;
+                for operation in redo::operations(payload(&chunk)?) {
                     let operation = operation?;
                     if operation.change == Change::EndRows
                         && let Some(table) = self.table(operation.table)?
@@ -381,6 +373,12 @@ impl Applier {
         // In one step with the epoch's place: nobody commits before it.
         store.begin_epoch_after(epoch, |log| log.lead_on(last))
     }
+}
+
+/// The payload of a record that was read before.
+fn payload(record: &[u8]) -> Result<&[u8], ApplyError> {
+    let bad = ApplyError::Bad("a record that was there has gone");
+    Ok(record::take_apart(record).ok_or(bad)?.0.payload)
 }
 
 /// What is done with an operation that ends rows without a key.

@@ -61,13 +61,8 @@ impl Unfinished {
 
     fn end(&mut self, record: &Record<'_>) -> Result<(), BadBytes> {
         self.0.remove(&record.head.txn);
-        let block = match record.head.kind {
-            Kind::Block => record.payload,
-            Kind::Defining => record::catalog(record.payload)?.0,
-            _ => return Ok(()),
-        };
-        for part in record::parts(block)?.1 {
-            self.0.remove(&part);
+        for statement in record::statements(record)? {
+            self.0.remove(&statement);
         }
         Ok(())
     }

@@ -12,7 +12,7 @@ use super::{
     Led, Log, QUEUE_BYTES_MAX, State,
     order::{Entry, Rule},
     point::StreamPoint,
-    record::{self, Kind, Record, USED_END},
+    record::{self, Record, USED_END},
     sleep,
 };
 use crate::files::codec::BadBytes;
@@ -43,16 +43,12 @@ impl Log {
     /// Takes another node's records from now on, behind what it has; `chunked` are that node's transactions
     /// that have not ended and have chunks here, each with the first file that may have one.
     pub(crate) fn follow(&self, chunked: impl Iterator<Item = (TxnId, u64)>) {
-        let mut state = self.state.lock();
-        state.order.set_following(true);
-        state.order.resume(chunked);
+        self.state.lock().order.follow(chunked);
     }
 
     /// Says of transactions of a process before this one that they will not commit.
     pub(crate) fn abort(&self, unfinished: impl Iterator<Item = TxnId>) {
-        let mut unfinished: Vec<TxnId> = unfinished.collect();
-        unfinished.sort_unstable();
-        self.state.lock().order.abort(&unfinished);
+        self.state.lock().order.abort(unfinished.collect());
     }
 
     /// Takes this node's own records from now on, behind a place, which is the last that it has. That the other
@@ -143,13 +139,7 @@ impl Log {
             if !follows {
                 return Err(ReceiveError::Bad("an entry before this is missing"));
             }
-            let parts: Vec<TxnId> = match head.kind {
-                Kind::Block => record::parts(record.payload)?.1.collect(),
-                Kind::Defining => record::parts(record::catalog(record.payload)?.0)?
-                    .1
-                    .collect(),
-                _ => Vec::new(),
-            };
+            let parts = record::statements(&record)?;
             if !parts.iter().all(|part| state.order.has_chunks(*part)) {
                 let what = "rows of a statement before this are missing";
                 return Err(ReceiveError::Bad(what));

@@ -278,6 +278,16 @@ pub(crate) fn places(record: &Record<'_>) -> Result<RangeInclusive<u64>, BadByte
     }
 }
 
+/// The statements of a block's commit, of which there are [`Kind::Rows`]; of other records none.
+pub(crate) fn statements(record: &Record<'_>) -> Result<Vec<TxnId>, BadBytes> {
+    let block = match record.head.kind {
+        Kind::Block => record.payload,
+        Kind::Defining => catalog(record.payload)?.0,
+        _ => return Ok(Vec::new()),
+    };
+    Ok(parts(block)?.1.collect())
+}
+
 /// The redo of a commit.
 pub(crate) fn redo<'a>(record: &Record<'a>) -> Result<&'a [u8], BadBytes> {
     match record.head.kind {

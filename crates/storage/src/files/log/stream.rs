@@ -153,6 +153,8 @@ impl LogWatch {
 pub struct LogHold {
     log: Arc<Log>,
     reading: Arc<Reading>,
+    /// Where the file after the one that is kept begins, once that is known: nothing goes before then.
+    next_after: Option<CommitTs>,
 }
 
 impl LogHold {
@@ -161,6 +163,7 @@ impl LogHold {
         LogHold {
             reading: log.readers.add(Arc::new(|| {})),
             log: Arc::clone(log),
+            next_after: None,
         }
     }
 
@@ -169,6 +172,12 @@ impl LogHold {
     /// # Errors
     /// [`StreamError`]: what was kept is kept.
     pub fn release_through(&mut self, durable: CommitTs) -> Result<(), StreamError> {
+        let end = self.log.written_end().file;
+        let held = self.reading.file.load(Ordering::Relaxed);
+        // Asked at every sync: the folder is looked at once for each file.
+        if held == end || self.next_after.is_some_and(|after| after >= durable) {
+            return Ok(());
+        }
         let disk = &*self.log.machine.disk;
         let io = |path: &Path, source| StreamError::Io {
             path: path.to_owned(),
@@ -176,9 +185,8 @@ impl LogHold {
         };
         let folder = &self.log.folder;
         let files = read::files(disk, folder).map_err(|error| io(folder, error))?;
-        let end = self.log.written_end().file;
-        let held = self.reading.file.load(Ordering::Relaxed);
         let mut keep = held;
+        self.next_after = None;
         for (number, path) in files {
             if number <= held || number > end {
                 continue;
@@ -188,6 +196,7 @@ impl LogHold {
             let head = FileHead::parse(&bytes).ok_or(StreamError::Damaged { path, offset: 0 })?;
             // The record with the place is in the file before, or behind it.
             if head.after >= durable {
+                self.next_after = Some(head.after);
                 break;
             }
             keep = number;

@@ -24,16 +24,18 @@ impl Order {
         self.follows
     }
 
-    /// Takes records of another node from now on, or of this one.
+    /// Takes records of another node from now on. `chunked` are those of its transactions that have chunks here,
+    /// each with the file that may have the first.
     ///
     /// # Panics
     /// When a transaction of this node has not ended.
-    pub(crate) fn set_following(&mut self, follows: bool) {
+    pub(crate) fn follow(&mut self, chunked: impl Iterator<Item = (TxnId, u64)>) {
         assert!(
-            self.said == self.enqueued && (self.follows || self.chunked.is_empty()),
+            self.said == self.enqueued && self.chunked.is_empty(),
             "a log changes hands between two records, and nobody is about to commit"
         );
-        self.follows = follows;
+        self.follows = true;
+        self.chunked.extend(chunked);
     }
 
     /// Queues a record of another node's log, the next one; of a block's commit, `parts` are the statements
@@ -86,28 +88,20 @@ impl Order {
     }
 
     /// Transactions whose chunks were found, and which a process before this one had, will not commit.
-    pub(crate) fn abort(&mut self, unfinished: &[TxnId]) {
-        unfinished.iter().for_each(|txn| self.say_abort(*txn));
-    }
-
-    /// Takes over from the node whose records it had: those of its transactions that have not committed will
-    /// not.
-    pub(crate) fn lead(&mut self) {
-        let unfinished: Vec<TxnId> = self.chunked.drain().map(|(txn, _)| txn).collect();
-        self.follows = false;
+    pub(crate) fn abort(&mut self, mut unfinished: Vec<TxnId>) {
+        // The same log each time it is played.
+        unfinished.sort_unstable();
         for txn in unfinished {
             self.say_abort(txn);
         }
     }
 
-    /// Transactions of another node whose chunks are here, before recovery of a copy goes on with them; and
-    /// the file that may have the first.
-    pub(crate) fn resume(&mut self, chunked: impl Iterator<Item = (TxnId, u64)>) {
-        assert!(
-            self.follows && self.chunked.is_empty(),
-            "a copy resumes once"
-        );
-        self.chunked.extend(chunked);
+    /// Takes over from the node whose records it had: those of its transactions that have not committed will
+    /// not.
+    pub(crate) fn lead(&mut self) {
+        let unfinished = self.chunked.drain().map(|(txn, _)| txn).collect();
+        self.follows = false;
+        self.abort(unfinished);
     }
 
     /// Up to where it has received.

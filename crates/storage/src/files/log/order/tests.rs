@@ -112,7 +112,7 @@ fn who_is_deposed_tells_nobody_that_a_commit_is_there() {
 #[test]
 fn what_is_received_is_another_nodes_until_this_one_leads() {
     let mut order = order(Rule::Written);
-    order.set_following(true);
+    order.follow(std::iter::empty());
     order
         .enqueue(entry(Kind::Commit, 1, 8, b"rows", 0), &[])
         .unwrap_err();
