@@ -1,11 +1,7 @@
 //! Configurations: who leads, and who must have a record before it is committed.
 
-use aerostat_types::Epoch;
+use aerostat_types::{Epoch, NodeId};
 use serde::{Deserialize, Serialize};
-
-/// A node, whatever process it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct NodeId(pub u32);
 
 /// Counts the processes of a node: no two have the same, and a later one has a greater one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

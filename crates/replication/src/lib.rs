@@ -36,8 +36,8 @@ mod replica;
 #[cfg(test)]
 mod tests;
 
-pub use aerostat_types::Epoch;
-pub use config::{Config, Incarnation, Member, NodeId};
+pub use aerostat_types::{Epoch, NodeId};
+pub use config::{Config, Incarnation, Member};
 pub use history::{History, Position};
 pub use message::Message;
 pub use protections::Protections;

@@ -91,6 +91,11 @@ id! {
     Epoch(u64)
 }
 
+id! {
+    /// A node of a cluster, whatever process it is. Never reused.
+    NodeId(u32)
+}
+
 impl Default for Epoch {
     /// Nobody has copied it.
     fn default() -> Self {

@@ -30,8 +30,8 @@ pub use durability::Durability;
 pub use encoding::{Charset, Encoding, Named, encoding_names};
 pub use error::{ErrorKind, SqlError};
 pub use id::{
-    CommitTs, ConstraintId, Epoch, IndexId, RelationId, RoleId, SchemaId, SegmentNo, TableId,
-    TenantId, TxnId,
+    CommitTs, ConstraintId, Epoch, IndexId, NodeId, RelationId, RoleId, SchemaId, SegmentNo,
+    TableId, TenantId, TxnId,
 };
 pub use keyword::{
     Keyword, KeywordCategory, keyword_category, keywords, may_name_column, quote_ident,

@@ -107,8 +107,7 @@ pub(super) fn lower(entry: &mut DatabaseRecord, options: &DatabaseOptions) -> Re
         lowered.connection_limit = wanted.map(|_| limit);
     }
     if let Some(durability) = options.durability {
-        let is_stronger = (entry.durability, durability) == (Durability::None, Durability::Fsync);
-        if is_stronger {
+        if !entry.durability.is_at_least(durability) {
             return Err(above("durability", &entry.durability.to_string()));
         }
         lowered.durability = Some(durability);

@@ -439,7 +439,7 @@ pub(super) fn open_database(
             "recovered"
         );
     }
-    let database = Database::recover(id, name, &entry.owner, store, &recovered)?;
+    let database = Database::recover(id, name, &entry.owner, store, &recovered, None)?;
     if let Some(archive) = &entry.log_archive {
         let sink = host.places.for_archive(archive)?;
         database.store.archive_log_to(Some(sink));

@@ -17,6 +17,7 @@ mod merge;
 mod node;
 mod record;
 mod sequence;
+mod standing;
 mod temporary;
 
 use std::{
@@ -53,6 +54,7 @@ pub use node::{Database, DatabaseRecord, Lowered, NodeRecord, RoleRecord};
 pub(crate) use record::NamedRoles;
 pub use record::RecordError;
 pub use sequence::{Identity, OwnedBy, SEQUENCE_COLUMNS, SequenceEntry};
+pub use standing::{CopyFacts, CopyState, Order, PeerFacts, Standing};
 pub use temporary::{OnCommit, PG_TEMP, Temporaries, is_temporary, temporary_schema};
 
 /// The schema that unqualified names go to.

@@ -17,7 +17,7 @@ use aerostat_types::{ByteSize, ErrorKind, RoleId, SqlError, TenantId};
 use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 
-use super::{Catalog, RecordError};
+use super::{Catalog, CopyState, RecordError, Standing};
 
 /// What the node keeps about roles and databases; the document in the data folder.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -167,6 +167,8 @@ pub struct Database {
     pub store: Arc<TenantStore>,
     /// Sessions connected now.
     pub connections: AtomicI64,
+    /// What this node does with it, if other nodes have it, too.
+    pub copy: Option<Arc<CopyState>>,
 }
 
 impl Database {
@@ -178,7 +180,19 @@ impl Database {
             catalog: Catalog::new(owner, None),
             store,
             connections: AtomicI64::new(0),
+            copy: None,
         })
+    }
+
+    /// What this node does with it.
+    pub fn standing(&self) -> Standing {
+        let copy = self.copy.as_ref();
+        copy.map_or(Standing::Alone, |copy| copy.standing())
+    }
+
+    /// Whether this node takes changes of it.
+    pub fn takes_changes(&self) -> bool {
+        self.copy.as_ref().is_none_or(|copy| copy.leads())
     }
 
     /// How far the freezer is behind, over all tables.
@@ -198,6 +212,7 @@ impl Database {
         owner: &str,
         store: Arc<TenantStore>,
         recovered: &Recovered,
+        copy: Option<Arc<CopyState>>,
     ) -> Result<Arc<Self>, RecordError> {
         let catalog = match &recovered.catalog {
             Some(document) => Catalog::recover(document, &recovered.tables, recovered.last_table)?,
@@ -209,6 +224,7 @@ impl Database {
             catalog,
             store,
             connections: AtomicI64::new(0),
+            copy,
         }))
     }
 

@@ -246,16 +246,13 @@ fn durability(tokens: &mut Tokens<'_>) -> Result<Durability, SqlError> {
         Some(text) => text,
         None => tokens.label()?,
     };
-    match text.to_ascii_lowercase().as_str() {
-        "fsync" => Ok(Durability::Fsync),
-        "none" => Ok(Durability::None),
-        _ => {
-            let message = format!("invalid value for parameter \"durability\": \"{text}\"");
-            Err(tokens
-                .error_before(ErrorKind::InvalidParameterValue, message)
-                .with_hint("Available values: fsync, none."))
-        }
-    }
+    text.parse().map_err(|()| {
+        let message = format!("invalid value for parameter \"durability\": \"{text}\"");
+        let names = Durability::ALL.map(|(_, name)| name);
+        tokens
+            .error_before(ErrorKind::InvalidParameterValue, message)
+            .with_hint(format!("Available values: {}.", names.join(", ")))
+    })
 }
 
 fn memory_weight(tokens: &mut Tokens<'_>) -> Result<u32, SqlError> {

@@ -61,9 +61,9 @@ pub(super) enum Rule {
 impl Rule {
     /// The rule of a node that is alone.
     pub(super) fn of(durability: Durability) -> Rule {
-        match durability {
-            Durability::Fsync => Rule::Fsync,
-            Durability::None => Rule::Written,
+        match durability.syncs_alone() {
+            true => Rule::Fsync,
+            false => Rule::Written,
         }
     }
 

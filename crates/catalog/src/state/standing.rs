@@ -1,0 +1,199 @@
+//! What a node does with a database that other nodes hold, too.
+//!
+//! ```text
+//!  the copy's driver ──► CopyState ◄── sessions: may it be read, may it be changed
+//!                            ▲  └────── views, metrics: who has how much of the log
+//!                            └───────── promotion
+//! ```
+//!
+//! A database that only this node has ([`Database::copy`](super::Database::copy) is `None`) is always the node's own.
+
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::{Duration, Instant},
+};
+
+use aerostat_types::{CommitTs, Durability, Epoch, ErrorKind, NodeId, SqlError};
+use parking_lot::Mutex;
+
+/// How soon the end of a promotion is looked for.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// What a node does with a database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It alone has it.
+    Alone,
+    /// It takes changes, and other nodes copy them.
+    Leads,
+    /// It does what another node has done, and answers reads.
+    Follows,
+}
+
+/// A node's copy of a database, as the driver of its log keeps it told.
+pub struct CopyState {
+    /// Which node this is.
+    me: NodeId,
+    leads: AtomicBool,
+    /// Whether what is applied is known to be committed: before that nobody reads it.
+    is_shown: AtomicBool,
+    facts: Mutex<CopyFacts>,
+    orders: Mutex<Option<Box<dyn Fn(Order) + Send + Sync>>>,
+}
+
+/// What a copy's driver is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// This node is to lead.
+    Lead,
+    /// Commits wait for what this says.
+    Durability(Durability),
+}
+
+/// What is known of a database's copies.
+#[derive(Clone, Debug, Default)]
+pub struct CopyFacts {
+    /// The configuration's number.
+    pub epoch: Epoch,
+    /// The node that leads by it; `None` while there is none.
+    pub leader: Option<NodeId>,
+    /// The nodes that must have a commit before it is acknowledged, ascending.
+    pub members: Vec<NodeId>,
+    /// This node has written its log through this.
+    pub written: CommitTs,
+    /// This node's disk has the log through this.
+    pub durable: CommitTs,
+    /// Everything through this is committed, as far as this node knows.
+    pub committed: CommitTs,
+    /// When the leader was heard last; `None` at the leader, and where none was heard.
+    pub heard: Option<Instant>,
+    /// At the leader: what the others have.
+    pub peers: Vec<PeerFacts>,
+}
+
+/// What a leader knows of another node's copy.
+#[derive(Clone, Debug)]
+pub struct PeerFacts {
+    /// The node.
+    pub node: NodeId,
+    /// Its name.
+    pub name: String,
+    /// Where it is listened for.
+    pub address: String,
+    /// Whether commits wait for it.
+    pub is_member: bool,
+    /// What was sent to it.
+    pub sent: CommitTs,
+    /// What it has written, as far as it said.
+    pub written: CommitTs,
+    /// What its disk has.
+    pub durable: CommitTs,
+    /// When it was heard last.
+    pub heard: Option<Instant>,
+}
+
+impl CopyState {
+    /// Of a copy that was opened: it leads not, and nobody may read it.
+    pub fn new(me: NodeId) -> Self {
+        Self {
+            me,
+            leads: AtomicBool::new(false),
+            is_shown: AtomicBool::new(false),
+            facts: Mutex::default(),
+            orders: Mutex::new(None),
+        }
+    }
+
+    /// Which node this is.
+    pub fn me(&self) -> NodeId {
+        self.me
+    }
+
+    /// Whether this node takes changes of the database.
+    pub fn leads(&self) -> bool {
+        self.leads.load(Ordering::Acquire)
+    }
+
+    /// Whether what it has may be read.
+    pub fn is_shown(&self) -> bool {
+        self.is_shown.load(Ordering::Acquire)
+    }
+
+    /// What is known.
+    pub fn facts(&self) -> CopyFacts {
+        self.facts.lock().clone()
+    }
+
+    /// What this node does with the database.
+    pub fn standing(&self) -> Standing {
+        match self.leads() {
+            true => Standing::Leads,
+            false => Standing::Follows,
+        }
+    }
+
+    /// The driver says whether this node leads. What leads may be read.
+    pub fn set_leads(&self, leads: bool) {
+        self.leads.store(leads, Ordering::Release);
+        if leads {
+            self.set_shown();
+        }
+    }
+
+    /// The driver says that what is there is committed.
+    pub fn set_shown(&self) {
+        self.is_shown.store(true, Ordering::Release);
+    }
+
+    /// The driver says what it knows.
+    pub fn tell(&self, facts: CopyFacts) {
+        *self.facts.lock() = facts;
+    }
+
+    /// Whoever drives the copy takes orders from now on; `None`: nobody does.
+    pub fn take_orders(&self, orders: Option<Box<dyn Fn(Order) + Send + Sync>>) {
+        *self.orders.lock() = orders;
+    }
+
+    /// Orders something, if anybody drives the copy. It is done later, or not.
+    pub fn order(&self, order: Order) {
+        if let Some(orders) = &*self.orders.lock() {
+            orders(order);
+        }
+    }
+
+    /// Has this node lead, and waits for that, asking again; whether it does in time. Takes no longer than
+    /// until `cancelled`.
+    pub fn promote(&self, at_most: Duration, cancelled: impl Fn() -> bool) -> bool {
+        let began = Instant::now();
+        let mut asked = None;
+        while !self.leads() && began.elapsed() < at_most && !cancelled() {
+            if asked.is_none_or(|asked: Instant| asked.elapsed() > LOOK * 50) {
+                self.order(Order::Lead);
+                asked = Some(Instant::now());
+            }
+            std::thread::sleep(LOOK);
+        }
+        self.leads()
+    }
+
+    /// The error of whoever would change a database that another node leads.
+    pub fn read_only(&self, what: &str) -> SqlError {
+        SqlError::new(
+            ErrorKind::ReadOnlyTransaction,
+            format!("cannot execute {what} in a read-only transaction"),
+        )
+        .with_detail("This node has a copy of the database; another node takes its changes.")
+        .with_hint("Connect with target_session_attrs=read-write and all nodes' addresses.")
+    }
+
+    /// The error of whoever comes before it is known what is committed.
+    pub fn not_shown(name: &str) -> SqlError {
+        SqlError::new(
+            ErrorKind::CannotConnectNow,
+            format!("database \"{name}\" is not known to be up to date yet"),
+        )
+        .with_detail("Its copy has not heard of a leader since this node started.")
+        .with_hint("Connect again in a moment, or to another node.")
+    }
+}
