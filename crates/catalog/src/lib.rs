@@ -23,10 +23,10 @@ mod usage;
 
 pub use actor::Actor;
 pub use state::{
-    AEROSTAT_OID, Catalog, CatalogState, Change, CopyFacts, CopyState, Database, DatabaseRecord,
-    Definitions, Draft, FIRST_USER_OID, ForeignKey, Grant, INFORMATION_SCHEMA_OID, Identity,
-    IndexEntry, Lowered, Mark, NodeRecord, OnCommit, Order, OwnedBy, PG_CATALOG_OID, PG_TEMP,
-    PUBLIC, PUBLIC_OID, PartComments, PeerFacts, RecordError, ReferentialAction, Relation,
+    AEROSTAT_OID, Catalog, CatalogState, Change, CopiesRecord, CopyFacts, CopyState, Database,
+    DatabaseRecord, Definitions, Draft, FIRST_USER_OID, ForeignKey, Grant, INFORMATION_SCHEMA_OID,
+    Identity, IndexEntry, Lowered, Mark, NodeRecord, OnCommit, Order, OwnedBy, PG_CATALOG_OID,
+    PG_TEMP, PUBLIC, PUBLIC_OID, PartComments, PeerFacts, RecordError, ReferentialAction, Relation,
     RoleRecord, SEQUENCE_COLUMNS, SchemaEntry, SchemaGrant, SequenceEntry, Standing, TableEntry,
     Temporaries, ViewEntry, is_temporary, relation_tag, temporary_schema, undefined_relation,
     undefined_schema,

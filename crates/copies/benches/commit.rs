@@ -21,7 +21,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use aerostat_copies::{CopyError, Inbox, Links, Owner, Running, Setup, run, serve};
+use aerostat_copies::{CopyError, Inbox, Known, Links, Owner, Running, Setup, run, serve};
 use aerostat_memory::Governor;
 use aerostat_replication::{Config, Incarnation, Member, NodeId, Settings};
 use aerostat_storage::{
@@ -138,6 +138,8 @@ impl Owner for Node {
     }
 
     fn follows(&mut self) {}
+
+    fn knows(&mut self, _known: &Known) {}
 
     fn lacks_log(&mut self, _node: NodeId) {}
 

@@ -17,8 +17,8 @@ use aerostat_types::CommitTs;
 use thiserror::Error;
 
 use crate::{
-    Host, Packet, Records, Standing,
-    outbox::{Kept, Known, Outbox},
+    Host, Known, KnownPeer, Packet, Records, Standing,
+    outbox::{Kept, Outbox, Told},
 };
 
 /// Why a copy cannot go on. It ends, and is opened again as another process would.
@@ -138,6 +138,61 @@ impl Driver {
         match &self.store {
             Some(store) => store.txns().last_commit() <= self.replica.committed(),
             None => false,
+        }
+    }
+
+    /// Has a member ask its leader for its place. Nothing happens if it is none, or nobody leads.
+    pub fn ask_to_lead(&mut self, host: &mut dyn Host) {
+        let me = self.replica.member();
+        let leader = self.replica.config().map(|config| config.leader);
+        if let Some(leader) = leader.filter(|leader| *leader != me.node) {
+            self.send(leader, Message::HandOver, host);
+        }
+    }
+
+    /// Commits wait for the leader's disk from now on, or not.
+    ///
+    /// # Errors
+    /// See [`Self::tick`].
+    pub fn and_sync(
+        &mut self,
+        now: Duration,
+        and_sync: bool,
+        host: &mut dyn Host,
+    ) -> Result<(), CopyError> {
+        self.settings.and_sync = and_sync;
+        self.replica.set_and_sync(and_sync);
+        self.tell(now, Event::Tick, None, host)?;
+        self.settle(host)
+    }
+
+    /// What the process may show others.
+    pub fn known(&self, now: Duration) -> Known {
+        let outboxes = match &self.role {
+            Role::Leads(leadership) => Some(&leadership.peers),
+            _ => None,
+        };
+        let peers = self.replica.peers().map(|peer| {
+            let outbox = outboxes.and_then(|all| all.get(&peer.member.node));
+            let outbox = outbox.map(|(_, outbox)| outbox);
+            KnownPeer {
+                node: peer.member.node,
+                heard: now.saturating_sub(peer.heard_at),
+                written: peer.has,
+                sent: outbox.map_or(CommitTs(0), Outbox::sent),
+                durable: outbox.map_or(CommitTs(0), Outbox::durable),
+            }
+        });
+        let heard_at = self.replica.heard_at();
+        Known {
+            peers: peers.collect(),
+            config: self.replica.config().cloned(),
+            leads: self.standing() == Standing::Leads && self.replica.takes_changes(),
+            is_shown: self.shows_what_is_committed(),
+            written: self.replica.history().last(),
+            durable: self.durable,
+            committed: self.replica.committed(),
+            heard: heard_at.map(|at| now.saturating_sub(at)),
         }
     }
 
@@ -572,7 +627,7 @@ impl Driver {
                     outbox.map_or(CommitTs(0), |(_, outbox)| outbox.durable())
                 });
                 let settled = others.fold(self.durable, CommitTs::min);
-                let known = Known {
+                let known = Told {
                     tenure: leadership.tenure,
                     durable: self.durable,
                     settled,

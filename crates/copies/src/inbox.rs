@@ -20,6 +20,10 @@ pub(crate) enum Told {
     Config(Option<Config>),
     /// So it has after a swap.
     Swapped(Option<Config>),
+    /// This node is to lead.
+    Lead,
+    /// Whether commits wait for the leader's disk, too.
+    AndSync(bool),
     Stop,
 }
 
@@ -50,6 +54,16 @@ impl Inbox {
     /// Tells it; whether it is there.
     pub(crate) fn tell(&self, told: Told) -> bool {
         self.sender.send(told).is_ok()
+    }
+
+    /// Has this node lead, if its leader hands over: it does if it is there, and this one is a member.
+    pub fn lead(&self) {
+        self.tell(Told::Lead);
+    }
+
+    /// Commits wait for the leader's disk from now on, or not.
+    pub fn and_sync(&self, and_sync: bool) {
+        self.tell(Told::AndSync(and_sync));
     }
 
     /// Has it look at its log.

@@ -25,6 +25,7 @@
 mod driver;
 mod host;
 mod inbox;
+mod known;
 mod link;
 mod outbox;
 mod packet;
@@ -36,6 +37,7 @@ mod wire;
 pub use driver::{CopyError, Driver};
 pub use host::{Host, Standing};
 pub use inbox::Inbox;
+pub use known::{Known, KnownPeer};
 pub use link::{Address, Links, Route, serve};
 pub use outbox::PART_BYTES;
 pub use packet::{Packet, Records};

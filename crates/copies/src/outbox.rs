@@ -21,7 +21,7 @@ struct Wanted {
 
 /// What goes with each packet.
 #[derive(Clone, Copy)]
-pub(crate) struct Known {
+pub(crate) struct Told {
     pub(crate) tenure: Epoch,
     pub(crate) durable: CommitTs,
     pub(crate) settled: CommitTs,
@@ -97,6 +97,12 @@ impl Outbox {
         }
     }
 
+    /// What was sent of it.
+    pub(crate) fn sent(&self) -> CommitTs {
+        let reader = self.reader.as_ref();
+        reader.map_or(CommitTs(0), |reader| reader.point().after)
+    }
+
     /// What it said of that.
     pub(crate) fn durable(&self) -> CommitTs {
         self.kept.through()
@@ -138,7 +144,7 @@ impl Outbox {
         &mut self,
         (me, to): (Member, Member),
         replica: &Replica,
-        known: Known,
+        known: Told,
         host: &mut dyn Host,
     ) -> Result<(), StreamError> {
         let Some(reader) = &mut self.reader else {

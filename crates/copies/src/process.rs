@@ -26,7 +26,7 @@ use aerostat_storage::{
 use aerostat_types::{Clock, CommitTs, SystemClock, TableId};
 
 use crate::{
-    CopyError, Driver, Host, Packet,
+    CopyError, Driver, Host, Known, Packet,
     inbox::{Inbox, Told},
     link::Links,
 };
@@ -53,6 +53,9 @@ pub trait Owner: Send {
 
     /// See [`Host::lacks_log`].
     fn lacks_log(&mut self, node: NodeId);
+
+    /// What the copy knows, several times a second.
+    fn knows(&mut self, known: &Known);
 
     /// The copy has ended by itself. It may be opened again, by another member.
     fn ended(&mut self, error: CopyError);
@@ -147,13 +150,20 @@ fn drive(mut driver: Driver, mut host: ProcessHost, inbox: &mpsc::Receiver<Told>
             Ok(Told::Swapped(config)) => driver.swapped(now, config, &mut host),
             Err(RecvTimeoutError::Timeout) if driver.has_more() => driver.written(now, &mut host),
             Err(RecvTimeoutError::Timeout) => Ok(()),
+            Ok(Told::Lead) => {
+                driver.ask_to_lead(&mut host);
+                Ok(())
+            }
+            Ok(Told::AndSync(and_sync)) => driver.and_sync(now, and_sync, &mut host),
             Ok(Told::Stop) | Err(RecvTimeoutError::Disconnected) => return,
         };
         let is_due = ticked.is_none_or(|ticked: Duration| now >= ticked + TICK);
         let done = match is_due {
             true => {
                 ticked = Some(now);
-                done.and_then(|()| driver.tick(now, &mut host))
+                let done = done.and_then(|()| driver.tick(now, &mut host));
+                host.owner.knows(&driver.known(now));
+                done
             }
             false => done,
         };

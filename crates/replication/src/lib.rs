@@ -41,4 +41,4 @@ pub use config::{Config, Incarnation, Member};
 pub use history::{History, Position};
 pub use message::Message;
 pub use protections::Protections;
-pub use replica::{Effect, Event, Replica, Settings};
+pub use replica::{Effect, Event, PeerState, Replica, Settings};

@@ -49,6 +49,8 @@ pub enum Message {
         /// What it has.
         history: History,
     },
+    /// A member asks its leader for its place.
+    HandOver,
     /// A process that has started, and what its node had on disk: for when all members have ended.
     Started {
         /// Who it is.

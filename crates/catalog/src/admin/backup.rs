@@ -4,15 +4,12 @@
 //! clients go on. A restore creates a new database beside the others; nobody can connect to it
 //! before it is complete.
 
-use std::{
-    sync::Arc,
-    time::{Duration, UNIX_EPOCH},
-};
+use std::time::{Duration, UNIX_EPOCH};
 
 use aerostat_api::{Notice, NoticeSeverity};
 use aerostat_sql::utility::{MEMORY_WEIGHT_DEFAULT, RestorePoint};
 use aerostat_storage::{
-    Durability,
+    Durability, SystemDisk, TenantStore,
     backup::{BackupError, BackupInfo, BackupSource, FolderSource, Restore, Until, restore},
 };
 use aerostat_txn::CancelToken;
@@ -21,14 +18,14 @@ use aerostat_types::{CommitTs, ErrorKind, SqlError, TenantId, Zone, text::parse_
 use super::{
     database::duplicate,
     databases::{Stage, closing},
-    node::{Node, allocate_oid},
+    node::{Node, allocate_oid, chain},
     stoppable::Stoppable,
 };
 use crate::{
     actor::Actor,
     ddl::CommandResult,
     failure::{canceled, causes, from_storage},
-    state::{DatabaseRecord, Lowered},
+    state::{CopiesRecord, DatabaseRecord, Lowered},
 };
 
 /// What RESTORE DATABASE says.
@@ -128,7 +125,7 @@ impl Node {
         };
         let restored = restore(&what, id, &self.folder_of(id))
             .map_err(|error| from_stoppable(error, cancel))?;
-        let entry = DatabaseRecord {
+        let mut entry = DatabaseRecord {
             oid: id,
             owner: actor.role.clone(),
             memory_max: None,
@@ -141,16 +138,17 @@ impl Node {
             durability: Durability::default(),
             lowered: Lowered::default(),
             log_archive: None,
+            copies: None,
         };
-        let shown = self
-            .opened(request.database, &entry)
-            .and_then(|opened| self.show_restored(request.database, entry, opened));
+        let shown = self.restored_stage(request.database, &mut entry);
+        let shown = shown.and_then(|stage| self.show_restored(request.database, entry, stage));
         if shown.is_err()
             && let Err(error) = self.remove_files(id)
         {
             tracing::warn!(%error, tenant = %id, "the files of a restore stay until a restart");
         }
         shown?;
+        self.await_begun(request.database, cancel)?;
         Ok(CommandResult::new("RESTORE").with_notices(vec![told(
             format!(
                 "database \"{}\" is what \"{}\" was at commit {}",
@@ -160,11 +158,29 @@ impl Node {
         )]))
     }
 
+    /// Where a database that was restored begins: open, or in a cluster as one that this node leads first.
+    fn restored_stage(&self, name: &str, entry: &mut DatabaseRecord) -> Result<Stage, SqlError> {
+        let Some(copies) = self.copies_from_here() else {
+            return self.opened(name, entry).map(Stage::Open);
+        };
+        let folder = self.folder_of(entry.oid);
+        let timeline = TenantStore::read_timeline(entry.oid, &folder, &SystemDisk);
+        let timeline = timeline.map_err(|error| {
+            SqlError::new(ErrorKind::IoError, "could not read what was restored")
+                .with_detail(chain(&error))
+        })?;
+        entry.copies = Some(CopiesRecord {
+            timeline: timeline.unwrap_or(copies.timeline),
+            ..copies
+        });
+        Ok(Stage::closed())
+    }
+
     fn show_restored(
         &self,
         name: &str,
         entry: DatabaseRecord,
-        opened: Arc<crate::state::Database>,
+        stage: Stage,
     ) -> Result<(), SqlError> {
         self.change_databases(
             |record, _| {
@@ -173,10 +189,10 @@ impl Node {
                     return Err(duplicate(name));
                 }
                 record.databases.insert(name.to_owned(), entry);
-                Ok(opened)
+                Ok(stage)
             },
-            |mut databases, opened| {
-                databases.put(name, Stage::Open(opened));
+            |mut databases, stage| {
+                databases.put(name, stage);
             },
         )
     }

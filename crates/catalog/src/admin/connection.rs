@@ -10,10 +10,10 @@ use aerostat_types::{ErrorKind, SqlError};
 use parking_lot::Mutex;
 
 use super::{
-    databases::{Stage, closing},
+    databases::{Stage, closing, opening},
     node::{Node, undefined_database},
 };
-use crate::state::{Database, DatabaseRecord, NodeRecord, PUBLIC};
+use crate::state::{CopyState, Database, DatabaseRecord, NodeRecord, PUBLIC};
 
 /// Connections by role. Those by database are counted in [`Database`].
 #[derive(Default)]
@@ -118,6 +118,9 @@ impl Node {
             let open = match databases.stage(database) {
                 None => return Err(undefined_database(database)),
                 Some(Stage::Open(open)) => open,
+                Some(Stage::Closed(_)) if self.host.shared.is_some() => {
+                    return Err(opening(database));
+                }
                 Some(Stage::Leaving(_)) => return Err(closing(database)),
                 Some(Stage::Ending(ended)) if !ended.is_over() => return Err(closing(database)),
                 Some(Stage::Failed(failed)) if !failed.is_due() => {
@@ -125,6 +128,9 @@ impl Node {
                 }
                 Some(_) => return Ok(None),
             };
+            if open.copy.as_ref().is_some_and(|copy| !copy.is_shown()) {
+                return Err(CopyState::not_shown(database));
+            }
             // Held over check and count, so that two sessions cannot both take the last place.
             let mut roles = self.counts.roles.lock();
             let of_role = roles.get(role).copied().unwrap_or(0);

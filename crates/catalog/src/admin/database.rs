@@ -54,6 +54,7 @@ impl Node {
                 options,
             } => {
                 self.create_database(actor, current, name, owner.as_ref(), options)?;
+                self.await_begun(name, cancel)?;
             }
             DatabaseCommand::Alter {
                 name,
@@ -161,6 +162,9 @@ impl Node {
                     true => Limits::default(),
                     false => Limits::of(record_of(record, current)?),
                 };
+                if options.log_archive.is_some() {
+                    self.require_archivable()?;
+                }
                 let mut entry = DatabaseRecord {
                     oid: TenantId(allocate_oid(record)?),
                     owner,
@@ -174,18 +178,23 @@ impl Node {
                     durability: given.durability,
                     lowered: Lowered::default(),
                     log_archive: archive(&*self.host.places, is_operator, options)?.flatten(),
+                    copies: self.copies_from_here(),
                 };
                 match is_operator {
                     true => limits::give(&mut entry, options),
                     false => limits::lower(&mut entry, options)?,
                 }
                 limits::check_minima(record, &entry, self.target())?;
-                let database = self.opened(name, &entry)?;
+                // In a cluster it is opened by whoever keeps its copies.
+                let stage = match entry.copies {
+                    Some(_) => Stage::closed(),
+                    None => Stage::Open(self.opened(name, &entry)?),
+                };
                 record.databases.insert(name.to_owned(), entry);
-                Ok(database)
+                Ok(stage)
             },
-            |mut databases, database| {
-                databases.put(name, Stage::Open(database));
+            |mut databases, stage| {
+                databases.put(name, stage);
             },
         )
     }
@@ -224,7 +233,10 @@ impl Node {
                     })?;
                 }
                 record.databases.remove(name);
-                record.dropped.retain(|id| self.folder_of(*id).exists());
+                // Other nodes may have folders of theirs, and be away.
+                if self.host.shared.is_none() {
+                    record.dropped.retain(|id| self.folder_of(*id).exists());
+                }
                 record.dropped.insert(id);
                 Ok(id)
             },
@@ -236,6 +248,10 @@ impl Node {
         // The last reference, so its rows go here, after the locks. Files that stay
         // because of an error go at the next start, for the record says that it was dropped.
         drop(dropped);
+        if self.host.shared.is_some() {
+            // Whoever keeps its copies has them go.
+            return Ok(());
+        }
         if let Err(error) = self.remove_files(id) {
             tracing::warn!(%error, tenant = %id, "the files of a dropped database stay until a restart");
         }
@@ -293,7 +309,8 @@ impl Node {
     fn give_database(&self, actor: &Actor, name: &str, to: &RoleName) -> Result<(), SqlError> {
         if let Some(entry) = self.record().databases.get(name) {
             require_owner(actor, name, entry)?;
-            self.opened_on_demand(name)?;
+            let database = self.opened_on_demand(name)?;
+            self.require_changeable(&database, "ALTER DATABASE")?;
         }
         self.change_databases(
             |record, databases| {
@@ -336,6 +353,7 @@ impl Node {
                 }
                 let mut sink = None;
                 if let Some(archive) = archive(&*self.host.places, is_operator, options)? {
+                    self.require_archivable()?;
                     sink = Some(sink_of(&*self.host.places, archive.as_deref())?);
                     entry.log_archive = archive;
                 }
@@ -346,7 +364,7 @@ impl Node {
             |databases, (entry, sink)| {
                 if let Some(database) = databases.stage(name).and_then(Stage::inside) {
                     limits::set(database.store.budget(), &entry);
-                    database.store.set_durability(entry.commit_durability());
+                    database.set_durability(entry.commit_durability());
                     if let Some(sink) = sink {
                         database.store.archive_log_to(sink);
                     }

@@ -56,6 +56,8 @@ pub struct Unopened {
     kind: ErrorKind,
     /// What is wrong, with its causes.
     pub reason: String,
+    /// Whether it is a copy of another history than it should be.
+    is_diverged: bool,
 }
 
 impl Unopened {
@@ -71,7 +73,22 @@ impl Unopened {
         Self {
             kind,
             reason: chain(error),
+            is_diverged: matches!(error, OpenError::Recover(RecoverError::Diverged { .. })),
         }
+    }
+
+    /// One that could not go on.
+    pub fn ended(reason: String) -> Self {
+        Self {
+            kind: ErrorKind::IoError,
+            reason,
+            is_diverged: false,
+        }
+    }
+
+    /// Whether its files are of another history than its leader's: it is to be made anew from what that has.
+    pub fn is_diverged(&self) -> bool {
+        self.is_diverged
     }
 
     /// Whether its files are damaged, and not the machine short of something.
@@ -215,6 +232,15 @@ pub(super) fn closing(name: &str) -> SqlError {
         format!("database \"{name}\" is being closed"),
     )
     .with_hint("Connect again in a moment: it is opened for whoever comes once it is closed.")
+}
+
+/// The error of who comes while a database is about to be opened, by whoever keeps its copies.
+pub(super) fn opening(name: &str) -> SqlError {
+    SqlError::new(
+        ErrorKind::CannotConnectNow,
+        format!("database \"{name}\" is being opened"),
+    )
+    .with_hint("Connect again in a moment.")
 }
 
 /// The error of a statement that would change a database while it comes to another stage.

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use aerostat_memory::Governor;
-use aerostat_storage::backup::Places;
-use aerostat_types::{Clock, SystemClock};
+use aerostat_storage::{MetaStore, backup::Places};
+use aerostat_types::{Clock, NodeId, SystemClock};
 
 /// What the databases of a node have of the process that serves them.
 #[derive(Clone)]
@@ -15,6 +15,17 @@ pub struct Host {
     pub places: Arc<dyn Places>,
     /// What tells them the time. Whoever waits for memory sleeps by it.
     pub clock: Arc<dyn Clock>,
+    /// What the node shares with others, in a cluster.
+    pub shared: Option<Shared>,
+}
+
+/// What a node shares with others.
+#[derive(Clone)]
+pub struct Shared {
+    /// Where the record of roles and databases is.
+    pub record: Arc<dyn MetaStore>,
+    /// Which of the nodes this is.
+    pub me: NodeId,
 }
 
 impl Host {
@@ -24,6 +35,7 @@ impl Host {
             governor,
             places,
             clock: Arc::new(SystemClock),
+            shared: None,
         }
     }
 }

@@ -46,11 +46,11 @@ pub(super) const DISCONNECT_WAIT: Duration = Duration::from_secs(5);
 const END_WAIT: Duration = Duration::from_secs(30);
 
 /// How long until those that are still there are told again.
-const TELL_AGAIN: Duration = Duration::from_millis(500);
+pub(super) const TELL_AGAIN: Duration = Duration::from_millis(500);
 
 /// How long background work and statements of other databases' sessions get, a backup say. All but
 /// those end at the next segment.
-const WORK_WAIT: Duration = Duration::from_secs(60);
+pub(super) const WORK_WAIT: Duration = Duration::from_secs(60);
 
 /// Who has sessions of a database, and keeps things for it.
 pub trait Holders {
@@ -102,6 +102,13 @@ impl Node {
                 "permission denied to close a database",
             )
             .with_detail("Only superusers and members of aerostat_operator close databases."));
+        }
+        if self.host.shared.is_some() {
+            return Err(SqlError::new(
+                ErrorKind::FeatureNotSupported,
+                "a database of a cluster stays open",
+            )
+            .with_detail("This node has a copy of it, which other nodes rely on."));
         }
         let Some(leaving) = self.leave(name, current)? else {
             return Ok(Closing::WasClosed);
@@ -259,7 +266,7 @@ impl Drop for Leaving<'_> {
 }
 
 /// Waits for it, but not longer, and says whether it has come.
-fn wait_for(
+pub(super) fn wait_for(
     has_come: impl Fn() -> bool,
     at_most: Duration,
     cancel: &CancelToken,

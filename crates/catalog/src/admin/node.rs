@@ -23,7 +23,7 @@ use super::{
     connection::Counts,
     databases::{Databases, Failed, Opening, Stage, Unopened},
     host::Host,
-    limits,
+    limits, shared,
 };
 use crate::{
     actor::Actor,
@@ -72,6 +72,33 @@ pub enum NodeError {
         /// Why.
         #[source]
         source: io::Error,
+    },
+    /// The folder is one of a cluster's node.
+    #[error(
+        "the data folder {} belongs to a node of a cluster; start it with --cluster",
+        path.display()
+    )]
+    InCluster {
+        /// The data folder.
+        path: PathBuf,
+    },
+    /// The folder has databases that the cluster does not have.
+    #[error(
+        "the data folder {} has databases of its own, and the cluster has others; take an empty folder, and move the databases by backup and restore",
+        path.display()
+    )]
+    OwnDatabases {
+        /// The data folder.
+        path: PathBuf,
+    },
+    /// What a database's files are of cannot be read.
+    #[error("cannot read whose log is in {}", path.display())]
+    Timeline {
+        /// The database's folder.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: Box<RecoverError>,
     },
     /// There is no such database to repair.
     #[error("database \"{name}\" does not exist")]
@@ -123,8 +150,8 @@ const UNCLAIMED: &str = "unclaimed";
 /// The node's roles and databases. Locks are taken in the order of the fields.
 pub struct Node {
     /// The record's version in the store. Held while a change is made, stored and shown.
-    changing: Mutex<Version>,
-    databases: RwLock<Databases>,
+    pub(super) changing: Mutex<Version>,
+    pub(super) databases: RwLock<Databases>,
     record: RwLock<Arc<NodeRecord>>,
     pub(super) counts: Arc<Counts>,
     /// Its lock is held as long as this is there.
@@ -144,10 +171,17 @@ impl Node {
     /// damaged or missing.
     pub fn open(data: &Path, host: Host, opening: Opening) -> Result<Self, NodeError> {
         let folder = DataFolder::open(data)?;
-        let meta: Arc<dyn MetaStore> = Arc::new(MetaFile::of(&folder));
-        let (version, record) = match read_record(&*meta)? {
-            Some(read) => read,
-            None => first_start(data, &*meta)?,
+        let meta: Arc<dyn MetaStore> = match &host.shared {
+            Some(shared) => Arc::clone(&shared.record),
+            None => {
+                shared::require_alone(data)?;
+                Arc::new(MetaFile::of(&folder))
+            }
+        };
+        let (version, record) = match (&host.shared, read_record(&*meta)?) {
+            (None, Some(read)) => read,
+            (None, None) => first_start(data, &*meta)?,
+            (Some(shared), found) => shared::join(&folder, shared, found)?,
         };
         settle_folders(data, &record)?;
         if let Some(memory) = record.memory
@@ -158,6 +192,7 @@ impl Node {
         let mut databases = Databases::default();
         for (name, entry) in &record.databases {
             let stage = match opening {
+                _ if host.shared.is_some() => Stage::closed(),
                 Opening::Eager => open_at_start(data, &host, name, entry),
                 Opening::Lazy => Stage::closed(),
             };
@@ -177,6 +212,14 @@ impl Node {
     /// The roles and databases as they are now.
     pub fn record(&self) -> Arc<NodeRecord> {
         Arc::clone(&self.record.read())
+    }
+
+    pub(super) fn show(&self, record: NodeRecord) {
+        *self.record.write() = Arc::new(record);
+    }
+
+    pub(super) fn meta(&self) -> &dyn MetaStore {
+        &*self.meta
     }
 
     /// Every database that is in memory, in order of names: those that are open, and those that are
@@ -308,12 +351,13 @@ impl Node {
         let mut version = self.changing.lock();
         let mut databases = self.databases.write();
         databases.settle();
+        self.catch_up(&mut version, &mut databases)?;
         let before = self.record();
         let mut record = NodeRecord::clone(&before);
         let done = change(&mut record, &databases)?;
         if record != *before {
             self.persist(&mut version, &record)?;
-            *self.record.write() = Arc::new(record);
+            self.show(record);
         }
         Ok(show(databases, done))
     }
@@ -330,12 +374,12 @@ impl Node {
                 *version = next;
                 Ok(())
             }
-            // The folder's lock keeps others from a file. Who shares a store must follow it.
+            // The folder's lock keeps others from a file. What is shared has been caught up with a moment ago.
             Ok(Swapped::Lost(_)) => Err(SqlError::new(
                 ErrorKind::SerializationFailure,
                 "the node's catalogue has been changed by another node",
             )
-            .with_hint("Restart this node, then run the statement again.")),
+            .with_hint("Run the statement again.")),
             Err(error) => Err(SqlError::new(
                 ErrorKind::IoError,
                 "could not write the node's catalogue",
@@ -499,7 +543,7 @@ fn tenant_of(folder: &Path) -> Option<TenantId> {
     Some(TenantId(number))
 }
 
-fn set_aside(data: &Path, folder: &Path, name: &str) -> Result<(), NodeError> {
+pub(super) fn set_aside(data: &Path, folder: &Path, name: &str) -> Result<(), NodeError> {
     let unclaimed = data.join(UNCLAIMED);
     make_folder(&unclaimed).map_err(at(&unclaimed))?;
     let target = repair::unused_name(&unclaimed, name);
@@ -567,7 +611,7 @@ pub(super) fn read_record(
     Ok(Some((kept.version, record)))
 }
 
-fn write_record(
+pub(super) fn write_record(
     meta: &dyn MetaStore,
     expected: Option<Version>,
     record: &NodeRecord,
@@ -576,7 +620,7 @@ fn write_record(
     meta.compare_and_swap(expected, &document)
 }
 
-fn first_record() -> NodeRecord {
+pub(super) fn first_record() -> NodeRecord {
     let role = RoleRecord {
         oid: BOOTSTRAP_OID,
         superuser: true,
@@ -603,6 +647,7 @@ fn first_record() -> NodeRecord {
         durability: Durability::default(),
         lowered: Lowered::default(),
         log_archive: None,
+        copies: None,
     };
     let maintenance = Some("default administrative connection database");
     NodeRecord {

@@ -17,7 +17,7 @@ use aerostat_types::SqlError;
 
 use super::{
     attempt::Attempt,
-    databases::{Failed, Stage, Unopened, closing},
+    databases::{Failed, Stage, Unopened, closing, opening},
     node::{Node, open_existing, undefined_database},
 };
 use crate::state::{Database, DatabaseRecord};
@@ -69,6 +69,8 @@ impl Node {
                     return Err(failed.why.refusal(name));
                 }
                 Some(stage) if stage.is_passing() => return Err(closing(name)),
+                // Whoever keeps its copies opens it.
+                Some(_) if self.host.shared.is_some() => return Err(opening(name)),
                 Some(_) => {}
             }
             let entry = record.databases.get(name);
@@ -138,13 +140,18 @@ impl Node {
 }
 
 /// Gives a database the options that were set while it was opened.
-fn follow(database: &Database, then: &DatabaseRecord, now: &DatabaseRecord, places: &dyn Places) {
+pub(super) fn follow(
+    database: &Database,
+    then: &DatabaseRecord,
+    now: &DatabaseRecord,
+    places: &dyn Places,
+) {
     let store = &database.store;
     store.budget().set_max(now.memory_ceiling());
     if now.commit_durability() != then.commit_durability() {
-        store.set_durability(now.commit_durability());
+        database.set_durability(now.commit_durability());
     }
-    if now.log_archive == then.log_archive {
+    if now.log_archive == then.log_archive || database.copy.is_some() {
         return;
     }
     let archive = now.log_archive.as_deref();

@@ -170,6 +170,8 @@ impl Node {
                 if !shut.is_empty() {
                     return Ok(Look::Shut(shut));
                 }
+                let mut inside = databases.stages().filter_map(|(_, stage)| stage.inside());
+                inside.try_for_each(|database| self.require_changeable(database, "ALTER ROLE"))?;
                 rename_in(record, name, to);
                 Ok(Look::Seen(()))
             },

@@ -50,7 +50,7 @@ pub use definitions::{Definitions, Mark};
 pub(crate) use definitions::{Effect, forget_index, rename_index};
 pub use draft::{Change, Draft};
 pub(crate) use node::undefined_role;
-pub use node::{Database, DatabaseRecord, Lowered, NodeRecord, RoleRecord};
+pub use node::{CopiesRecord, Database, DatabaseRecord, Lowered, NodeRecord, RoleRecord};
 pub(crate) use record::NamedRoles;
 pub use record::RecordError;
 pub use sequence::{Identity, OwnedBy, SEQUENCE_COLUMNS, SequenceEntry};
@@ -360,6 +360,24 @@ impl Catalog {
         Ok(Self::of(state))
     }
 
+    /// Becomes what another node has committed, over the tables that this one has: what tables are known by
+    /// stays, and sequences look at their rows again.
+    ///
+    /// # Errors
+    /// As [`Self::recover`]; nothing has changed then.
+    pub fn follow(
+        &self,
+        document: &[u8],
+        tables: &BTreeMap<TableId, Arc<Table>>,
+    ) -> Result<(), RecordError> {
+        let _committing = self.committing.lock();
+        let before = self.load();
+        let mut state = record::decode(document, tables)?;
+        state.take_up(&before);
+        self.state.store(Arc::new(state));
+        Ok(())
+    }
+
     fn of(state: CatalogState) -> Self {
         Self {
             state: ArcSwap::from_pointee(state),
@@ -374,6 +392,29 @@ impl Catalog {
 }
 
 impl CatalogState {
+    /// Goes on from a state before this one, which was read from a document: with its numbers, and what its
+    /// tables are known by.
+    fn take_up(&mut self, before: &CatalogState) {
+        let next_oid = self.numbers.next_oid();
+        self.numbers = Arc::clone(&before.numbers);
+        self.numbers.next_oid.fetch_max(next_oid, Ordering::Relaxed);
+        self.epoch = self.numbers.next_epoch();
+        let known: BTreeMap<RelationId, Arc<Usage>> = before
+            .table_entries()
+            .iter()
+            .map(|entry| (entry.oid, Arc::clone(&entry.usage)))
+            .collect();
+        for schema in self.schemas.values_mut() {
+            for relation in Arc::make_mut(schema).relations.values_mut() {
+                if let Relation::Table(entry) = relation
+                    && let Some(usage) = known.get(&entry.oid)
+                {
+                    Arc::make_mut(entry).usage = Arc::clone(usage);
+                }
+            }
+        }
+    }
+
     /// The relation with this name, if there.
     pub fn relation(&self, schema: &str, name: &str) -> Option<&Relation> {
         self.schemas.get(schema)?.relations.get(name)

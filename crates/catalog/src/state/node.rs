@@ -12,12 +12,12 @@ use std::{
 };
 
 use aerostat_sql::{grants::PredefinedRole, utility::MEMORY_WEIGHT_DEFAULT};
-use aerostat_storage::{Durability, FreezeBacklog, Recovered, TenantStore};
-use aerostat_types::{ByteSize, ErrorKind, RoleId, SqlError, TenantId};
+use aerostat_storage::{Durability, FreezeBacklog, Recovered, TenantStore, Timeline};
+use aerostat_types::{ByteSize, ErrorKind, NodeId, RoleId, SqlError, TenantId};
 use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 
-use super::{Catalog, CopyState, RecordError, Standing};
+use super::{Catalog, CopyState, Order, RecordError, Standing};
 
 /// What the node keeps about roles and databases; the document in the data folder.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -118,6 +118,18 @@ pub struct DatabaseRecord {
     /// The folder that its log is copied to, for restores to a point in time.
     #[serde(default)]
     pub log_archive: Option<String>,
+    /// In a cluster: what its copies are of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copies: Option<CopiesRecord>,
+}
+
+/// What the copies of a database are of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CopiesRecord {
+    /// The history of their logs.
+    pub timeline: Timeline,
+    /// The node that begins to lead it, as long as none has led it.
+    pub home: NodeId,
 }
 
 fn weight_default() -> u32 {
@@ -226,6 +238,14 @@ impl Database {
             connections: AtomicI64::new(0),
             copy,
         }))
+    }
+
+    /// From now on its commits wait for what this says.
+    pub fn set_durability(&self, durability: Durability) {
+        match &self.copy {
+            Some(copy) => copy.order(Order::Durability(durability)),
+            None => self.store.set_durability(durability),
+        }
     }
 
     /// Sessions connected now.

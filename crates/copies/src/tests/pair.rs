@@ -22,7 +22,7 @@ use rand::{Rng, SeedableRng, rngs::StdRng};
 use tokio::{net::TcpListener, runtime::Runtime};
 
 use super::node::{BAG, KEYED, batch, begun, budget, listed};
-use crate::{CopyError, Inbox, Links, Owner, Running, Setup, run, serve};
+use crate::{CopyError, Inbox, Known, Links, Owner, Running, Setup, run, serve};
 
 const TENANT: TenantId = TenantId(1);
 const CLIENTS: usize = 4;
@@ -103,6 +103,8 @@ impl Owner for NodeOwner {
     fn follows(&mut self) {
         self.served.lock().unwrap().leads = false;
     }
+
+    fn knows(&mut self, _known: &Known) {}
 
     fn lacks_log(&mut self, node: NodeId) {
         panic!("{node:?} lacks the log");

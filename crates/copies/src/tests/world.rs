@@ -537,7 +537,7 @@ impl World {
         self.at(self.now + after, What::Trouble);
         let node = self.random.random_range(0..NODES);
         let lasts = self.within(50 * MS..3_000 * MS);
-        match self.random.random_range(0..8) {
+        match self.random.random_range(0..9) {
             0..3 => self.end(node, false),
             3 | 4 => {
                 // Without syncs a second one within the time of a sync may lose what it may.
@@ -557,6 +557,12 @@ impl World {
                     self.cut_until.insert((other, node), until);
                 }
                 self.note(|| format!("nothing goes from {node} to {other}"));
+            }
+            7 => {
+                if let Some(process) = &mut self.nodes[node as usize].process {
+                    process.driver.ask_to_lead(&mut process.host);
+                }
+                self.note(|| format!("node {node} is told to lead"));
             }
             _ => {
                 let own = &mut self.nodes[node as usize];

@@ -20,11 +20,16 @@ pub(super) struct Following {
 }
 
 impl Following {
-    pub(super) fn heard_at(now: Duration) -> Following {
+    pub(super) fn since(now: Duration) -> Following {
         Following {
             heard_at: Some(now),
             ..Following::default()
         }
+    }
+
+    /// When it heard its leader last, or of it.
+    pub(super) fn heard_at(&self) -> Option<Duration> {
+        self.heard_at
     }
 }
 

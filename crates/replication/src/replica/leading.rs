@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use aerostat_types::CommitTs;
 
-use super::{Effect, Replica, Role, Settings};
+use super::{Effect, PeerState, Replica, Role, Settings};
 use crate::{Config, Epoch, History, Member, Message, NodeId};
 
 /// A process that leads.
@@ -16,6 +16,8 @@ pub(super) struct Leading {
     begins: Option<Epoch>,
     peers: BTreeMap<NodeId, Peer>,
     beat_at: Option<Duration>,
+    /// Whether another may lead at any time, because this one has asked for it: it reads no more.
+    pub(super) hands_over: bool,
 }
 
 /// Another copy.
@@ -40,6 +42,15 @@ impl Leading {
         required.all(|peer| {
             peer.lease_from
                 .is_some_and(|from| now < from + settings.lease)
+        })
+    }
+
+    /// What is known of others.
+    pub(super) fn states(&self) -> impl Iterator<Item = PeerState> {
+        self.peers.values().map(|peer| PeerState {
+            member: peer.member,
+            has: peer.has,
+            heard_at: peer.heard_at,
         })
     }
 
@@ -91,6 +102,7 @@ impl Replica {
             return;
         };
         leading.begins = Some(config.epoch);
+        leading.hands_over = false;
         for member in config.members.iter().filter(|one| **one != me) {
             let known = leading.peers.get(&member.node);
             // Another process of the node may have asked to join meanwhile.
@@ -241,6 +253,26 @@ impl Replica {
         let mut members = config.members.clone();
         members.push(peer.member);
         let next = config.next(self.me.node, members);
+        self.swap(now, next);
+    }
+
+    /// Has another member lead, if that is alive: it has everything that is committed.
+    pub(super) fn hand_over(&mut self, now: Duration, to: NodeId) {
+        let lost = self.settings.lost;
+        let is_asked = self.swap.is_some();
+        let (Role::Leading(leading), Some(config)) = (&mut self.role, &self.config) else {
+            return;
+        };
+        let member = config.of(to).filter(|_| to != self.me.node);
+        let peer = leading.peers.get(&to);
+        let is_alive = peer.is_some_and(|peer| {
+            Some(peer.member) == member && peer.is_required && now < peer.heard_at + lost
+        });
+        if is_asked || !leading.has_begun || !is_alive {
+            return;
+        }
+        leading.hands_over = true;
+        let next = config.next(to, config.members.clone());
         self.swap(now, next);
     }
 

@@ -73,6 +73,8 @@ pub enum Event {
     /// Everything that was written through a place is on disk. Of records that were cut off since nothing is
     /// told.
     Synced(CommitTs),
+    /// The member of this node is to lead, if this process does and knows it to be alive.
+    HandOver(NodeId),
     /// What the store has; `None`: nothing yet.
     Config(Option<Config>),
     /// What became of a swap: the store has this now.
@@ -102,6 +104,17 @@ pub enum Effect {
     /// The process leads no more: what becomes of its records behind what is committed is not known yet. Those
     /// behind this place, of which it has not told ([`Event::Appended`]), are cut off.
     Deposed(CommitTs),
+}
+
+/// What a leader knows of another copy.
+#[derive(Clone, Copy, Debug)]
+pub struct PeerState {
+    /// Its process.
+    pub member: Member,
+    /// It has the log through this.
+    pub has: CommitTs,
+    /// When it was heard last.
+    pub heard_at: Duration,
 }
 
 /// What a process does.
@@ -180,6 +193,7 @@ impl Replica {
                 self.durable = self.durable.max(through).min(self.history.last());
                 self.go_on(now);
             }
+            Event::HandOver(to) => self.hand_over(now, to),
             Event::Config(config) | Event::Swapped(config) => self.learn(now, config),
         }
         self.settle();
@@ -211,7 +225,7 @@ impl Replica {
     /// Whether it may answer strong reads, with what is committed, at this time.
     pub fn may_read(&self, now: Duration) -> bool {
         match &self.role {
-            Role::Leading(leading) if leading.has_begun => {
+            Role::Leading(leading) if leading.has_begun && !leading.hands_over => {
                 !self.settings.protections.read_lease || leading.has_leases(now, &self.settings)
             }
             _ => false,
@@ -224,6 +238,28 @@ impl Replica {
             Role::Leading(leading) => leading.member(node),
             Role::Following(_) => None,
         }
+    }
+
+    /// What a leader knows of others.
+    pub fn peers(&self) -> impl Iterator<Item = PeerState> {
+        let leading = match &self.role {
+            Role::Leading(leading) => Some(leading),
+            Role::Following(_) => None,
+        };
+        leading.into_iter().flat_map(Leading::states)
+    }
+
+    /// When its leader was heard last; `None` at the leader, and where none was heard.
+    pub fn heard_at(&self) -> Option<Duration> {
+        match &self.role {
+            Role::Leading(_) => None,
+            Role::Following(following) => following.heard_at(),
+        }
+    }
+
+    /// Commits wait for the leader's disk from now on, or not.
+    pub fn set_and_sync(&mut self, and_sync: bool) {
+        self.settings.and_sync = and_sync;
     }
 
     /// Everything through this place is committed, as far as it knows.
@@ -312,6 +348,7 @@ impl Replica {
                     self.effects.push(Effect::Read);
                 }
             }
+            Message::HandOver => self.hand_over(now, from.node),
             Message::Unknown => self.join(now, from.node),
             Message::Join { member, history } => self.joins(now, member, &history),
             Message::Started { member, end } => self.has_started(now, member, end),
@@ -367,7 +404,7 @@ impl Replica {
             (Role::Following(_), false) => {}
         }
         // Whatever was under way is settled.
-        self.role = Role::Following(Following::heard_at(now));
+        self.role = Role::Following(Following::since(now));
     }
 
     /// Asks to lead alone.

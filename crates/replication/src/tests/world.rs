@@ -542,7 +542,7 @@ impl World {
         self.at(self.now + after, What::Trouble);
         let node = self.random.random_range(0..NODES);
         let lasts = self.within(50 * MS..4_000 * MS);
-        match self.random.random_range(0..10) {
+        match self.random.random_range(0..11) {
             0 | 1 => self.end(node, false)?,
             2 | 3 => self.end(node, true)?,
             4 => {
@@ -575,6 +575,19 @@ impl World {
                 self.note(|| format!("node {node} is stopped"));
             }
             8 => self.nodes[node as usize].slow_until = self.now + lasts,
+            9 => {
+                // Somebody is told to lead.
+                let leader = (0..NODES).find(|at| self.leads(&self.nodes[*at as usize]));
+                let member = self.nodes[node as usize]
+                    .replica
+                    .as_ref()
+                    .map(Replica::member);
+                if let (Some(leader), Some(member)) = (leader, member) {
+                    let told = Event::Received(member, Message::HandOver);
+                    self.tell(leader, 1, Told::Event(told));
+                    self.note(|| format!("node {node} is told to lead"));
+                }
+            }
             _ => {
                 // For one or for all.
                 let all = self.random.random_bool(0.5);

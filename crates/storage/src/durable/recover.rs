@@ -278,6 +278,20 @@ impl TenantStore {
             .or(at_checkpoint.map(|manifest| manifest.catalog)))
     }
 
+    /// The history that the log in a folder is of, without opening the tenant; `None` if there is no log yet.
+    ///
+    /// # Errors
+    /// As [`Self::read_catalog`].
+    pub fn read_timeline(
+        id: TenantId,
+        folder: &Path,
+        disk: &dyn Disk,
+    ) -> Result<Option<Timeline>, RecoverError> {
+        let manifest = Manifest::read(disk, &folder.join("checkpoint"), id)?;
+        let outline = Outline::read(disk, &folder.join("log"), id, manifest.as_ref())?;
+        Ok(outline.timeline)
+    }
+
     fn restore(
         self: &Arc<Self>,
         images: &Path,

@@ -26,7 +26,7 @@ pub(crate) struct Origin {
 impl Timeline {
     /// One that there has not been: 64 random bits, of the hasher that the standard library
     /// seeds from the operating system, and the time.
-    pub(crate) fn begin(clock: &dyn Clock) -> Timeline {
+    pub fn begin(clock: &dyn Clock) -> Timeline {
         let mut hasher = RandomState::new().build_hasher();
         let now = clock.wall().duration_since(UNIX_EPOCH);
         hasher.write_u128(now.map_or(0, |now| now.as_nanos()));

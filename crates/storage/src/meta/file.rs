@@ -27,6 +27,8 @@ use crate::files::{
 
 const DOCUMENT: &str = "catalog.json";
 const COPY: &str = "catalog.copy.json";
+/// Behind the names of what is another store's.
+const RETIRED: &str = ".before-cluster";
 const REPLACEMENT: &str = "catalog.json.new";
 
 /// What stands before the checksum, behind it, before the document, and behind that.
@@ -59,6 +61,29 @@ impl MetaFile {
             known: Mutex::new(None),
             replaced: Condvar::new(),
         }
+    }
+
+    /// The document is another store's from now on: its files get names under which nobody looks for them.
+    ///
+    /// # Errors
+    /// [`MetaError::Io`].
+    pub fn retire(&self) -> Result<(), MetaError> {
+        let mut known = self.known.lock();
+        // The copy first: it stands in for the document.
+        for name in [COPY, DOCUMENT] {
+            let path = self.folder.join(name);
+            let renamed = SystemDisk.rename(&path, &self.folder.join(format!("{name}{RETIRED}")));
+            match renamed {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(at(&path)(error));
+                }
+                _ => {}
+            }
+        }
+        *known = None;
+        SystemDisk
+            .sync_folder(&self.folder)
+            .map_err(at(&self.folder))
     }
 
     /// The document as the files have it; if it is damaged or missing, its copy.

@@ -1,0 +1,508 @@
+//! A node in a cluster: its record of roles and databases is one that it shares with others, and its databases
+//! are copies.
+//!
+//! ```text
+//!  the shared record ──► refresh ──► stages: new names, gone ones, limits
+//!        ▲                              │ Closed
+//!        │ compare and swap             ▼
+//!  CREATE, ALTER, DROP        whoever keeps copies: open_copy ─► Open ─► close_copy ─► Closed
+//! ```
+//!
+//! * A statement that changes the record catches up with it first. Where another node was quicker nothing
+//!   has happened, and the statement is run again.
+//! * Databases are opened by whoever keeps their copies, not by who connects.
+//! * A folder that was a single node's brings its databases into a cluster that has none yet.
+
+use std::{collections::HashMap, path::Path, sync::Arc, time::Duration};
+
+use aerostat_storage::{
+    Applier, CopyOf, DataFolder, MetaFile, OpenOptions, RecoverError, Swapped, SystemDisk,
+    TenantStore, Timeline, Version,
+};
+use aerostat_txn::CancelToken;
+use aerostat_types::{CommitTs, ErrorKind, NodeId, SqlError, TenantId};
+
+use super::{
+    attempt::Attempt,
+    databases::{Databases, Failed, Stage, Unopened},
+    host::Shared,
+    leaving::{Holders, LOOK, TELL_AGAIN, WORK_WAIT, wait_for},
+    limits,
+    node::{Node, NodeError, OpenError, chain, first_record, folder_of, read_record, write_record},
+    opening::follow,
+};
+use crate::{
+    ddl,
+    state::{CopiesRecord, CopyState, Database, DatabaseRecord, NodeRecord, RecordError, Standing},
+};
+
+/// The file that says that a data folder is a cluster's.
+pub(super) const MARKER: &str = "cluster.json";
+
+/// How long CREATE DATABASE waits until it can be connected to.
+const BEGIN_WAIT: Duration = Duration::from_secs(10);
+
+/// A copy that was opened.
+pub struct OpenedCopy {
+    /// The database. Its sessions are read-only.
+    pub database: Arc<Database>,
+    /// What does its leader's commits.
+    pub applier: Applier,
+    /// The last catalogue in its log.
+    pub catalog: Option<Arc<[u8]>>,
+}
+
+/// A folder that is no cluster's.
+///
+/// # Errors
+/// [`NodeError::InCluster`].
+pub(super) fn require_alone(data: &Path) -> Result<(), NodeError> {
+    match data.join(MARKER).exists() {
+        true => Err(NodeError::InCluster {
+            path: data.to_owned(),
+        }),
+        false => Ok(()),
+    }
+}
+
+/// The record that the node shares, of which this was found; the first node of a cluster makes one, with the
+/// databases that its folder has.
+pub(super) fn join(
+    folder: &DataFolder,
+    shared: &Shared,
+    found: Option<(Version, NodeRecord)>,
+) -> Result<(Version, NodeRecord), NodeError> {
+    let own = MetaFile::of(folder);
+    let brought = read_record(&own)?.map(|(_, record)| record);
+    let (version, record) = match found {
+        Some(found) => found,
+        None => begin(folder.path(), shared, brought.clone())?,
+    };
+    if let Some(brought) = brought {
+        let is_here = |entry: &DatabaseRecord| {
+            let mut all = record.databases.values();
+            let is_it = |other: &DatabaseRecord| {
+                let copies = other.copies;
+                other.oid == entry.oid && copies.is_some_and(|copies| copies.home == shared.me)
+            };
+            all.any(is_it)
+        };
+        if !brought.databases.values().all(is_here) {
+            return Err(NodeError::OwnDatabases {
+                path: folder.path().to_owned(),
+            });
+        }
+        own.retire()?;
+    }
+    Ok((version, record))
+}
+
+/// Makes the record, unless another node does.
+fn begin(
+    data: &Path,
+    shared: &Shared,
+    brought: Option<NodeRecord>,
+) -> Result<(Version, NodeRecord), NodeError> {
+    let mut record = brought.unwrap_or_else(first_record);
+    for entry in record.databases.values_mut() {
+        let folder = folder_of(data, entry.oid);
+        let read = TenantStore::read_timeline(entry.oid, &folder, &SystemDisk);
+        let timeline = read.map_err(|source| NodeError::Timeline {
+            path: folder,
+            source: Box::new(source),
+        })?;
+        entry.copies = Some(CopiesRecord {
+            timeline: timeline.unwrap_or_else(|| Timeline::begin(&aerostat_types::SystemClock)),
+            home: shared.me,
+        });
+    }
+    match write_record(&*shared.record, None, &record)? {
+        Swapped::Done(version) => Ok((version, record)),
+        Swapped::Lost(_) => read_record(&*shared.record)?.ok_or_else(|| NodeError::NoCatalog {
+            path: shared.record.place(),
+        }),
+    }
+}
+
+impl Node {
+    /// What a database that is made here begins with: in a cluster this node leads it first.
+    pub(super) fn copies_from_here(&self) -> Option<CopiesRecord> {
+        let shared = self.host.shared.as_ref()?;
+        Some(CopiesRecord {
+            timeline: Timeline::begin(&*self.host.clock),
+            home: shared.me,
+        })
+    }
+
+    /// Which node of a cluster this is.
+    pub fn me(&self) -> Option<NodeId> {
+        self.host.shared.as_ref().map(|shared| shared.me)
+    }
+
+    /// Follows what others have made of the record that is shared; whether there was something.
+    ///
+    /// # Errors
+    /// `IoError` when it cannot be read.
+    pub fn refresh(&self) -> Result<bool, SqlError> {
+        let mut version = self.changing.lock();
+        let mut databases = self.databases.write();
+        self.catch_up(&mut version, &mut databases)
+    }
+
+    /// Waits until the shared record may be another than it was, but no longer than this.
+    pub fn await_change(&self, at_most: Duration) {
+        let known = *self.changing.lock();
+        if let Err(error) = self.meta().wait_newer(Some(known), at_most) {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "the cluster's catalogue cannot be read"
+            );
+            std::thread::sleep(at_most);
+        }
+    }
+
+    /// [`Self::refresh`], with what belongs to it. A node that is alone knows what it has written.
+    pub(super) fn catch_up(
+        &self,
+        version: &mut Version,
+        databases: &mut Databases,
+    ) -> Result<bool, SqlError> {
+        if self.host.shared.is_none() {
+            return Ok(false);
+        }
+        let found = read_record(self.meta()).map_err(|error| {
+            SqlError::new(ErrorKind::IoError, "could not read the cluster's catalogue")
+                .with_detail(chain(&error))
+        })?;
+        match found {
+            Some((newer, record)) if newer > *version => {
+                self.take_over_record(&record, databases);
+                *version = newer;
+                self.show(record);
+                Ok(true)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// Has databases follow a record that another node has written.
+    fn take_over_record(&self, record: &NodeRecord, databases: &mut Databases) {
+        let before = self.record();
+        if record.memory != before.memory
+            && let Some(memory) = record.memory
+            && !self.host.governor.is_given()
+        {
+            self.host.governor.set_target(memory);
+        }
+        let now: HashMap<TenantId, (&String, &DatabaseRecord)> = record
+            .databases
+            .iter()
+            .map(|(name, entry)| (entry.oid, (name, entry)))
+            .collect();
+        // All names first: two may have changed theirs.
+        let mut stages = HashMap::new();
+        for (name, entry) in &before.databases {
+            if let Some(stage) = databases.remove(name) {
+                stages.insert(entry.oid, (entry, stage));
+            }
+        }
+        for (id, (name, entry)) in &now {
+            let stage = match stages.remove(id) {
+                None => Stage::closed(),
+                Some((then, stage)) => {
+                    if let Some(database) = stage.inside() {
+                        String::clone_from(&mut database.name.write(), name);
+                        limits::set(database.store.budget(), entry);
+                        follow(database, then, entry, &*self.host.places);
+                    }
+                    stage
+                }
+            };
+            databases.put(name, stage);
+        }
+        // What was dropped goes with whoever keeps its copies.
+        drop(stages);
+    }
+
+    /// Waits until a database that was made a moment ago can be connected to. Does not wait for one that is
+    /// no copy.
+    pub(super) fn await_begun(&self, name: &str, cancel: &CancelToken) -> Result<(), SqlError> {
+        if self.host.shared.is_none() {
+            return Ok(());
+        }
+        let has_begun = || {
+            let database = self.database(name);
+            database.is_some_and(|database| database.takes_changes())
+        };
+        if !wait_for(has_begun, BEGIN_WAIT, cancel)? {
+            tracing::warn!(database = name, "made, and nobody leads it yet");
+        }
+        Ok(())
+    }
+
+    /// A database whose catalogue this node can change.
+    ///
+    /// # Errors
+    /// Another node leads it.
+    pub(super) fn require_changeable(
+        &self,
+        database: &Database,
+        doing: &str,
+    ) -> Result<(), SqlError> {
+        match database.standing() {
+            Standing::Alone | Standing::Leads => Ok(()),
+            Standing::Follows => Err(SqlError::new(
+                ErrorKind::ReadOnlyTransaction,
+                format!(
+                    "{doing} has to change database \"{}\", which another node leads",
+                    database.name.read()
+                ),
+            )
+            .with_hint(
+                "Run it on the node that leads the database; aerostat.copies says which that is.",
+            )),
+        }
+    }
+
+    /// A node whose databases' logs can be archived.
+    ///
+    /// # Errors
+    /// Those of a cluster cannot: each node's log files have numbers of their own.
+    pub(super) fn require_archivable(&self) -> Result<(), SqlError> {
+        match self.host.shared {
+            None => Ok(()),
+            Some(_) => Err(SqlError::new(
+                ErrorKind::FeatureNotSupported,
+                "log_archive is not available for a database of a cluster",
+            )
+            .with_hint("Back the database up with BACKUP DATABASE.")),
+        }
+    }
+
+    /// Opens a database as a copy of others', with everything that its log has through a place, and lets
+    /// sessions in as soon as `copy` is shown. It is closed, or could not be opened before.
+    ///
+    /// # Errors
+    /// Why it could not be opened. It is known as such then.
+    pub fn open_copy(
+        &self,
+        id: TenantId,
+        copy: &Arc<CopyState>,
+        through: Option<CommitTs>,
+    ) -> Result<OpenedCopy, Unopened> {
+        let attempt = Arc::new(Attempt::default());
+        let started = std::time::Instant::now();
+        let claimed = self.with_databases_mut(|databases, record| {
+            databases.settle();
+            let (name, entry) = record.databases.iter().find(|(_, entry)| entry.oid == id)?;
+            match databases.stage(name) {
+                Some(stage @ (Stage::Open(_) | Stage::Leaving(_))) => {
+                    debug_assert!(stage.inside().is_some(), "one that is open has an inside");
+                    return None;
+                }
+                _ => {}
+            }
+            databases.put(name, Stage::Opening(Arc::clone(&attempt)));
+            Some((name.clone(), entry.clone()))
+        });
+        let Some((name, entry)) = claimed else {
+            return Err(Unopened::ended("it is open, or was dropped".to_owned()));
+        };
+        let opened = open(
+            &self.folder_of(id),
+            &self.host,
+            &name,
+            &entry,
+            copy,
+            through,
+        );
+        let took = started.elapsed();
+        let (stage, result) = match opened {
+            Ok(opened) => (Stage::Open(Arc::clone(&opened.database)), Ok(opened)),
+            Err(error) => {
+                tracing::error!(
+                    database = name,
+                    error = &error as &dyn std::error::Error,
+                    "the copy could not be opened"
+                );
+                let why = Unopened::of(&error);
+                (Stage::Failed(Failed::now(why.clone(), took)), Err(why))
+            }
+        };
+        self.put_by_id(id, stage, |opened, now| {
+            follow(opened, &entry, now, &*self.host.places);
+        });
+        let ending = match &result {
+            Ok(_) => Ok(()),
+            Err(why) => Err(why.refusal(&name)),
+        };
+        attempt.end(ending);
+        result
+    }
+
+    /// Says of a copy that is closed why it is not open.
+    pub fn fail_copy(&self, id: TenantId, why: Unopened) {
+        self.put_by_id(
+            id,
+            Stage::Failed(Failed::now(why, Duration::ZERO)),
+            |_, _| {},
+        );
+    }
+
+    /// Puts a database at a stage, if the record has it.
+    fn put_by_id(
+        &self,
+        id: TenantId,
+        stage: Stage,
+        opened: impl FnOnce(&Database, &DatabaseRecord),
+    ) {
+        self.with_databases_mut(|databases, record| {
+            if let Some((name, entry)) = record.databases.iter().find(|(_, entry)| entry.oid == id)
+            {
+                if let Stage::Open(database) = &stage {
+                    name.clone_into(&mut database.name.write());
+                    opened(database, entry);
+                }
+                databases.put(name, stage);
+            }
+        });
+    }
+
+    /// Ends a copy's sessions, and waits until nobody has anything of it; whoever drives it has let go before.
+    /// Also one that was dropped: then `database` is what is left of it.
+    pub fn close_copy(&self, id: TenantId, database: Arc<Database>, holders: &dyn Holders) {
+        database.store.set_leaving(true);
+        self.with_databases_mut(|databases, record| {
+            let name = record.databases.iter().find(|(_, entry)| entry.oid == id);
+            if let Some((name, _)) = name
+                && matches!(databases.stage(name), Some(Stage::Open(open)) if Arc::ptr_eq(open, &database))
+            {
+                databases.put(name, Stage::Leaving(Arc::clone(&database)));
+            }
+        });
+        let cancel = CancelToken::new();
+        let has_none = || database.connection_count() <= 0;
+        loop {
+            holders.end_sessions(&database);
+            match wait_for(has_none, TELL_AGAIN, &cancel) {
+                Ok(true) => break,
+                _ => tracing::debug!(tenant = %id, "sessions of a copy go on"),
+            }
+        }
+        holders.let_go(&database);
+        let ended = database.store.ended();
+        self.with_databases_mut(|databases, record| {
+            let name = record.databases.iter().find(|(_, entry)| entry.oid == id);
+            if let Some((name, _)) = name
+                && matches!(databases.stage(name), Some(Stage::Leaving(open)) if Arc::ptr_eq(open, &database))
+            {
+                let end = ended.clone().map_or_else(Stage::closed, Stage::Ending);
+                databases.put(name, end);
+            }
+        });
+        drop(database);
+        let Some(ended) = ended else { return };
+        while !ended.wait(WORK_WAIT) {
+            tracing::warn!(tenant = %id, "something that was begun on a copy has not ended");
+        }
+        std::thread::sleep(LOOK);
+    }
+
+    /// Removes the files of a database that was dropped.
+    ///
+    /// # Errors
+    /// They stay until a restart.
+    pub fn remove_copy(&self, id: TenantId) -> Result<(), NodeError> {
+        match self.record().dropped.contains(&id) {
+            true => self.remove_files(id),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether a database has a log here.
+    pub fn has_log(&self, id: TenantId) -> bool {
+        let files = self.folder_of(id).join("log").read_dir();
+        files.is_ok_and(|mut files| files.next().is_some())
+    }
+
+    /// Where the files of a database's copy are.
+    pub fn copy_folder(&self, id: TenantId) -> std::path::PathBuf {
+        self.folder_of(id)
+    }
+}
+
+impl Database {
+    /// A copy's catalogue becomes what its leader has committed.
+    ///
+    /// # Errors
+    /// It cannot be understood, or names tables that are not there.
+    pub fn follow_catalog(
+        &self,
+        document: &[u8],
+        tables: &std::collections::BTreeMap<aerostat_types::TableId, Arc<aerostat_storage::Table>>,
+    ) -> Result<(), RecordError> {
+        self.catalog.follow(document, tables)
+    }
+
+    /// Drops what a leader before has left: indexes that were never finished, tables that nothing names. The
+    /// log takes changes.
+    ///
+    /// # Errors
+    /// It takes none any more.
+    pub fn settle_as_leader(&self) -> Result<(), aerostat_storage::StorageError> {
+        let catalog = self.catalog.load();
+        ddl::settle_indexes(&catalog);
+        self.store.retain_tables(&catalog.table_ids())
+    }
+}
+
+fn open(
+    folder: &Path,
+    host: &super::Host,
+    name: &str,
+    entry: &DatabaseRecord,
+    copy: &Arc<CopyState>,
+    through: Option<CommitTs>,
+) -> Result<OpenedCopy, OpenError> {
+    let copies = entry.copies.ok_or_else(|| OpenError::Missing {
+        path: folder.to_owned(),
+    })?;
+    let budget = host.governor.budget(name, entry.memory_ceiling());
+    limits::set(&budget, entry);
+    let mut options = OpenOptions::default();
+    options.durability = entry.commit_durability();
+    options.clock = Arc::clone(&host.clock);
+    let of = CopyOf {
+        timeline: copies.timeline,
+        through,
+    };
+    let opened = TenantStore::open_copy(entry.oid, budget, folder, &options, of);
+    let (store, recovered, applier) = opened.map_err(|error: RecoverError| error)?;
+    let catalog = recovered.catalog.as_deref().map(Arc::from);
+    let database = Database::recover(
+        entry.oid,
+        name,
+        &entry.owner,
+        store,
+        &recovered,
+        Some(Arc::clone(copy)),
+    )?;
+    tracing::info!(
+        database = name,
+        records = recovered.records,
+        checkpoint = recovered.checkpoint_at.0,
+        seconds = recovered.duration.as_secs_f64(),
+        "opened a copy"
+    );
+    if entry.log_archive.is_some() {
+        tracing::warn!(
+            database = name,
+            "the log of a database with copies is not archived"
+        );
+    }
+    Ok(OpenedCopy {
+        database,
+        applier,
+        catalog,
+    })
+}

@@ -1,0 +1,42 @@
+//! What a copy's driver knows, for views and metrics.
+
+use std::time::Duration;
+
+use aerostat_replication::{Config, NodeId};
+use aerostat_types::CommitTs;
+
+/// What a copy's driver knows.
+#[derive(Clone, Debug)]
+pub struct Known {
+    /// The newest configuration.
+    pub config: Option<Config>,
+    /// Whether it takes changes.
+    pub leads: bool,
+    /// Whether what it shows is committed.
+    pub is_shown: bool,
+    /// The log is written through this.
+    pub written: CommitTs,
+    /// The disk has it through this.
+    pub durable: CommitTs,
+    /// Everything through this is committed.
+    pub committed: CommitTs,
+    /// How long ago its leader was heard last; `None` at the leader, and where none was heard.
+    pub heard: Option<Duration>,
+    /// What a leader knows of others.
+    pub peers: Vec<KnownPeer>,
+}
+
+/// What a leader knows of another copy.
+#[derive(Clone, Copy, Debug)]
+pub struct KnownPeer {
+    /// Its node.
+    pub node: NodeId,
+    /// How long ago it was heard last.
+    pub heard: Duration,
+    /// It has written the log through this.
+    pub written: CommitTs,
+    /// The log was sent through this.
+    pub sent: CommitTs,
+    /// Its disk has it through this.
+    pub durable: CommitTs,
+}
