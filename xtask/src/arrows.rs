@@ -72,6 +72,20 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
         "copies",
         &["types", "txn", "memory", "storage", "replication"],
     ),
+    // Tests run statements of administration.
+    (
+        "cluster",
+        &[
+            "types",
+            "txn",
+            "memory",
+            "storage",
+            "sql",
+            "catalog",
+            "replication",
+            "copies",
+        ],
+    ),
     (
         "lab",
         &[

@@ -145,6 +145,12 @@ impl CopyState {
         self.is_shown.store(true, Ordering::Release);
     }
 
+    /// What is there is not known to be committed any more, and this node does not lead.
+    pub fn hide(&self) {
+        self.leads.store(false, Ordering::Release);
+        self.is_shown.store(false, Ordering::Release);
+    }
+
     /// The driver says what it knows.
     pub fn tell(&self, facts: CopyFacts) {
         *self.facts.lock() = facts;

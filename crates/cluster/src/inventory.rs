@@ -1,0 +1,211 @@
+//! The nodes of a cluster: their names, numbers and addresses.
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    io::Write,
+    net::SocketAddr,
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+};
+
+use aerostat_storage::{MetaError, MetaStore, Swapped, Versioned, make_folder};
+use aerostat_types::NodeId;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::{Space, SpaceError, space::at};
+
+/// The file that says of a data folder which node it is.
+const MARKER: &str = "cluster.json";
+
+/// The nodes of a cluster, as the space has them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Inventory {
+    /// By name.
+    pub(crate) nodes: BTreeMap<String, NodeEntry>,
+    /// The number of the next.
+    next: u32,
+}
+
+/// A node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeEntry {
+    /// Its number.
+    pub id: NodeId,
+    /// Which data folder it is.
+    folder: String,
+    /// How many processes of it there have been.
+    pub incarnation: u64,
+    /// Where other nodes find it.
+    pub address: SocketAddr,
+    /// Where clients find it.
+    pub clients: SocketAddr,
+}
+
+/// What a data folder says of itself.
+#[derive(Serialize, Deserialize)]
+struct Marker {
+    node: String,
+    folder: String,
+}
+
+/// Who a process is.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// The node's name.
+    pub name: String,
+    /// The node's number.
+    pub node: NodeId,
+    /// Counts the node's processes.
+    pub incarnation: u64,
+}
+
+/// Why a process cannot be a node's.
+#[derive(Debug, Error)]
+pub enum JoinError {
+    /// The space cannot be used.
+    #[error(transparent)]
+    Space(#[from] SpaceError),
+    /// The list of nodes is none.
+    #[error("the list of the cluster's nodes cannot be understood")]
+    Parse(#[source] serde_json::Error),
+    /// The folder is another node's.
+    #[error(
+        "the data folder {} is node \"{node}\"; start it with --node-name {node}",
+        path.display()
+    )]
+    OtherName {
+        /// The folder.
+        path: PathBuf,
+        /// What it is called.
+        node: String,
+    },
+    /// The name is that of another folder.
+    #[error(
+        "the cluster has a node \"{node}\" with another data folder; give this one another --node-name"
+    )]
+    Taken {
+        /// The name.
+        node: String,
+    },
+    /// No node is called like this.
+    #[error("\"{0}\" is no name for a node: letters, digits, - and _, at most 63")]
+    Name(String),
+}
+
+impl From<MetaError> for JoinError {
+    fn from(error: MetaError) -> Self {
+        JoinError::Space(error.into())
+    }
+}
+
+impl Inventory {
+    /// What the space has.
+    ///
+    /// # Errors
+    /// It cannot be read, or is no inventory.
+    pub(crate) fn load(store: &dyn MetaStore) -> Result<Inventory, JoinError> {
+        Self::of(store.load()?.as_ref())
+    }
+
+    fn of(found: Option<&Versioned>) -> Result<Inventory, JoinError> {
+        match found {
+            None => Ok(Inventory::default()),
+            Some(found) => serde_json::from_slice(&found.document).map_err(JoinError::Parse),
+        }
+    }
+
+    /// The node of a number, and its name.
+    pub(crate) fn node(&self, id: NodeId) -> Option<(&String, &NodeEntry)> {
+        self.nodes.iter().find(|(_, entry)| entry.id == id)
+    }
+}
+
+/// Makes a process one of the node that a data folder is, and says to others where it is.
+///
+/// # Errors
+/// [`JoinError`]. Nothing has changed then, but that the folder may have a name.
+pub fn join(
+    space: &Space,
+    data: &Path,
+    name: &str,
+    (address, clients): (SocketAddr, SocketAddr),
+) -> Result<Identity, JoinError> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    if name.is_empty() || name.len() > 63 || !name.chars().all(is_plain) {
+        return Err(JoinError::Name(name.to_owned()));
+    }
+    let marker = marker(data, name)?;
+    if marker.node != name {
+        return Err(JoinError::OtherName {
+            path: data.to_owned(),
+            node: marker.node,
+        });
+    }
+    let store = space.nodes()?;
+    loop {
+        let found = store.load()?;
+        let mut all = Inventory::of(found.as_ref())?;
+        let next = all.next;
+        let entry = all.nodes.entry(name.to_owned());
+        let entry = entry.or_insert_with(|| NodeEntry {
+            id: NodeId(next),
+            folder: marker.folder.clone(),
+            incarnation: 0,
+            address,
+            clients,
+        });
+        if entry.folder != marker.folder {
+            return Err(JoinError::Taken {
+                node: name.to_owned(),
+            });
+        }
+        entry.incarnation += 1;
+        (entry.address, entry.clients) = (address, clients);
+        let identity = Identity {
+            name: name.to_owned(),
+            node: entry.id,
+            incarnation: entry.incarnation,
+        };
+        all.next = all.next.max(identity.node.0 + 1);
+        let document = serde_json::to_vec_pretty(&all).map_err(JoinError::Parse)?;
+        let expected = found.map(|found| found.version);
+        // Another node may have come meanwhile.
+        if let Swapped::Done(_) = store.compare_and_swap(expected, &document)? {
+            return Ok(identity);
+        }
+    }
+}
+
+/// What a data folder says of itself; if it says nothing it is this node's from now on.
+fn marker(data: &Path, name: &str) -> Result<Marker, JoinError> {
+    make_folder(data).map_err(at(data))?;
+    let path = data.join(MARKER);
+    match fs::read(&path) {
+        Ok(text) => return serde_json::from_slice(&text).map_err(JoinError::Parse),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(at(&path)(error).into()),
+    }
+    let marker = Marker {
+        node: name.to_owned(),
+        folder: format!("{:032x}", rand::random::<u128>()),
+    };
+    let text = serde_json::to_vec_pretty(&marker).map_err(JoinError::Parse)?;
+    let new = data.join(format!("{MARKER}.new"));
+    let write = || -> io::Result<()> {
+        let mut options = fs::OpenOptions::new();
+        let mut file = options
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&new)?;
+        file.write_all(&text)?;
+        file.sync_all()?;
+        fs::rename(&new, &path)?;
+        fs::File::open(data)?.sync_all()
+    };
+    write().map_err(at(&path))?;
+    Ok(marker)
+}

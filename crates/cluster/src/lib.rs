@@ -1,0 +1,30 @@
+//! A node of a cluster: who the others are, and this node's copies of the cluster's databases.
+//!
+//! ```text
+//!  Space, a folder that all nodes share
+//!    catalog       roles and databases   ◄─► Node (aerostat-catalog)
+//!    nodes         who is where          ◄── join, at every start
+//!    databases/N   who leads database N  ◄─► its copies' drivers (aerostat-copies)
+//!
+//!  Keeper ── the record has it ──► opens a copy, runs its driver ──► Owner: sessions, catalogue
+//!         ── the record has it no more ──► ends the driver, removes the files
+//!         ── the driver ended ──► opens it again, as another process of the node would
+//! ```
+//!
+//! * **Every node has a copy of every database.** Which nodes have which is not decided here.
+//! * **A node is its data folder**: its name and number are in the folder and in the space, and each of its
+//!   processes has a number of its own, so that what one of them had in memory is not taken for another's.
+//! * **Whoever can read the space is trusted**: it has the word with which nodes talk to each other.
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
+
+mod inventory;
+mod keeper;
+mod owner;
+mod space;
+#[cfg(test)]
+mod tests;
+
+pub use inventory::{Identity, JoinError, NodeEntry, join};
+pub use keeper::{Cluster, Setup};
+pub use space::{Space, SpaceError};

@@ -1,0 +1,201 @@
+//! What a node does for one of its copies: sessions, catalogue, and what is shown of it.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    sync::{Arc, Weak},
+    thread,
+    time::Instant,
+};
+
+use aerostat_catalog::{CopyFacts, CopyState, Database, PeerFacts, admin::Unopened};
+use aerostat_copies::{CopyError, Known, Owner};
+use aerostat_storage::{Applier, RecoverError, Table, TenantStore};
+use aerostat_types::{CommitTs, NodeId, TableId, TenantId};
+use parking_lot::Mutex;
+
+use crate::keeper::Inner;
+
+/// What a copy and its keeper share.
+#[derive(Default)]
+pub(crate) struct Held {
+    /// The database, as it is open now.
+    pub(crate) database: Option<Arc<Database>>,
+    /// Counts the times that the node began to lead, or ended.
+    tenures: u64,
+    /// When and why its driver ended.
+    pub(crate) ended: Option<(Instant, Ending)>,
+}
+
+/// Why a copy's driver ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// It could not go on.
+    Failed,
+}
+
+/// The owner of a copy.
+pub(crate) struct CopyOwner {
+    pub(crate) keeper: Weak<Inner>,
+    pub(crate) id: TenantId,
+    pub(crate) state: Arc<CopyState>,
+    pub(crate) held: Arc<Mutex<Held>>,
+    /// The newest catalogue that was applied.
+    pub(crate) catalog: Option<Arc<[u8]>>,
+}
+
+impl CopyOwner {
+    /// Nobody has the database any more when this returns.
+    fn close(&self, keeper: &Inner) {
+        self.state.hide();
+        let database = self.held.lock().database.take();
+        if let Some(database) = database {
+            keeper.node.close_copy(self.id, database, &*keeper.holders);
+        }
+    }
+
+    fn follow(&self, catalog: &[u8], tables: &BTreeMap<TableId, Arc<Table>>) {
+        let database = self.held.lock().database.clone();
+        let Some(database) = database else { return };
+        if let Err(error) = database.follow_catalog(catalog, tables) {
+            // What it has been is shown on: tables of before are there.
+            tracing::error!(
+                tenant = %self.id,
+                error = &error as &dyn std::error::Error,
+                "a copy cannot follow its leader's catalogue"
+            );
+        }
+    }
+}
+
+impl Owner for CopyOwner {
+    fn reopen(&mut self, through: CommitTs) -> Result<(Arc<TenantStore>, Applier), RecoverError> {
+        let failed = |reason: String| RecoverError::Io {
+            path: self.id.to_string().into(),
+            source: io::Error::other(reason),
+        };
+        let keeper = self.keeper.upgrade();
+        let keeper = keeper.ok_or_else(|| failed("the node ends".to_owned()))?;
+        self.close(&keeper);
+        let opened = keeper.node.open_copy(self.id, &self.state, Some(through));
+        let opened = opened.map_err(|why| failed(why.reason))?;
+        self.catalog = opened.catalog;
+        let store = Arc::clone(&opened.database.store);
+        self.held.lock().database = Some(opened.database);
+        Ok((store, opened.applier))
+    }
+
+    fn defined(&mut self, catalog: &Arc<[u8]>, tables: &BTreeMap<TableId, Arc<Table>>) {
+        self.catalog = Some(Arc::clone(catalog));
+        self.follow(catalog, tables);
+    }
+
+    fn leads(&mut self, _store: &Arc<TenantStore>, tables: &BTreeMap<TableId, Arc<Table>>) {
+        if let Some(catalog) = &self.catalog {
+            // Sequences look at their rows again.
+            self.follow(catalog, tables);
+        }
+        let (tenure, database) = {
+            let mut held = self.held.lock();
+            held.tenures += 1;
+            (held.tenures, held.database.clone())
+        };
+        let Some(database) = database else { return };
+        let (id, state, held) = (self.id, Arc::clone(&self.state), Arc::clone(&self.held));
+        // It waits for its copies, which this thread tells.
+        let settle = move || {
+            if let Err(error) = database.settle_as_leader() {
+                tracing::warn!(
+                    tenant = %id,
+                    error = &error as &dyn std::error::Error,
+                    "what the leader before has left is not settled"
+                );
+            }
+            drop(database);
+            let held = held.lock();
+            if held.tenures == tenure {
+                state.set_leads(true);
+                tracing::info!(tenant = %id, "this node leads");
+            }
+        };
+        let thread = thread::Builder::new().name("aerostat-leads".to_owned());
+        if let Err(error) = thread.spawn(settle) {
+            tracing::error!(tenant = %self.id, %error, "no thread to begin to lead with");
+        }
+    }
+
+    fn follows(&mut self) {
+        let mut held = self.held.lock();
+        held.tenures += 1;
+        self.state.set_leads(false);
+        tracing::info!(tenant = %self.id, "another node leads");
+    }
+
+    fn lacks_log(&mut self, node: NodeId) {
+        tracing::warn!(tenant = %self.id, %node, "a copy lacks what the log has not any more");
+    }
+
+    fn knows(&mut self, known: &Known) {
+        if known.is_shown {
+            self.state.set_shown();
+        }
+        let Some(keeper) = self.keeper.upgrade() else {
+            return;
+        };
+        self.state.tell(facts(&keeper, known));
+    }
+
+    fn ended(&mut self, error: CopyError) {
+        tracing::error!(
+            tenant = %self.id,
+            error = &error as &dyn std::error::Error,
+            "a copy has ended; it is opened again"
+        );
+        {
+            let mut held = self.held.lock();
+            held.tenures += 1;
+            self.state.set_leads(false);
+        }
+        if let Some(keeper) = self.keeper.upgrade() {
+            self.close(&keeper);
+            let reason = format!("its copy has ended: {error}");
+            keeper.node.fail_copy(self.id, Unopened::ended(reason));
+        }
+        self.held.lock().ended = Some((Instant::now(), Ending::Failed));
+    }
+}
+
+/// What a driver knows, for sessions.
+fn facts(keeper: &Inner, known: &Known) -> CopyFacts {
+    let config = known.config.as_ref();
+    let now = Instant::now();
+    let heard = |ago| now.checked_sub(ago);
+    let mut members: Vec<NodeId> = config
+        .map(|config| config.members.iter().map(|member| member.node).collect())
+        .unwrap_or_default();
+    members.sort_unstable();
+    let nodes = keeper.nodes.lock();
+    let peers = known.peers.iter().map(|peer| {
+        let entry = nodes.node(peer.node);
+        PeerFacts {
+            node: peer.node,
+            name: entry.map_or_else(|| peer.node.to_string(), |(name, _)| name.clone()),
+            address: entry.map_or_else(String::new, |(_, entry)| entry.address.to_string()),
+            is_member: members.contains(&peer.node),
+            sent: peer.sent,
+            written: peer.written,
+            durable: peer.durable,
+            heard: heard(peer.heard),
+        }
+    });
+    CopyFacts {
+        peers: peers.collect(),
+        epoch: config.map(|config| config.epoch).unwrap_or_default(),
+        leader: config.map(|config| config.leader),
+        members,
+        written: known.written,
+        durable: known.durable,
+        committed: known.committed,
+        heard: known.heard.and_then(heard),
+    }
+}
