@@ -167,6 +167,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "balloon",
             "broker",
             "adapters",
+            "cluster",
             "embedded",
             "gateway",
             "workload",

@@ -131,6 +131,32 @@ impl Cluster {
         })
     }
 
+    /// Has other nodes lead what this one does, as far as there are any, and waits for that, but no longer than
+    /// this.
+    pub fn hand_over(&self, at_most: Duration) {
+        let began = Instant::now();
+        loop {
+            let led: Vec<(Inbox, NodeId)> = {
+                let copies = self.inner.copies.lock();
+                let led = copies.values().filter(|copy| copy.state.leads());
+                led.filter_map(|copy| {
+                    let members = copy.state.facts().members;
+                    let me = self.inner.identity.node;
+                    let other = members.into_iter().find(|node| *node != me)?;
+                    Some((copy.running.as_ref()?.inbox().clone(), other))
+                })
+                .collect()
+            };
+            if led.is_empty() || began.elapsed() > at_most {
+                return;
+            }
+            for (inbox, other) in led {
+                inbox.hand_over(other);
+            }
+            thread::sleep(LOOK);
+        }
+    }
+
     /// Waits until every database can be read here, but no longer than this; whether they can.
     pub fn await_shown(&self, at_most: Duration) -> bool {
         let began = Instant::now();

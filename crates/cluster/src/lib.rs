@@ -25,6 +25,8 @@ mod space;
 #[cfg(test)]
 mod tests;
 
+pub use aerostat_catalog::admin::Shared;
+pub use aerostat_replication::Settings;
 pub use inventory::{Identity, JoinError, NodeEntry, join};
 pub use keeper::{Cluster, Setup};
 pub use space::{Space, SpaceError};

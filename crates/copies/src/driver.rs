@@ -150,6 +150,20 @@ impl Driver {
         }
     }
 
+    /// Has another member lead, if this one does.
+    ///
+    /// # Errors
+    /// See [`Self::tick`].
+    pub fn hand_over(
+        &mut self,
+        now: Duration,
+        to: NodeId,
+        host: &mut dyn Host,
+    ) -> Result<(), CopyError> {
+        self.tell(now, Event::HandOver(to), None, host)?;
+        self.settle(host)
+    }
+
     /// Commits wait for the leader's disk from now on, or not.
     ///
     /// # Errors

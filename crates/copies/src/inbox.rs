@@ -6,7 +6,7 @@ use std::sync::{
     mpsc,
 };
 
-use aerostat_replication::Config;
+use aerostat_replication::{Config, NodeId};
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::Packet;
@@ -22,6 +22,8 @@ pub(crate) enum Told {
     Swapped(Option<Config>),
     /// This node is to lead.
     Lead,
+    /// Another is to.
+    HandOver(NodeId),
     /// Whether commits wait for the leader's disk, too.
     AndSync(bool),
     Stop,
@@ -59,6 +61,11 @@ impl Inbox {
     /// Has this node lead, if its leader hands over: it does if it is there, and this one is a member.
     pub fn lead(&self) {
         self.tell(Told::Lead);
+    }
+
+    /// Has another node lead, if this one does and that is a member.
+    pub fn hand_over(&self, to: NodeId) {
+        self.tell(Told::HandOver(to));
     }
 
     /// Commits wait for the leader's disk from now on, or not.

@@ -154,6 +154,7 @@ fn drive(mut driver: Driver, mut host: ProcessHost, inbox: &mpsc::Receiver<Told>
                 driver.ask_to_lead(&mut host);
                 Ok(())
             }
+            Ok(Told::HandOver(to)) => driver.hand_over(now, to, &mut host),
             Ok(Told::AndSync(and_sync)) => driver.and_sync(now, and_sync, &mut host),
             Ok(Told::Stop) | Err(RecvTimeoutError::Disconnected) => return,
         };

@@ -2,6 +2,7 @@
 
 use std::{path::PathBuf, sync::Arc, thread};
 
+use aerostat_catalog::admin::Shared;
 pub use aerostat_engine::MEMORY_BYTES_MIN;
 use aerostat_engine::{Eviction, NoObserver, Observer, Opening, SpillLimits};
 use aerostat_memory::machine_memory_bytes;
@@ -45,6 +46,8 @@ pub struct Options {
     pub calibration: Option<PathBuf>,
     /// Who is told of every statement.
     pub observer: Arc<dyn Observer>,
+    /// What the node shares with others, in a cluster. Whoever sets it keeps its copies, too.
+    pub shared: Option<Shared>,
 }
 
 impl Options {
@@ -72,6 +75,7 @@ impl Options {
             opening: Opening::Eager,
             calibration: None,
             observer: Arc::new(NoObserver),
+            shared: None,
         }
     }
 }

@@ -204,6 +204,7 @@ fn main() {
         places: Arc::new(Folders),
         spill: aerostat_engine::SpillLimits::default(),
         opening: aerostat_engine::Opening::Eager,
+        shared: None,
     })
     .unwrap();
     runtime.block_on(async {

@@ -15,7 +15,7 @@ use aerostat_advice::Machine;
 use aerostat_api::{Canceller, RoleInfo};
 use aerostat_catalog::{
     Database,
-    admin::{Claim, Connection, DatabaseState, Holders, Host, Node, NodeError, Opening},
+    admin::{Claim, Connection, DatabaseState, Holders, Host, Node, NodeError, Opening, Shared},
 };
 use aerostat_memory::Governor;
 use aerostat_pgcatalog::{FunctionDescription, SessionDescription};
@@ -63,6 +63,8 @@ pub struct EngineOptions {
     pub spill: SpillLimits,
     /// When databases are opened.
     pub opening: Opening,
+    /// What the node shares with others, in a cluster.
+    pub shared: Option<Shared>,
 }
 
 /// Is told of what sessions do, for metrics.
@@ -138,7 +140,7 @@ pub struct Controls {
 
 /// The engine.
 pub struct Engine {
-    node: Node,
+    node: Arc<Node>,
     governor: Arc<Governor>,
     grants: Grants,
     queries: Handle,
@@ -176,12 +178,13 @@ impl Engine {
             governor: Arc::clone(&options.governor),
             places: options.places,
             clock: Arc::new(StepsAside::default()),
+            shared: options.shared,
         };
         let node = Node::open(&options.data, host, options.opening)?;
         let base = base_state(options.threads);
         let spill = SpillSpace::new(&options.data, &options.spill);
         Ok(Arc::new(Engine {
-            node,
+            node: Arc::new(node),
             grants: Grants::new(&options.governor),
             governor: options.governor,
             scheduler: Scheduler::new(options.queries.metrics().num_workers()),
@@ -209,7 +212,7 @@ impl Engine {
     }
 
     /// The node's roles and databases.
-    pub fn node(&self) -> &Node {
+    pub fn node(&self) -> &Arc<Node> {
         &self.node
     }
 

@@ -14,6 +14,7 @@ use crate::client::calibrate::CalibrateArguments;
 use crate::client::demo::DemoArguments;
 use crate::client::load::LoadCommand;
 use crate::client::plan::PlanArguments;
+use crate::client::promote::PromoteArguments;
 use crate::config::{
     self, Config, ConfigError, Layer, Machine, OF_ENGINE, Origin, SETTINGS, Setting, Sourced,
 };
@@ -70,6 +71,8 @@ pub(crate) enum Command {
     },
     /// Plan which tenants go on which nodes
     Plan(PlanArguments),
+    /// Have a node of a cluster lead a database
+    Promote(PromoteArguments),
     /// Start a node, load four tenants, check every answer, measure
     Demo(DemoArguments),
 }

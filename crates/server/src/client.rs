@@ -7,6 +7,7 @@ pub(crate) mod calibrate;
 pub(crate) mod demo;
 pub(crate) mod load;
 pub(crate) mod plan;
+pub(crate) mod promote;
 pub(crate) mod table;
 
 use anyhow::{Context, Result};

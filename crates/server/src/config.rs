@@ -119,6 +119,17 @@ pub(crate) struct Balloon {
     pub(crate) trust: Option<PathBuf>,
 }
 
+/// The cluster that the node is one of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Peers {
+    /// What names the folder that its nodes share.
+    pub(crate) space: String,
+    /// What the node is called.
+    pub(crate) name: String,
+    /// Where other nodes are listened to.
+    pub(crate) listen: SocketAddr,
+}
+
 /// How a client proves who it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Auth {
@@ -143,6 +154,8 @@ pub(crate) struct Config {
     /// Folder of a Unix-domain socket.
     pub(crate) socket_dir: Option<PathBuf>,
     pub(crate) http: SocketAddr,
+    /// The cluster that it is one of, if it is.
+    pub(crate) peers: Option<Peers>,
     pub(crate) memory: ByteSize,
     /// Whether it counts before what ALTER SYSTEM has set.
     pub(crate) memory_is_given: bool,
@@ -251,6 +264,19 @@ impl Config {
 
     /// Refuses what would leave the data open to the network.
     fn check(&self) -> Result<(), ConfigError> {
+        if let Some(peers) = &self.peers {
+            if peers.name.is_empty() {
+                return Err(ConfigError::Contradiction(
+                    "a node of a cluster has a name; give it one with --node-name".to_owned(),
+                ));
+            }
+            if !peers.listen.ip().is_loopback() {
+                return Err(ConfigError::Contradiction(format!(
+                    "connections between nodes are not encrypted; listen for them on 127.0.0.1:{}",
+                    peers.listen.port()
+                )));
+            }
+        }
         if self.listen.ip().is_loopback() {
             return Ok(());
         }
@@ -283,6 +309,7 @@ impl Reader<'_> {
             listen: self.address("listen"),
             socket_dir: self.path("socket-dir"),
             http: self.address("http"),
+            peers: self.peers(),
             memory: self.memory(machine),
             memory_is_given: matches!(
                 self.value("memory").origin,
@@ -318,6 +345,16 @@ impl Reader<'_> {
             ),
             log_filter: self.text("log-filter"),
         }
+    }
+
+    fn peers(&mut self) -> Option<Peers> {
+        let listen = self.address("peer-listen");
+        let space = self.text("cluster");
+        (!space.is_empty()).then(|| Peers {
+            space,
+            name: self.text("node-name"),
+            listen,
+        })
     }
 
     fn value(&self, name: &str) -> &Sourced {

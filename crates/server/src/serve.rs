@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aerostat_balloon::{endpoint::Endpoint, participant};
+use aerostat_cluster::Shared;
 use aerostat_embedded::{
     Aerostat, ByteSize, Engine, ErrorKind, Observer, SERVER_VERSION, StatementRecord,
     leave_purging_to_others,
@@ -24,6 +25,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::balloon::{Granted, NodeMemory};
+use crate::cluster::Joining;
 use crate::config::{Auth, Balloon, Config};
 use crate::http::{self, Pages};
 use crate::logs;
@@ -68,13 +70,31 @@ async fn node(config: Config, threads: &Threads) -> Result<()> {
         None => None,
     };
     let cap = balloon.as_ref().and_then(|broker| broker.granted.cap());
-    let database = open(&config, cap, Arc::clone(&metrics))?;
+    // Other nodes are told where its clients find it.
+    let (joining, early) = match &config.peers {
+        Some(peers) => {
+            let sql = bind("listen", config.listen).await?;
+            let clients = sql.local_addr()?;
+            let joining = Joining::begin(peers, &config.data, clients).await?;
+            (Some(joining), Some(sql))
+        }
+        None => (None, None),
+    };
+    let shared = joining.as_ref().map(Joining::shared).transpose()?;
+    let database = open(&config, cap, shared, Arc::clone(&metrics))?;
     threads.caller_serves();
     let engine = Arc::clone(database.engine());
+    let member = match joining {
+        Some(joining) => Some(joining.start(&engine).await?),
+        None => None,
+    };
     let degraded = degraded(&engine);
     // Beyond loopback nobody comes in without it.
     let tls = tls::options(&config.tls, &config.data, !config.listen.ip().is_loopback())?;
-    let sql = bind("listen", config.listen).await?;
+    let sql = match early {
+        Some(sql) => sql,
+        None => bind("listen", config.listen).await?,
+    };
     let web = bind("http", config.http).await?;
     let (sql_address, web_address) = (sql.local_addr()?, web.local_addr()?);
     let local = match &config.socket_dir {
@@ -129,6 +149,9 @@ async fn node(config: Config, threads: &Threads) -> Result<()> {
         // It has said goodbye, or has no broker.
         balloon.await.context("the participant's task died")?;
     }
+    if let Some(member) = member {
+        member.leave().await;
+    }
     let pages = pages.await;
     // Queries that ignore their cancellation must not hold the process.
     database.abandon();
@@ -170,9 +193,15 @@ impl Broker {
     }
 }
 
-fn open(config: &Config, cap: Option<ByteSize>, metrics: Arc<Metrics>) -> Result<Aerostat> {
+fn open(
+    config: &Config,
+    cap: Option<ByteSize>,
+    shared: Option<Shared>,
+    metrics: Arc<Metrics>,
+) -> Result<Aerostat> {
     let mut options = config.options();
     options.memory_cap = cap;
+    options.shared = shared;
     options.observer = metrics;
     let database = Aerostat::open(options)
         .with_context(|| format!("cannot open the data folder {}", config.data.display()))?;

@@ -63,6 +63,7 @@ impl Fixture {
             machine: aerostat_advice::Machine::default(),
             spill: aerostat_engine::SpillLimits::default(),
             opening: aerostat_engine::Opening::Eager,
+            shared: None,
         })
         .unwrap();
         Self {

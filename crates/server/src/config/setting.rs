@@ -45,6 +45,17 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "Address for /healthz and /metrics",
     ),
     setting(
+        "cluster",
+        "",
+        "Folder that all nodes of a cluster share, as file:///path; empty for a node that is alone",
+    ),
+    setting("node-name", "", "The node's name in its cluster"),
+    setting(
+        "peer-listen",
+        "127.0.0.1:6433",
+        "Address for the other nodes of the cluster",
+    ),
+    setting(
         "memory",
         "60%",
         "Memory for data and queries: 8GB, or a share of what machine and cgroup allow",

@@ -1,0 +1,56 @@
+//! `aerostat promote`: a node leads a database from now on.
+
+use anyhow::{Context, Result, anyhow};
+use clap::Args;
+
+use super::{Target, block_on, connect};
+
+/// Which node is to lead which database.
+#[derive(Args)]
+pub(crate) struct PromoteArguments {
+    /// The database
+    #[arg(long)]
+    database: String,
+    /// Seconds to wait until the node leads
+    #[arg(long, default_value_t = 60)]
+    wait: u32,
+    /// The node that is to lead
+    #[command(flatten)]
+    target: Target,
+}
+
+/// Has the node that the URL names lead a database.
+///
+/// # Errors
+/// What the node refuses, or it does not lead in time.
+pub(crate) fn run(arguments: &PromoteArguments) -> Result<()> {
+    block_on(promote(arguments))
+}
+
+async fn promote(arguments: &PromoteArguments) -> Result<()> {
+    let database = &arguments.database;
+    let client = connect(&arguments.target.database(database)?).await?;
+    let row = client
+        .query_one("SELECT pg_is_in_recovery()", &[])
+        .await
+        .context("cannot ask the node")?;
+    if !row.get::<_, bool>(0) {
+        return crate::print(&format!("the node leads database {database} already"));
+    }
+    let sql = format!("SELECT pg_promote(true, {})", arguments.wait);
+    let promoted =
+        client
+            .query_one(&sql, &[])
+            .await
+            .map_err(|error| match error.as_db_error() {
+                Some(refused) => anyhow!("{}", refused.message()),
+                None => error.into(),
+            })?;
+    match promoted.get::<_, bool>(0) {
+        true => crate::print(&format!("the node leads database {database}")),
+        false => Err(anyhow!(
+            "the node does not lead database {database} after {} s",
+            arguments.wait
+        )),
+    }
+}

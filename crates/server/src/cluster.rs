@@ -1,0 +1,109 @@
+//! `aerostat serve --cluster`: the node as one of several that hold the same databases.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aerostat_cluster::{Cluster, Identity, Settings, Setup, Shared, Space};
+use aerostat_embedded::Engine;
+use anyhow::{Context, Result};
+use tokio::net::TcpListener;
+use tokio::runtime::Handle;
+
+use crate::config::Peers;
+
+/// How long a start waits until its databases can be read: others may be about to start, too.
+const SHOWN_WAIT: Duration = Duration::from_secs(5);
+
+/// How long a node that stops gets for handing its databases over.
+const LEAVE_WAIT: Duration = Duration::from_millis(1_500);
+
+/// What of a cluster's node there is before its data folder is opened.
+pub(crate) struct Joining {
+    space: Space,
+    identity: Identity,
+    listener: TcpListener,
+}
+
+impl Joining {
+    /// Says to the cluster where the node is.
+    ///
+    /// # Errors
+    /// The cluster cannot be used, or the node is not who it says.
+    pub(crate) async fn begin(
+        peers: &Peers,
+        data: &std::path::Path,
+        clients: SocketAddr,
+    ) -> Result<Joining> {
+        let listener = TcpListener::bind(peers.listen).await.with_context(|| {
+            let address = peers.listen;
+            format!("cannot listen on {address}; choose another with --peer-listen")
+        })?;
+        let address = listener.local_addr()?;
+        let space: Space = peers.space.parse()?;
+        let identity = aerostat_cluster::join(&space, data, &peers.name, (address, clients))
+            .with_context(|| format!("cannot join the cluster {}", peers.space))?;
+        tracing::info!(
+            node = identity.name, number = %identity.node, process = identity.incarnation,
+            peers = %address, cluster = peers.space, "joined"
+        );
+        Ok(Joining {
+            space,
+            identity,
+            listener,
+        })
+    }
+
+    /// What the node's catalogue is shared by.
+    ///
+    /// # Errors
+    /// The cluster's documents cannot be used.
+    pub(crate) fn shared(&self) -> Result<Shared> {
+        Ok(Shared {
+            record: self.space.record()?,
+            me: self.identity.node,
+        })
+    }
+
+    /// Has the node's databases be copies, and waits a while until they can be read.
+    ///
+    /// # Errors
+    /// The cluster cannot be used.
+    pub(crate) async fn start(self, engine: &Arc<Engine>) -> Result<Member> {
+        let setup = Setup {
+            identity: self.identity,
+            space: self.space,
+            node: Arc::clone(engine.node()),
+            holders: Arc::clone(engine) as _,
+            runtime: Handle::current(),
+            listener: self.listener,
+            settings: Settings::default(),
+        };
+        let started = tokio::task::spawn_blocking(move || -> Result<Cluster> {
+            let cluster = Cluster::start(setup)?;
+            if !cluster.await_shown(SHOWN_WAIT) {
+                tracing::warn!(
+                    "not all databases can be read yet; other nodes may be needed for that"
+                );
+            }
+            Ok(cluster)
+        });
+        Ok(Member(started.await.context("the cluster's task died")??))
+    }
+}
+
+/// A node's part in a cluster.
+pub(crate) struct Member(Cluster);
+
+impl Member {
+    /// Hands databases over to other nodes, and ends the copies. Does not wait for long.
+    pub(crate) async fn leave(self) {
+        let leaving = tokio::task::spawn_blocking(move || {
+            self.0.hand_over(LEAVE_WAIT);
+            drop(self);
+        });
+        if tokio::time::timeout(LEAVE_WAIT * 3, leaving).await.is_err() {
+            tracing::warn!("copies were still being ended when the node stopped");
+        }
+    }
+}
