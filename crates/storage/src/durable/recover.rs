@@ -287,8 +287,13 @@ impl TenantStore {
         folder: &Path,
         disk: &dyn Disk,
     ) -> Result<Option<Timeline>, RecoverError> {
+        let log = folder.join("log");
+        match disk.look(&log) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            looked => looked.map_err(RecoverError::io(&log))?,
+        };
         let manifest = Manifest::read(disk, &folder.join("checkpoint"), id)?;
-        let outline = Outline::read(disk, &folder.join("log"), id, manifest.as_ref())?;
+        let outline = Outline::read(disk, &log, id, manifest.as_ref())?;
         Ok(outline.timeline)
     }
 

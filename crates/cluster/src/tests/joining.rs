@@ -1,0 +1,118 @@
+//! Who is which node.
+
+use std::{fs, thread};
+
+use aerostat_catalog::admin::{BOOTSTRAP, Node, NodeError, Opening};
+
+use super::{clients, host, start, try_start, wait_until};
+use crate::{JoinError, Space, inventory::Inventory, join};
+
+#[test]
+fn a_name_and_a_folder_belong_together() {
+    let (shared, one, other) = (
+        tempfile::tempdir().unwrap(),
+        tempfile::tempdir().unwrap(),
+        tempfile::tempdir().unwrap(),
+    );
+    let space = Space::of(shared.path());
+    let at = (clients(), clients());
+    let first = join(&space, one.path(), "a", at).unwrap();
+    let again = join(&space, one.path(), "a", at).unwrap();
+    assert_eq!(first.node, again.node);
+    assert!(
+        again.incarnation > first.incarnation,
+        "each process has a number of its own"
+    );
+    let renamed = join(&space, one.path(), "b", at);
+    assert!(matches!(renamed, Err(JoinError::OtherName { node, .. }) if node == "a"));
+    let taken = join(&space, other.path(), "a", at);
+    assert!(matches!(taken, Err(JoinError::Taken { node }) if node == "a"));
+    // The folder has no name by that which it could not have.
+    for name in ["", "a b", "../a", "é", &"x".repeat(64)] {
+        let odd = join(&space, other.path(), name, at);
+        assert!(matches!(odd, Err(JoinError::Name(_))), "{name}");
+    }
+}
+
+#[test]
+fn nodes_that_come_at_once_have_different_numbers() {
+    let shared = tempfile::tempdir().unwrap();
+    let space = Space::of(shared.path());
+    let folders: Vec<_> = (0..8).map(|_| tempfile::tempdir().unwrap()).collect();
+    thread::scope(|scope| {
+        for (at, folder) in folders.iter().enumerate() {
+            let space = &space;
+            scope.spawn(move || {
+                join(
+                    space,
+                    folder.path(),
+                    &format!("n{at}"),
+                    (clients(), clients()),
+                )
+                .unwrap()
+            });
+        }
+    });
+    let nodes = Inventory::load(&*space.nodes().unwrap()).unwrap();
+    let mut numbers: Vec<_> = nodes.nodes.values().map(|entry| entry.id).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    assert_eq!(numbers.len(), 8);
+    let words: Vec<_> = (0..3).map(|_| space.token().unwrap()).collect();
+    assert!(
+        words
+            .iter()
+            .all(|word| *word == words[0] && word.len() == 32)
+    );
+}
+
+#[test]
+fn what_is_no_space_is_refused() {
+    for odd in ["", "file://", "etcd://127.0.0.1:2379", "http://x"] {
+        assert!(odd.parse::<Space>().is_err(), "{odd}");
+    }
+    let named: Space = "file:///srv/cluster".parse().unwrap();
+    assert_eq!(named, "/srv/cluster".parse().unwrap());
+    let shared = tempfile::tempdir().unwrap();
+    fs::write(shared.path().join("token"), "short").unwrap();
+    assert!(Space::of(shared.path()).token().is_err());
+}
+
+#[test]
+fn a_single_nodes_databases_come_with_it_and_it_does_not_go_back() {
+    let (shared, data) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let alone = Node::open(data.path(), host(None), Opening::Eager).unwrap();
+    let database = alone.database(BOOTSTRAP).unwrap();
+    database
+        .define(|draft| {
+            let mut change = draft.change()?;
+            change.state.schema_mut("public")?.comment = Some("before".to_owned());
+            change.publish()
+        })
+        .unwrap();
+    let before = alone.record();
+    drop((database, alone));
+    let space = Space::of(shared.path());
+    for _ in 0..2 {
+        let node = start(&space, data.path(), "a");
+        wait_until("it leads", || node.leads(BOOTSTRAP));
+        assert_eq!(node.comment_of(BOOTSTRAP).as_deref(), Some("before"));
+        assert_eq!(node.node.record().databases.len(), before.databases.len());
+    }
+    let back = Node::open(data.path(), host(None), Opening::Eager);
+    assert!(matches!(back, Err(NodeError::InCluster { .. })));
+}
+
+#[test]
+fn a_folder_with_databases_of_its_own_stays_outside() {
+    let shared = tempfile::tempdir().unwrap();
+    let (first, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let space = Space::of(shared.path());
+    let node = start(&space, first.path(), "a");
+    wait_until("it leads", || node.leads(BOOTSTRAP));
+    drop(Node::open(other.path(), host(None), Opening::Eager).unwrap());
+    let refused = try_start(&space, other.path(), "b");
+    assert!(matches!(refused, Err(NodeError::OwnDatabases { .. })));
+    // Nothing of it has gone.
+    assert!(other.path().join("catalog.json").exists());
+}
