@@ -350,7 +350,7 @@ impl Inner {
         let failed = |error: &dyn std::error::Error| Unopened::ended(error.to_string());
         let configurations = self.space.configurations(id);
         let configurations = configurations.map_err(|error| failed(&error))?;
-        self.require_files(id, &*configurations)?;
+        let has_lost = self.has_lost(id, &*configurations)?;
         let opening = self.openings.fetch_add(1, Ordering::Relaxed) + 1;
         let incarnation = (self.identity.incarnation << OPENING_BITS) | opening;
         let me = Member {
@@ -378,6 +378,7 @@ impl Inner {
                 ..self.settings
             },
             is_first: of.home == self.identity.node,
+            has_lost,
             configurations,
             links,
             owner: Box::new(CopyOwner {
@@ -391,22 +392,20 @@ impl Inner {
         run(setup, (store, opened.applier)).map_err(|error| failed(&error))
     }
 
-    /// A node whose files are gone is not taken for one that has what it had: it waits until the others go on
-    /// without it, and is a new copy then.
-    fn require_files(&self, id: TenantId, configurations: &dyn MetaStore) -> Result<(), Unopened> {
+    /// Whether the files of a database are gone that the cluster takes this node to have. Where others have
+    /// theirs it is a new copy in time; where none has, nobody goes on with nothing.
+    fn has_lost(&self, id: TenantId, configurations: &dyn MetaStore) -> Result<bool, Unopened> {
         if self.node.has_log(id) {
-            return Ok(());
+            return Ok(false);
         }
         let found = configurations
             .load()
             .map_err(|error| Unopened::ended(error.to_string()))?;
         let config = found.and_then(|found| serde_json::from_slice::<Config>(&found.document).ok());
-        match config.and_then(|config| config.of(self.identity.node)) {
-            None => Ok(()),
-            Some(_) => Err(Unopened::ended(
-                "its files are missing, and the cluster takes this node for one that has them"
-                    .to_owned(),
-            )),
+        let was_member = config.is_some_and(|config| config.of(self.identity.node).is_some());
+        if was_member {
+            tracing::error!(tenant = %id, "the files of a database are missing");
         }
+        Ok(was_member)
     }
 }

@@ -172,6 +172,7 @@ fn node(
         me,
         settings: Settings::default(),
         is_first: id == 0,
+        has_lost: false,
         configurations: Arc::clone(configurations) as _,
         links: Links::new(handle, Arc::new(address), TENANT, me, Vec::new()),
         owner: Box::new(Node {

@@ -75,6 +75,8 @@ pub struct Driver {
     tail_of: Option<(Member, Epoch)>,
     /// Whether there is more to apply.
     has_more: bool,
+    /// Whether it has had everything that its leader said to be committed, since it was opened.
+    was_current: bool,
     /// Whether the log was told that a commit waits for this node's disk; `None` while it does not lead.
     by_disk: Option<bool>,
 }
@@ -98,8 +100,14 @@ impl Driver {
             role: Role::Follows(Box::new(applier)),
             tail_of: None,
             has_more: false,
+            was_current: false,
             by_disk: None,
         }
+    }
+
+    /// See [`Replica::set_lost`].
+    pub fn set_lost(&mut self) {
+        self.replica.set_lost();
     }
 
     /// Whether [`Self::written`] is to be told again soon: a copy applies in parts, for it has to answer.
@@ -133,10 +141,13 @@ impl Driver {
         }
     }
 
-    /// Whether what a copy shows is committed, as far as it knows: before that nobody reads it.
+    /// Whether what a copy shows is committed, and it has once had all that was, as far as it knows: before that
+    /// nobody reads it.
     pub fn shows_what_is_committed(&self) -> bool {
         match &self.store {
-            Some(store) => store.txns().last_commit() <= self.replica.committed(),
+            Some(store) => {
+                self.was_current && store.txns().last_commit() <= self.replica.committed()
+            }
             None => false,
         }
     }
@@ -593,6 +604,7 @@ impl Driver {
         self.role = Role::Closed;
         self.store = None;
         self.kept = None;
+        self.was_current = false;
         self.by_disk = None;
         if led {
             host.follows();
@@ -616,7 +628,11 @@ impl Driver {
     fn settle(&mut self, host: &mut dyn Host) -> Result<(), CopyError> {
         let committed = self.replica.committed();
         match &mut self.role {
-            Role::Follows(applier) => self.has_more = apply(applier, committed, host)?,
+            Role::Follows(applier) => {
+                self.has_more = apply(applier, committed, host)?;
+                let told = self.replica.told();
+                self.was_current |= told > CommitTs(0) && applier.applied() >= told;
+            }
             Role::Leads(leadership) => {
                 self.has_more = false;
                 let Some(store) = &self.store else {

@@ -92,6 +92,8 @@ pub struct Setup {
     pub settings: Settings,
     /// Whether it may lead where there is no configuration.
     pub is_first: bool,
+    /// Whether the node has lost what it had, and may be counted as a member that has it.
+    pub has_lost: bool,
     /// Where configurations are: the document of a version is the one of that epoch.
     pub configurations: Arc<dyn MetaStore>,
     /// The ways to other nodes.
@@ -110,6 +112,7 @@ pub fn run(setup: Setup, opened: (Arc<TenantStore>, Applier)) -> std::io::Result
         me,
         settings,
         is_first,
+        has_lost,
         configurations,
         mut links,
         owner,
@@ -122,7 +125,10 @@ pub fn run(setup: Setup, opened: (Arc<TenantStore>, Applier)) -> std::io::Result
         aside,
         inbox: inbox.clone(),
     };
-    let driver = Driver::new(me, settings, opened, is_first);
+    let mut driver = Driver::new(me, settings, opened, is_first);
+    if has_lost {
+        driver.set_lost();
+    }
     let thread = thread::Builder::new().name("aerostat-copy".to_owned());
     let driver = thread.spawn(move || drive(driver, host, &receiver))?;
     Ok(Running {

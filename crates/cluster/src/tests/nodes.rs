@@ -197,7 +197,23 @@ fn a_member_whose_files_are_lost_is_not_taken_for_one_that_has_them() {
         "it has nothing to show"
     );
     let b = two.start(1);
-    wait_until("the other is there", || b.shows("postgres"));
-    std::thread::sleep(Duration::from_secs(1));
-    assert!(!a.leads(BOOTSTRAP));
+    wait_until("the other leads", || b.leads(BOOTSTRAP));
+    wait_until("it has it again", || {
+        a.shows(BOOTSTRAP) && b.has_members(BOOTSTRAP, 2)
+    });
+    for node in [&a, &b] {
+        assert_eq!(node.comment_of(BOOTSTRAP).as_deref(), Some("kept"));
+    }
+    // Where all have lost theirs nobody goes on with nothing.
+    drop((a, b));
+    for folder in &two.folders {
+        std::fs::remove_dir_all(folder.path().join("tenants").join(id.to_string())).unwrap();
+    }
+    let (a, b) = (two.start(0), two.start(1));
+    wait_until("others are there", || {
+        a.shows("postgres") && b.shows("postgres")
+    });
+    std::thread::sleep(Duration::from_secs(2));
+    assert!(!a.leads(BOOTSTRAP) && !b.leads(BOOTSTRAP));
+    assert!(!a.shows(BOOTSTRAP) && !b.shows(BOOTSTRAP));
 }

@@ -178,6 +178,7 @@ impl TestNode {
             me,
             settings: settings(),
             is_first: self.id == NodeId(0),
+            has_lost: false,
             configurations: Arc::clone(configurations) as _,
             links: Links::new(handle, Arc::new(address), TENANT, me, TOKEN.to_vec()),
             owner: Box::new(NodeOwner {

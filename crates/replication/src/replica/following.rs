@@ -93,6 +93,7 @@ impl Replica {
             self.history = theirs;
         }
         let has = sent.through;
+        self.told = self.told.max(sent.committed);
         self.committed = self.committed.max(sent.committed.min(has));
         match &mut self.role {
             Role::Following(following) => {

@@ -16,6 +16,8 @@ pub(super) struct Leading {
     begins: Option<Epoch>,
     peers: BTreeMap<NodeId, Peer>,
     beat_at: Option<Duration>,
+    /// What was told to be committed last.
+    told: CommitTs,
     /// Whether another may lead at any time, because this one has asked for it: it reads no more.
     pub(super) hands_over: bool,
 }
@@ -139,6 +141,7 @@ impl Replica {
         if beats {
             leading.beat_at = Some(now);
         }
+        leading.told = self.committed;
         for (node, peer) in &mut leading.peers {
             if peer.next < written || beats {
                 // What was lost on its way is found out by the next message, which does not follow.
@@ -278,6 +281,13 @@ impl Replica {
 
     /// What is due: heartbeats, and members that are lost.
     pub(super) fn lead(&mut self, now: Duration) {
+        let committed = self.committed;
+        if let Some(leading) = self.leading()
+            && leading.told < committed
+        {
+            // Copies show what is committed, and may have heard of nothing since.
+            leading.beat_at = None;
+        }
         self.ship(now);
         self.drop_lost(now);
         self.admit(now);

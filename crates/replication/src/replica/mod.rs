@@ -131,12 +131,16 @@ pub struct Replica {
     settings: Settings,
     /// Where nobody leads yet, whether this one may begin.
     is_first: bool,
+    /// Whether the node has lost what it had on its disk.
+    has_lost: bool,
     role: Role,
     config: Option<Config>,
     history: History,
     written: CommitTs,
     durable: CommitTs,
     committed: CommitTs,
+    /// What the leader of the configuration has said to be committed, whether or not it is here.
+    told: CommitTs,
     /// The configuration that the store is asked to have, until it is known whether it has, and when.
     swap: Option<(Config, Duration)>,
     read_at: Option<Duration>,
@@ -155,18 +159,26 @@ impl Replica {
             me,
             settings,
             is_first,
+            has_lost: false,
             role: Role::Following(Following::default()),
             config: None,
             history,
             written: last,
             durable: last,
             committed: CommitTs(0),
+            told: CommitTs(0),
             swap: None,
             read_at: None,
             synced_at: Duration::ZERO,
             started: Vec::new(),
             effects: Vec::new(),
         }
+    }
+
+    /// Of a node that has lost what it had on its disk, and may be counted as a member that has it: where all
+    /// members have ended it says what it has, and goes on with nothing by itself.
+    pub fn set_lost(&mut self) {
+        self.has_lost = true;
     }
 
     /// Does what follows from something that happened at a time, by a clock that only goes on.
@@ -265,6 +277,12 @@ impl Replica {
     /// Everything through this place is committed, as far as it knows.
     pub fn committed(&self) -> CommitTs {
         self.committed
+    }
+
+    /// Everything through this place is committed, as the leader of the configuration has said, whether or not
+    /// it is here; 0: it has said nothing.
+    pub fn told(&self) -> CommitTs {
+        self.told
     }
 
     /// What its log has.
@@ -393,6 +411,7 @@ impl Replica {
             return;
         }
         self.started.clear();
+        self.told = CommitTs(0);
         self.config = Some(config);
         match (&self.role, leads) {
             (Role::Leading(_), true) => return self.goes_on_leading(now),

@@ -36,7 +36,10 @@ impl Replica {
         let is_longest = |(other, their): &(Member, Position)| {
             (*their, other.node) < (end, self.me.node) || config.of(other.node).is_none()
         };
-        if config.members.iter().all(has_ended) && self.started.iter().all(is_longest) {
+        if !self.has_lost
+            && config.members.iter().all(has_ended)
+            && self.started.iter().all(is_longest)
+        {
             self.claim(now, config.epoch);
         }
     }
