@@ -21,6 +21,7 @@
 mod inventory;
 mod keeper;
 mod owner;
+mod sample;
 mod space;
 #[cfg(test)]
 mod tests;
@@ -29,4 +30,5 @@ pub use aerostat_catalog::admin::Shared;
 pub use aerostat_replication::Settings;
 pub use inventory::{Identity, JoinError, NodeEntry, join};
 pub use keeper::{Cluster, Setup};
+pub use sample::{CopySample, samples};
 pub use space::{Space, SpaceError};

@@ -8,6 +8,8 @@
 //! Counters are fed by the engine's observer as statements end. Gauges that the
 //! engine knows are read when `/metrics` is asked for, never kept in step.
 
+mod copies;
+
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
@@ -22,6 +24,9 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
+
+use aerostat_cluster::CopySample;
+use copies::CopyMetrics;
 
 use crate::process;
 
@@ -130,6 +135,8 @@ pub(crate) struct NodeSample {
     pub(crate) tenants: Vec<TenantSample>,
     /// Of every tenant, also of those that are not open.
     pub(crate) states: Vec<TenantState>,
+    /// Of every tenant that other nodes have, too.
+    pub(crate) copies: Vec<CopySample>,
 }
 
 /// What is counted for one tenant, at hand.
@@ -168,6 +175,7 @@ pub(crate) struct Metrics {
     tenant_evicted: Family<TenantLabels, IntegerGauge>,
     tenant_read_back: Family<TenantLabels, Counter>,
     tenant_open: Family<TenantLabels, IntegerGauge>,
+    copies: CopyMetrics,
     degraded: IntegerGauge,
     closed: IntegerGauge,
     memory: IntegerGauge,
@@ -206,6 +214,7 @@ impl Metrics {
             tenant_evicted: Family::default(),
             tenant_read_back: Family::default(),
             tenant_open: Family::default(),
+            copies: CopyMetrics::default(),
             degraded: IntegerGauge::default(),
             closed: IntegerGauge::default(),
             memory: IntegerGauge::default(),
@@ -317,6 +326,7 @@ impl Metrics {
             "1 for a tenant that reads and writes, 0 for one that could not be opened or takes no changes",
             self.tenant_open.clone(),
         );
+        self.copies.register(registry);
         registry.register(
             "tenants_degraded",
             "Tenants that could not be opened or take no changes",
@@ -435,6 +445,7 @@ impl Metrics {
     /// Everything in Prometheus' text format, with the gauges as `node` has them.
     pub(crate) fn render(&self, node: &NodeSample) -> String {
         self.set_gauges(node);
+        self.copies.set(&node.copies, |tenant| self.label(tenant));
         let mut text = String::new();
         encode(&mut text, &self.registry).expect("a String takes any text");
         text
@@ -591,6 +602,15 @@ mod tests {
                 })
                 .collect(),
             tenants,
+            copies: vec![CopySample {
+                database: "a".to_owned(),
+                leads: true,
+                epoch: 4,
+                members: 2,
+                uncommitted: 1,
+                silent_seconds: Some(0.5),
+                behind: vec![("b".to_owned(), 3)],
+            }],
         }
     }
 
@@ -634,6 +654,10 @@ mod tests {
             "aerostat_tenant_evicted_bytes{tenant=\"a\"} 8",
             "aerostat_tenant_read_back_bytes_total{tenant=\"a\"} 9",
             "aerostat_tenant_rows_due{tenant=\"a\"} 5",
+            "aerostat_copy_leads{tenant=\"a\"} 1",
+            "aerostat_copy_members{tenant=\"a\"} 2",
+            "aerostat_copy_leader_silence_seconds{tenant=\"a\"} 0.5",
+            "aerostat_copy_behind{tenant=\"a\",node=\"b\"} 3",
             "aerostat_memory_used_bytes 7",
             "aerostat_memory_unreserved_bytes 3",
         ] {

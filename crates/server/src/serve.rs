@@ -333,6 +333,7 @@ fn sample(engine: &Engine) -> NodeSample {
         memory: memory.collect(),
         tenants: tenants.collect(),
         states: states(engine),
+        copies: aerostat_cluster::samples(engine.node()),
     }
 }
 
