@@ -32,6 +32,7 @@ mod packet;
 mod process;
 #[cfg(test)]
 mod tests;
+mod way;
 mod wire;
 
 pub use driver::{CopyError, Driver};

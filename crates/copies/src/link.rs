@@ -1,50 +1,31 @@
 //! Ways between nodes: a connection from each to each for every tenant that both have.
 //!
-//! Whoever dials sends, and hears nothing back on it. What waits while nobody answers is dropped: the machine
-//! takes a packet that is lost for what it is.
+//! Whoever dials sends, and hears nothing back on it ([`way`](crate::way)).
 
-use std::{
-    collections::BTreeMap,
-    io,
-    net::SocketAddr,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::{collections::BTreeMap, io, net::SocketAddr, sync::Arc, time::Duration};
 
 use aerostat_replication::{Member, NodeId};
 use aerostat_types::TenantId;
 use tokio::{
-    io::{AsyncRead, AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
+    io::{AsyncRead, AsyncReadExt},
+    net::TcpListener,
     runtime::Handle,
-    sync::{Semaphore, mpsc},
-    time::{sleep, timeout},
+    sync::Semaphore,
+    time::timeout,
 };
 
 use crate::{
     Greeting, Packet,
     inbox::{Inbox, Told},
+    way::{ROOM_BYTES, Way},
     wire::{self, FRAME_BYTES_MAX, GREETING_BYTES_MAX, HEAD_BYTES, VERSION},
 };
-
-/// What may wait to be sent to a node.
-const ROOM_BYTES: usize = 4 << 20;
 
 /// What may wait in an inbox for its driver, of one connection.
 const INBOX_BYTES: usize = 4 << 20;
 
-/// What is written at once.
-const WRITE_BYTES: usize = 256 << 10;
-
-/// How soon a node that did not answer is dialled again.
-const REDIAL: Duration = Duration::from_millis(100);
-
-/// After so long without an answer, or without anything being taken, a connection is given up: the network may
-/// have lost it without a word, and the system would go on trying for a quarter of an hour.
-const SILENCE: Duration = Duration::from_secs(2);
+/// What is read at once, before more has come.
+const READ_BYTES: usize = 256 << 10;
 
 /// How long whoever dials has to say who it is.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
@@ -58,12 +39,7 @@ pub struct Links {
     address: Address,
     greeting: Greeting,
     inbox: Option<Inbox>,
-    all: BTreeMap<NodeId, Link>,
-}
-
-struct Link {
-    frames: mpsc::UnboundedSender<Vec<u8>>,
-    queued: Arc<AtomicUsize>,
+    all: BTreeMap<NodeId, Arc<Way>>,
 }
 
 impl Links {
@@ -96,108 +72,30 @@ impl Links {
     }
 
     pub(crate) fn room(&self, to: NodeId) -> usize {
-        let queued = self
-            .all
-            .get(&to)
-            .map(|link| link.queued.load(Ordering::Relaxed));
-        ROOM_BYTES.saturating_sub(queued.unwrap_or(0))
+        self.all.get(&to).map_or(ROOM_BYTES, |way| way.room())
     }
 
     pub(crate) fn send(&mut self, to: NodeId, packet: &Packet) {
         let (address, runtime) = (&self.address, &self.runtime);
         let (greeting, inbox) = (&self.greeting, &self.inbox);
-        let link = self.all.entry(to).or_insert_with(|| {
-            let (frames, queue) = mpsc::unbounded_channel();
-            let queued = Arc::new(AtomicUsize::new(0));
-            let greeting = Greeting {
+        let way = self.all.entry(to).or_insert_with(|| {
+            let way = Way::new();
+            let greeting = wire::of_greeting(&Greeting {
                 to,
                 ..greeting.clone()
-            };
-            let way = Way {
-                address: Arc::clone(address),
-                greeting,
-                queue,
-                queued: Arc::clone(&queued),
-                inbox: inbox.clone(),
-            };
-            runtime.spawn(way.keep());
-            Link { frames, queued }
+            });
+            let address = Arc::clone(address);
+            let kept = Arc::clone(&way).keep(move || address(to), greeting, inbox.clone());
+            runtime.spawn(kept);
+            way
         });
-        let frame = wire::of_packet(packet);
-        link.queued.fetch_add(frame.len(), Ordering::Relaxed);
-        // Its task goes on as long as this is there.
-        let _ = link.frames.send(frame);
+        way.send(wire::of_packet(packet));
     }
 }
 
-/// A link's task.
-struct Way {
-    address: Address,
-    greeting: Greeting,
-    queue: mpsc::UnboundedReceiver<Vec<u8>>,
-    queued: Arc<AtomicUsize>,
-    inbox: Option<Inbox>,
-}
-
-impl Way {
-    /// Sends until nobody gives it anything any more.
-    async fn keep(mut self) {
-        loop {
-            let Some(address) = (self.address)(self.greeting.to) else {
-                if !self.wait_for_another().await {
-                    return;
-                }
-                continue;
-            };
-            match self.send_all(address).await {
-                Ok(()) => return,
-                Err(error) => tracing::debug!(%address, %error, "a node does not answer"),
-            }
-            if !self.wait_for_another().await {
-                return;
-            }
-        }
-    }
-
-    /// Drops what waits, and says whether there may be more.
-    async fn wait_for_another(&mut self) -> bool {
-        sleep(REDIAL).await;
-        loop {
-            match self.queue.try_recv() {
-                Ok(frame) => self.is_gone(frame.len()),
-                Err(mpsc::error::TryRecvError::Empty) => return true,
-                Err(mpsc::error::TryRecvError::Disconnected) => return false,
-            }
-        }
-    }
-
-    fn is_gone(&self, bytes: usize) {
-        let before = self.queued.fetch_sub(bytes, Ordering::Relaxed);
-        let (was_full, is_full) = (before > ROOM_BYTES / 2, before - bytes > ROOM_BYTES / 2);
-        if was_full
-            && !is_full
-            && let Some(inbox) = &self.inbox
-        {
-            inbox.wake();
-        }
-    }
-
-    async fn send_all(&mut self, address: SocketAddr) -> io::Result<()> {
-        let mut stream = timeout(SILENCE, TcpStream::connect(address)).await??;
-        stream.set_nodelay(true)?;
-        stream.write_all(&wire::of_greeting(&self.greeting)).await?;
-        while let Some(mut frames) = self.queue.recv().await {
-            // Those that have come meanwhile go with it.
-            while frames.len() < WRITE_BYTES
-                && let Ok(next) = self.queue.try_recv()
-            {
-                frames.extend_from_slice(&next);
-            }
-            let written = timeout(SILENCE, stream.write_all(&frames)).await;
-            self.is_gone(frames.len());
-            written??;
-        }
-        Ok(())
+impl Drop for Links {
+    fn drop(&mut self) {
+        self.all.values().for_each(|way| way.end());
     }
 }
 
@@ -270,7 +168,7 @@ async fn frame(
     };
     let (bytes, crc) = wire::head(head, bytes_max).map_err(io::Error::other)?;
     // It takes no more memory than has come.
-    let mut content = Vec::with_capacity(bytes.min(WRITE_BYTES));
+    let mut content = Vec::with_capacity(bytes.min(READ_BYTES));
     let read = stream.take(bytes as u64).read_to_end(&mut content).await?;
     match read == bytes {
         true => Ok(Some((content, crc))),

@@ -1,0 +1,231 @@
+//! A way to a node: what its socket takes is written at once by whoever sends, the rest by a task.
+//!
+//! ```text
+//!  driver ── send ──► frames ──► the socket takes it: gone before send returns
+//!                        └─────► it does not, or is not there: a task dials, waits, and writes
+//! ```
+//!
+//! What waits when a connection ends is dropped: the machine takes a packet that is lost for what it is.
+
+use std::{
+    collections::VecDeque,
+    io::{self, IoSlice},
+    net::SocketAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::{
+    io::AsyncWriteExt,
+    net::TcpStream,
+    sync::Notify,
+    time::{sleep, timeout},
+};
+
+use crate::inbox::Inbox;
+
+/// What may wait to be sent to a node.
+pub(crate) const ROOM_BYTES: usize = 4 << 20;
+
+/// Frames that are written by one call.
+const SLICES_MAX: usize = 16;
+
+/// How soon a node that did not answer is dialled again.
+const REDIAL: Duration = Duration::from_millis(100);
+
+/// After so long without an answer, or without anything being taken, a connection is given up: the network may
+/// have lost it without a word, and the system would go on trying for a quarter of an hour.
+const SILENCE: Duration = Duration::from_secs(2);
+
+/// A way to a node.
+pub(crate) struct Way {
+    sending: Mutex<Sending>,
+    /// Something waits, or nothing will come any more.
+    more: Notify,
+}
+
+#[derive(Default)]
+struct Sending {
+    stream: Option<Arc<TcpStream>>,
+    frames: VecDeque<Vec<u8>>,
+    /// How much of the first has gone.
+    gone: usize,
+    /// What waits.
+    bytes: usize,
+    is_over: bool,
+}
+
+/// What has become of what waited.
+enum Written {
+    All,
+    /// The socket takes no more now.
+    Some,
+}
+
+impl Way {
+    pub(crate) fn new() -> Arc<Way> {
+        Arc::new(Way {
+            sending: Mutex::default(),
+            more: Notify::new(),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Sending> {
+        // Nobody leaves it half changed.
+        self.sending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many bytes may wait beyond those that do.
+    pub(crate) fn room(&self) -> usize {
+        ROOM_BYTES.saturating_sub(self.lock().bytes)
+    }
+
+    /// Sends a frame, now or when the socket takes it.
+    pub(crate) fn send(&self, frame: Vec<u8>) {
+        let mut sending = self.lock();
+        let waited = !sending.frames.is_empty();
+        sending.bytes += frame.len();
+        sending.frames.push_back(frame);
+        // Behind what waits already it is the task's.
+        let is_gone = !waited && matches!(sending.write(), Ok(Written::All));
+        drop(sending);
+        if !is_gone {
+            self.more.notify_one();
+        }
+    }
+
+    /// Nobody sends any more.
+    pub(crate) fn end(&self) {
+        self.lock().is_over = true;
+        self.more.notify_one();
+    }
+
+    /// Whether nothing waits, and something may come.
+    fn is_idle(&self) -> bool {
+        let sending = self.lock();
+        sending.frames.is_empty() && !sending.is_over
+    }
+
+    /// Dials, and writes what waits, until nobody sends any more. `greet` says who dials; `address` where the node
+    /// is, if that is known.
+    pub(crate) async fn keep(
+        self: Arc<Self>,
+        address: impl Fn() -> Option<SocketAddr> + Send,
+        greeting: Vec<u8>,
+        inbox: Option<Inbox>,
+    ) {
+        loop {
+            while self.is_idle() {
+                self.more.notified().await;
+            }
+            if self.lock().is_over {
+                return;
+            }
+            if let Some(address) = address()
+                && let Err(error) = self.serve(address, &greeting, inbox.as_ref()).await
+            {
+                tracing::debug!(%address, %error, "a node does not answer");
+            }
+            let is_over = {
+                let mut sending = self.lock();
+                sending.drop_all();
+                sending.is_over
+            };
+            if is_over {
+                return;
+            }
+            sleep(REDIAL).await;
+            self.lock().drop_all();
+        }
+    }
+
+    /// One connection, until it ends or nobody sends any more.
+    async fn serve(
+        &self,
+        address: SocketAddr,
+        greeting: &[u8],
+        inbox: Option<&Inbox>,
+    ) -> io::Result<()> {
+        let mut stream = timeout(SILENCE, TcpStream::connect(address)).await??;
+        stream.set_nodelay(true)?;
+        timeout(SILENCE, stream.write_all(greeting)).await??;
+        let stream = Arc::new(stream);
+        self.lock().stream = Some(Arc::clone(&stream));
+        loop {
+            let (written, before, after, is_over) = {
+                let mut sending = self.lock();
+                if sending.stream.is_none() {
+                    // Whoever sent has found it broken.
+                    return Err(io::ErrorKind::BrokenPipe.into());
+                }
+                let before = sending.bytes;
+                let written = sending.write()?;
+                (written, before, sending.bytes, sending.is_over)
+            };
+            if before > ROOM_BYTES / 2
+                && after <= ROOM_BYTES / 2
+                && let Some(inbox) = inbox
+            {
+                inbox.wake();
+            }
+            match written {
+                Written::All if is_over => return Ok(()),
+                Written::All => self.more.notified().await,
+                Written::Some => timeout(SILENCE, stream.writable()).await??,
+            }
+        }
+    }
+}
+
+impl Sending {
+    /// Writes as much as the socket takes.
+    fn write(&mut self) -> io::Result<Written> {
+        while !self.frames.is_empty() {
+            let Some(stream) = &self.stream else {
+                return Ok(Written::Some);
+            };
+            let first = self.frames.iter().take(1).map(|frame| &frame[self.gone..]);
+            let others = self.frames.iter().skip(1).map(|frame| &frame[..]);
+            let slices: Vec<IoSlice<'_>> = first
+                .chain(others)
+                .take(SLICES_MAX)
+                .map(IoSlice::new)
+                .collect();
+            match stream.try_write_vectored(&slices) {
+                Ok(0) => return self.fail(io::ErrorKind::WriteZero.into()),
+                Ok(bytes) => self.advance(bytes),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return Ok(Written::Some);
+                }
+                Err(error) => return self.fail(error),
+            }
+        }
+        Ok(Written::All)
+    }
+
+    fn fail(&mut self, error: io::Error) -> io::Result<Written> {
+        self.stream = None;
+        Err(error)
+    }
+
+    fn advance(&mut self, mut bytes: usize) {
+        self.bytes -= bytes;
+        while bytes > 0 {
+            let left = self.frames[0].len() - self.gone;
+            if bytes < left {
+                self.gone += bytes;
+                return;
+            }
+            bytes -= left;
+            self.gone = 0;
+            self.frames.pop_front();
+        }
+    }
+
+    /// The connection is no more, and with it what waited.
+    fn drop_all(&mut self) {
+        self.stream = None;
+        self.frames.clear();
+        (self.gone, self.bytes) = (0, 0);
+    }
+}
