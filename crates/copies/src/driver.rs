@@ -42,6 +42,9 @@ pub enum CopyError {
     /// What came does not go on from what is here.
     #[error("a part of the leader's log is missing")]
     Gap,
+    /// A part of the program has panicked; what it left is not known.
+    #[error("a part of the program has failed")]
+    Panicked,
 }
 
 /// What the process does with the tenant now.

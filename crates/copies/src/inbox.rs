@@ -1,20 +1,19 @@
 //! The way to a copy's driver.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
-    mpsc,
-};
+use std::sync::{Arc, mpsc};
 
 use aerostat_replication::{Config, NodeId};
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::Packet;
+use crate::{
+    Packet,
+    turn::{Taken, Turn},
+};
 
-/// What is told to a copy's driver.
+/// What is told to a copy's thread.
 pub(crate) enum Told {
     Packet(Packet, Option<OwnedSemaphorePermit>),
-    /// The log has more, or the disk has, or there is room to send.
+    /// The log has more, or the disk has, or there is room to send, or there is more to be done.
     Written,
     /// The store of configurations has this.
     Config(Option<Config>),
@@ -33,29 +32,37 @@ pub(crate) enum Told {
 #[derive(Clone)]
 pub struct Inbox {
     sender: mpsc::Sender<Told>,
-    /// Whether it has been told of more, and has not looked yet.
-    is_woken: Arc<AtomicBool>,
+    turn: Arc<Turn>,
 }
 
 impl Inbox {
     /// A new one, and where what is told comes out.
     pub(crate) fn new() -> (Inbox, mpsc::Receiver<Told>) {
         let (sender, receiver) = mpsc::channel();
-        let inbox = Inbox {
-            sender,
-            is_woken: Arc::default(),
-        };
-        (inbox, receiver)
+        let turn = Arc::new(Turn::new());
+        (Inbox { sender, turn }, receiver)
     }
 
-    /// Its driver is about to look at its log.
-    pub(crate) fn looks(&self) {
-        self.is_woken.store(false, Ordering::Release);
+    pub(crate) fn turn(&self) -> &Arc<Turn> {
+        &self.turn
     }
 
     /// Tells it; whether it is there.
     pub(crate) fn tell(&self, told: Told) -> bool {
         self.sender.send(told).is_ok()
+    }
+
+    /// Takes a packet now, or as soon as the thread comes to it: it keeps its place until then. Whether it is
+    /// there.
+    pub(crate) fn receive(&self, packet: Packet, place: Option<OwnedSemaphorePermit>) -> bool {
+        match self.turn.receive(packet) {
+            Taken::Done => true,
+            Taken::GoOn => self.tell(Told::Written),
+            Taken::Left(packet) => {
+                self.turn.leave_packet();
+                self.tell(Told::Packet(packet, place))
+            }
+        }
     }
 
     /// Has this node lead, if its leader hands over: it does if it is there, and this one is a member.
@@ -73,9 +80,9 @@ impl Inbox {
         self.tell(Told::AndSync(and_sync));
     }
 
-    /// Has it look at its log.
+    /// Its log has more: what there is goes to copies, now or soon.
     pub fn wake(&self) {
-        if !self.is_woken.swap(true, Ordering::AcqRel) {
+        if self.turn.wake() {
             self.tell(Told::Written);
         }
     }

@@ -32,6 +32,7 @@ mod packet;
 mod process;
 #[cfg(test)]
 mod tests;
+mod turn;
 mod way;
 mod wire;
 

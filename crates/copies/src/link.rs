@@ -16,7 +16,7 @@ use tokio::{
 
 use crate::{
     Greeting, Packet,
-    inbox::{Inbox, Told},
+    inbox::Inbox,
     way::{ROOM_BYTES, Way},
     wire::{self, FRAME_BYTES_MAX, GREETING_BYTES_MAX, HEAD_BYTES, VERSION},
 };
@@ -149,7 +149,7 @@ async fn receive(
         }
         let bytes = u32::try_from(content.len().min(INBOX_BYTES)).unwrap_or(u32::MAX);
         let place = Arc::clone(&places).acquire_many_owned(bytes).await;
-        if !inbox.tell(Told::Packet(packet, place.ok())) {
+        if !inbox.receive(packet, place.ok()) {
             return Ok(());
         }
     }

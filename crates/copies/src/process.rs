@@ -1,15 +1,16 @@
-//! A copy in a process: a thread for its driver, and one for what waits.
+//! A copy in a process: its driver, in turns of its own thread and of others (`turn`), and a thread for what waits.
 //!
 //! ```text
-//!  connections ── packets ──┐                       ┌─► links, one for each node
-//!  whoever writes ── wakes ─┼─► inbox ─► driver ────┼─► aside: configurations, syncs ──► inbox
-//!  time ── ticks ───────────┘            (a thread) └─► owner: sessions, catalogue
+//!  connections ── packets ──┐                       ┌─► ways, one to each node
+//!  whoever writes ── wakes ─┼─► turn: driver ───────┼─► aside: configurations, syncs ──► inbox
+//!  time ── ticks ───────────┘   (or inbox ► thread) └─► owner: sessions, catalogue
 //! ```
 //!
-//! The driver's thread waits for nothing but its inbox, the copy's own log, and its owner. Packets that wait in
+//! The thread waits for nothing but its inbox, its turn, the copy's own log, and its owner. Packets that wait in
 //! the inbox have a place each, so that a copy that is slow slows its leader's connection down.
 
 use std::{
+    cell::Cell,
     collections::BTreeMap,
     sync::{
         Arc,
@@ -24,11 +25,13 @@ use aerostat_storage::{
     Applier, MetaStore, RecoverError, Swapped, Table, TenantStore, Version, Versioned, Wake,
 };
 use aerostat_types::{Clock, CommitTs, SystemClock, TableId};
+use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::{
     CopyError, Driver, Host, Known, Packet,
     inbox::{Inbox, Told},
     link::Links,
+    turn::{Core, Turn},
 };
 
 /// How often the machine is told the time: several times in a heartbeat.
@@ -124,61 +127,100 @@ pub fn run(setup: Setup, opened: (Arc<TenantStore>, Applier)) -> std::io::Result
         links,
         aside,
         inbox: inbox.clone(),
+        short: Cell::new(None),
     };
     let mut driver = Driver::new(me, settings, opened, is_first);
     if has_lost {
         driver.set_lost();
     }
+    inbox.turn().begin(Core {
+        driver,
+        host,
+        began: SystemClock.now(),
+        failed: None,
+    });
     let thread = thread::Builder::new().name("aerostat-copy".to_owned());
-    let driver = thread.spawn(move || drive(driver, host, &receiver))?;
+    let turn = Arc::clone(inbox.turn());
+    let driver = thread.spawn(move || drive(&turn, &receiver))?;
     Ok(Running {
         inbox,
         driver: Some(driver),
     })
 }
 
-fn drive(mut driver: Driver, mut host: ProcessHost, inbox: &mpsc::Receiver<Told>) {
-    let began = SystemClock.now();
+/// A copy's thread.
+fn drive(turn: &Turn, inbox: &mpsc::Receiver<Told>) {
     let mut ticked = None;
+    let mut wait = Duration::ZERO;
     loop {
-        let told = inbox.recv_timeout(match driver.has_more() {
-            true => Duration::ZERO,
-            false => TICK,
-        });
-        let now = SystemClock.now().saturating_duration_since(began);
-        let done = match told {
-            Ok(Told::Packet(packet, _place)) => driver.receive(now, packet, &mut host),
-            Ok(Told::Written) => {
-                host.inbox.looks();
-                driver.written(now, &mut host)
-            }
-            Ok(Told::Config(config)) => driver.config(now, config, &mut host),
-            Ok(Told::Swapped(config)) => driver.swapped(now, config, &mut host),
-            Err(RecvTimeoutError::Timeout) if driver.has_more() => driver.written(now, &mut host),
-            Err(RecvTimeoutError::Timeout) => Ok(()),
-            Ok(Told::Lead) => {
-                driver.ask_to_lead(&mut host);
-                Ok(())
-            }
-            Ok(Told::HandOver(to)) => driver.hand_over(now, to, &mut host),
-            Ok(Told::AndSync(and_sync)) => driver.and_sync(now, and_sync, &mut host),
-            Ok(Told::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+        let told = match inbox.recv_timeout(wait) {
+            Ok(Told::Stop) | Err(RecvTimeoutError::Disconnected) => None,
+            Ok(told) => Some(Some(told)),
+            Err(RecvTimeoutError::Timeout) => Some(None),
         };
-        let is_due = ticked.is_none_or(|ticked: Duration| now >= ticked + TICK);
-        let done = match is_due {
-            true => {
-                ticked = Some(now);
-                let done = done.and_then(|()| driver.tick(now, &mut host));
-                host.owner.knows(&driver.known(now));
-                done
-            }
-            false => done,
+        let mut guard = turn.lock();
+        let (Some(told), Some(core)) = (told, guard.as_mut()) else {
+            let ended = guard.take();
+            drop(guard);
+            return drop(ended);
         };
-        if let Err(error) = done {
+        match told {
+            Some(told) => do_told(turn, core, told),
+            None if core.driver.has_more() => {
+                core.step(|driver, now, host| driver.written(now, host))
+            }
+            None => {}
+        }
+        let now = core.now();
+        if ticked.is_none_or(|ticked: Duration| now >= ticked + TICK) {
+            ticked = Some(now);
+            core.step(|driver, now, host| driver.tick(now, host));
+            if core.failed.is_none() {
+                core.host.owner.knows(&core.driver.known(now));
+            }
+        }
+        turn.look_at(core);
+        if core.failed.is_some()
+            && let Some(Core {
+                driver,
+                mut host,
+                failed: Some(error),
+                ..
+            }) = guard.take()
+        {
+            drop(guard);
             // Committers are told before anybody opens it again.
             drop(driver);
             return host.owner.ended(error);
         }
+        let has_more = guard.as_ref().is_some_and(|core| core.driver.has_more());
+        drop(guard);
+        wait = match has_more || turn.has_word() {
+            true => Duration::ZERO,
+            false => TICK,
+        };
+    }
+}
+
+fn do_told(turn: &Turn, core: &mut Core, told: Told) {
+    match told {
+        Told::Packet(packet, _place) => {
+            core.step(|driver, now, host| driver.receive(now, packet, host));
+            turn.packet_done();
+        }
+        Told::Written => core.step(|driver, now, host| driver.written(now, host)),
+        Told::Config(config) => core.step(|driver, now, host| driver.config(now, config, host)),
+        Told::Swapped(config) => core.step(|driver, now, host| driver.swapped(now, config, host)),
+        Told::Lead => core.step(|driver, _, host| {
+            driver.ask_to_lead(host);
+            Ok(())
+        }),
+        Told::HandOver(to) => core.step(|driver, now, host| driver.hand_over(now, to, host)),
+        Told::AndSync(and_sync) => {
+            core.step(|driver, now, host| driver.and_sync(now, and_sync, host));
+        }
+        // It has ended by then.
+        Told::Stop => {}
     }
 }
 
@@ -262,14 +304,26 @@ fn known(found: Option<Versioned>) -> Option<Option<Config>> {
 }
 
 /// The driver's host.
-struct ProcessHost {
+pub(crate) struct ProcessHost {
     owner: Box<dyn Owner>,
     links: Links,
     aside: mpsc::Sender<Aside>,
     inbox: Inbox,
+    /// What may be sent yet in the turn of somebody who has other things to do.
+    short: Cell<Option<usize>>,
 }
 
 impl ProcessHost {
+    /// Somebody's turn begins who sends no more than this.
+    pub(crate) fn begin_short_turn(&self, bytes: usize) {
+        self.short.set(Some(bytes));
+    }
+
+    /// It ends; whether there may be more to send.
+    pub(crate) fn end_short_turn(&self) -> bool {
+        self.short.take() == Some(0)
+    }
+
     fn aside(&self, what: Aside) {
         // Without it the copy asks in vain, and is taken for lost.
         let _ = self.aside.send(what);
@@ -278,11 +332,16 @@ impl ProcessHost {
 
 impl Host for ProcessHost {
     fn send(&mut self, to: NodeId, packet: Packet) {
+        if let Some(left) = self.short.get() {
+            self.short
+                .set(Some(left.saturating_sub(packet.records.bytes.len())));
+        }
         self.links.send(to, &packet);
     }
 
     fn room(&self, to: NodeId) -> usize {
-        self.links.room(to)
+        let room = self.links.room(to);
+        self.short.get().map_or(room, |left| room.min(left))
     }
 
     fn ask(&mut self, swap: Option<Config>) {
@@ -299,7 +358,13 @@ impl Host for ProcessHost {
     }
 
     fn reopen(&mut self, through: CommitTs) -> Result<(Arc<TenantStore>, Applier), RecoverError> {
-        self.owner.reopen(through)
+        // Sessions end meanwhile, and it may be a connection's turn.
+        let takes_tasks = Handle::try_current()
+            .is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::MultiThread);
+        match takes_tasks {
+            true => tokio::task::block_in_place(|| self.owner.reopen(through)),
+            false => self.owner.reopen(through),
+        }
     }
 
     fn defined(&mut self, catalog: &Arc<[u8]>, tables: &BTreeMap<TableId, Arc<Table>>) {
