@@ -103,6 +103,34 @@ impl History {
         Ok(Self { transactions })
     }
 
+    /// The same with a transaction that only reads, behind the others, for each that was not
+    /// acknowledged: what it had read until then, of lists that it had not appended to. For a
+    /// database that promises a snapshot to whoever reads, whatever becomes of him.
+    #[must_use]
+    pub fn with_reads_of_failed(&self) -> Self {
+        let mut transactions = self.transactions.clone();
+        for (at, transaction) in self.transactions.iter().enumerate() {
+            let mut appended = Vec::new();
+            let mut reads = transaction.operations.clone();
+            reads.retain(|operation| match operation {
+                Operation::Append { key, .. } => {
+                    appended.push(*key);
+                    false
+                }
+                Operation::Read { key, .. } => !appended.contains(key),
+            });
+            if transaction.outcome != Outcome::Ok && !reads.is_empty() {
+                transactions.push(Transaction {
+                    outcome: Outcome::Ok,
+                    note: format!("reads of T{}", at + 1),
+                    operations: reads,
+                    ..transaction.clone()
+                });
+            }
+        }
+        Self { transactions }
+    }
+
     /// Writes a line for each transaction.
     ///
     /// # Errors

@@ -16,8 +16,8 @@
 //! An isolation is a kind of cycle that cannot be ([`Isolation`]). Snapshot isolation forbids
 //! every cycle without two consecutive rw edges (Cerone and Gotsman, "Analysing Snapshot
 //! Isolation", PODC 2016): that is a cycle in a graph of twice as many vertices, where a vertex
-//! knows whether it was reached by rw, so it is found in linear time ([`cycles`]).
-//! What needs no cycle to be wrong is found first ([`values`]): what was read of transactions
+//! knows whether it was reached by rw, so it is found in linear time (`cycles.rs`).
+//! What needs no cycle to be wrong is found first (`values.rs`): what was read of transactions
 //! that failed, or acknowledged and is not there.
 //!
 //! The checker knows nothing of how the history came to be, and no crate of ours. What it

@@ -1,5 +1,6 @@
 //! Checks a history that was kept: `aerostat-histories FILE [read-committed|snapshot|serializable]
 //! [alone|sessions|strict]`; snapshot and strict if not said otherwise.
+//! What transactions had read that failed then is checked with the rest.
 #![forbid(unsafe_code)]
 
 use std::fs::File;
@@ -39,7 +40,7 @@ fn main() -> ExitCode {
     let history = File::open(&file).map_err(HistoryError::from);
     match history.and_then(|file| History::read(BufReader::new(file))) {
         Ok(history) => {
-            let report = check(&history, model);
+            let report = check(&history.with_reads_of_failed(), model);
             writeln!(std::io::stdout(), "{report}").ok();
             match report.is_clean() {
                 true => ExitCode::SUCCESS,

@@ -201,7 +201,7 @@ fn check_ends(versions: &Versions<'_>, list: &List<'_>, report: &mut Report) {
 fn check_torn(versions: &Versions<'_>, list: &List<'_>, report: &mut Report) {
     let mut before: Option<u64> = None;
     for (place, &value) in list.order.iter().enumerate() {
-        let behind = std::mem::replace(&mut before, Some(value));
+        let behind = before.replace(value);
         let Some(by) = versions.committed_writer(list.key, value) else {
             continue;
         };

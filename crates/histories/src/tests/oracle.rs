@@ -227,7 +227,7 @@ fn nothing_is_found_if_and_only_if_a_schedule_explains_it() {
             );
             explained += u64::from(can_be);
         }
-        println!("{model:?}: {explained} of {rounds} can be");
+        eprintln!("{model:?}: {explained} of {rounds} can be");
         assert!(explained > rounds / 20 && explained < rounds * 19 / 20);
     }
 }

@@ -312,6 +312,21 @@ fn unknown_outcomes_count_once_they_are_read() {
 }
 
 #[test]
+fn what_failed_had_read_a_snapshot() {
+    let text = "ok: a x 1, a y 1\n fail: r x 1, r y, a z 2\n ok: r y 1";
+    assert_eq!(found(text, SI), []);
+    let with_reads = history(text).with_reads_of_failed();
+    assert_eq!(with_reads.transactions.len(), 4);
+    let report = check(&with_reads, SI);
+    assert!(report.has_cycle(Class::GSingle), "{report}");
+    // What it appended itself is nobody else's.
+    let text = "fail: a x 1, r x 1, r y\n info: a y 2";
+    let with_reads = history(text).with_reads_of_failed();
+    assert_eq!(with_reads.transactions[2].operations.len(), 1);
+    assert!(check(&with_reads, SERIALIZABLE.strict()).is_clean());
+}
+
+#[test]
 fn odd_histories_are_no_panic() {
     use rand::{Rng, SeedableRng};
     let rounds = if cfg!(debug_assertions) {

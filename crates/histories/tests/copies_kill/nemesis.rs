@@ -30,6 +30,8 @@ enum Fault {
     KillLeader,
     KillCopy,
     KillBoth,
+    /// By SIGSTOP: for a while it does not know that the world goes on.
+    StopLeader,
     Promote,
 }
 
@@ -106,6 +108,8 @@ impl<'a> Nemesis<'a> {
     /// # Errors
     /// In words, when something is not as it must be.
     pub(crate) async fn run(&mut self) -> Result<(), String> {
+        // Before the first copy has everything, nothing is in two memories.
+        self.compare(false).await?;
         self.served(SETTLED_COMMITS).await?;
         let mut kills = 0;
         while kills < self.plan.kills {
@@ -115,8 +119,15 @@ impl<'a> Nemesis<'a> {
             }
             let fault = self.choose();
             self.last_round = format!("round of kill {kills}, {fault:?}");
-            kills += u32::from(fault != Fault::Promote);
-            self.carry_out(fault).await?;
+            *self.faults.entry(fault).or_default() += 1;
+            match fault {
+                Fault::StopLeader => self.stop_leader().await?,
+                Fault::Promote => self.promote_beside_leader().await?,
+                Fault::KillLeader | Fault::KillCopy | Fault::KillBoth => {
+                    kills += 1;
+                    self.kill(fault).await?;
+                }
+            }
             if self.dice.random_range(0..4) == 0 {
                 self.compare(false).await?;
             }
@@ -136,7 +147,8 @@ impl<'a> Nemesis<'a> {
         match self.dice.random_range(0..10) {
             0..4 if self.plan.together => Fault::KillBoth,
             0..6 => Fault::KillLeader,
-            6..9 => Fault::KillCopy,
+            6..8 => Fault::KillCopy,
+            8 => Fault::StopLeader,
             _ => Fault::Promote,
         }
     }
@@ -148,60 +160,73 @@ impl<'a> Nemesis<'a> {
         self.definitions.change(&session, &mut self.dice).await;
     }
 
-    async fn carry_out(&mut self, fault: Fault) -> Result<(), String> {
-        *self.faults.entry(fault).or_default() += 1;
+    /// Kills, looks whether the other goes on, and starts again.
+    async fn kill(&mut self, fault: Fault) -> Result<(), String> {
         let leader = match self.shared.connect_writable().await {
             Some(session) => session.node,
             None => self.dice.random_range(0..self.nodes.len()),
         };
-        let copy = self.nodes.len() - 1 - leader;
-        let killed = match fault {
-            Fault::KillLeader => vec![leader],
-            Fault::KillCopy => vec![copy],
-            Fault::KillBoth if self.dice.random_range(0..2) == 0 => vec![leader, copy],
-            Fault::KillBoth => vec![copy, leader],
-            Fault::Promote => vec![],
+        let other = self.nodes.len() - 1 - leader;
+        let (killed, survivor) = match fault {
+            Fault::KillBoth if self.dice.random_range(0..2) == 0 => (vec![other, leader], None),
+            Fault::KillBoth => (vec![leader, other], None),
+            Fault::KillCopy => (vec![other], Some(leader)),
+            _ => (vec![leader], Some(other).filter(|&other| other != leader)),
         };
         let began = Instant::now();
         for &node in &killed {
             self.nodes[node].kill();
-            if killed.len() > 1 {
-                self.sleep(0, 60).await;
-            }
+            self.sleep(0, 60).await;
         }
         let before = self.shared.acknowledged.load(Ordering::Relaxed);
-        let survivor = (0..self.nodes.len()).find(|node| !killed.contains(node));
         if let Some(survivor) = survivor {
             self.sleep(0, 400).await;
-            if fault == Fault::Promote
-                || (fault == Fault::KillLeader && self.dice.random_range(0..2) == 0)
-            {
-                let chosen = if fault == Fault::Promote {
-                    copy
-                } else {
-                    survivor
-                };
-                self.promote(chosen).await;
+            if fault == Fault::KillLeader && self.dice.random_range(0..2) == 0 {
+                self.promote(survivor).await;
             }
         }
         self.sleep(0, 1200).await;
-        let alone = self.shared.acknowledged.load(Ordering::Relaxed) - before;
-        if !killed.is_empty() && survivor.is_some() && alone > 0 {
+        if survivor.is_some() && self.shared.acknowledged.load(Ordering::Relaxed) > before {
             self.served_alone += 1;
         }
         self.look_for_ended()?;
         for &node in killed.iter().rev() {
             self.nodes[node].start(self.binary);
-            if killed.len() > 1 {
-                self.sleep(0, 400).await;
-            }
+            self.sleep(0, 400).await;
         }
         // What is on a disk may be killed at once, also while it is being read.
         let on_disk = self.plan.durability.contains("fsync");
-        if !on_disk || self.dice.random_range(0..3) > 0 {
-            self.served(SETTLED_COMMITS).await?;
-            self.unserved.push(began.elapsed());
+        if on_disk && self.dice.random_range(0..3) == 0 {
+            return Ok(());
         }
+        self.served_since(began).await
+    }
+
+    /// Stops the leader, and maybe promotes the copy; who goes on then must know what happened.
+    async fn stop_leader(&mut self) -> Result<(), String> {
+        let leader = self.writable().await?.node;
+        let began = Instant::now();
+        self.nodes[leader].signal("STOP");
+        self.sleep(0, 1500).await;
+        if self.dice.random_range(0..2) == 0 {
+            self.promote(self.nodes.len() - 1 - leader).await;
+            self.sleep(0, 2500).await;
+        }
+        self.nodes[leader].signal("CONT");
+        self.served_since(began).await
+    }
+
+    /// Promotes the copy while the leader leads.
+    async fn promote_beside_leader(&mut self) -> Result<(), String> {
+        let leader = self.writable().await?.node;
+        let began = Instant::now();
+        self.promote(self.nodes.len() - 1 - leader).await;
+        self.served_since(began).await
+    }
+
+    async fn served_since(&mut self, began: Instant) -> Result<(), String> {
+        self.served(SETTLED_COMMITS).await?;
+        self.unserved.push(began.elapsed());
         Ok(())
     }
 

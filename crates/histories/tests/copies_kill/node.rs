@@ -140,6 +140,19 @@ impl Node {
         }
     }
 
+    /// Sends a signal, such as `STOP`, if the process runs.
+    pub(crate) fn signal(&self, name: &str) {
+        if let Some(child) = &self.child {
+            let (flag, process) = (format!("-{name}"), child.id().to_string());
+            let status = Command::new("kill").args([flag, process]).status();
+            assert!(
+                status.unwrap().success(),
+                "no signal {name} to {}",
+                self.name
+            );
+        }
+    }
+
     pub(crate) fn is_started(&self) -> bool {
         self.child.is_some()
     }
