@@ -17,8 +17,9 @@ use std::collections::{HashSet, VecDeque};
 
 use crate::components::{NONE, components};
 use crate::graph::{Edge, Graph, step};
+use crate::kind::{Class, EdgeKind, Kind, Via};
 use crate::model::Model;
-use crate::report::{Anomaly, Class, EdgeKind, Kind, Report, Via};
+use crate::report::{Anomaly, Report};
 use crate::versions::Versions;
 
 /// From how many edges of a component a witness is looked for, of which the shortest is reported.

@@ -8,8 +8,9 @@
 use std::collections::HashSet;
 
 use crate::history::Outcome;
+use crate::kind::EdgeKind;
 use crate::model::Model;
-use crate::report::{EdgeKind, Step};
+use crate::report::Step;
 use crate::versions::{List, Versions, id};
 
 /// How many acknowledged appends that nobody has read are put behind the longest read of a

@@ -29,20 +29,22 @@ mod components;
 mod cycles;
 mod graph;
 mod history;
+mod kind;
 mod model;
 mod report;
 mod values;
 mod versions;
 
 pub use history::{History, HistoryError, Operation, Outcome, Transaction};
+pub use kind::{Class, EdgeKind, Kind, Via};
 pub use model::{Isolation, Model};
-pub use report::{Anomaly, Class, EdgeKind, Kind, Report, Step, TransactionId, Via};
+pub use report::{Anomaly, Report, Step, TransactionId};
 
 /// Everything in the history that the model forbids.
 #[must_use]
 pub fn check(history: &History, model: Model) -> Report {
     let versions = versions::Versions::of(history);
-    let mut report = Report::new(model, &versions);
+    let mut report = Report::new(model, versions.committed());
     values::check(&versions, &mut report);
     cycles::check(&versions, model, &mut report);
     report

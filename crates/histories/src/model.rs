@@ -1,6 +1,6 @@
 //! What a database promises: an isolation, and whether sessions and real time count.
 
-use crate::report::{Class, Kind};
+use crate::kind::{Class, Kind};
 
 /// Which anomalies cannot be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

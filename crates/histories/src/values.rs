@@ -3,7 +3,8 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::history::{Operation, Outcome};
-use crate::report::{Anomaly, Kind, Report};
+use crate::kind::Kind;
+use crate::report::{Anomaly, Report};
 use crate::versions::{List, Read, Versions, id};
 
 /// How many values of a list a message shows, from its end.

@@ -86,6 +86,12 @@ impl<'a> Versions<'a> {
         versions
     }
 
+    /// How many transactions are known to have been committed, and how many there are.
+    pub(crate) fn committed(&self) -> (usize, usize) {
+        let committed = self.committed.iter().filter(|&&is| is).count();
+        (committed, self.committed.len())
+    }
+
     /// The transaction at a place.
     pub(crate) fn transaction(&self, at: usize) -> &'a Transaction {
         &self.history.transactions[at]
