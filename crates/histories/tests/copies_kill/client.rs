@@ -35,6 +35,8 @@ pub(crate) struct Shared {
     next_number: AtomicU64,
     /// How many transactions that append were acknowledged.
     pub(crate) acknowledged: AtomicU64,
+    acknowledged_ns: AtomicU64,
+    longest_gap_ns: AtomicU64,
     pub(crate) stop: AtomicBool,
     /// Held by each transaction, and alone by whoever wants a pause.
     pub(crate) gate: RwLock<()>,
@@ -59,6 +61,8 @@ impl Shared {
             history: Mutex::default(),
             next_number: AtomicU64::new(1),
             acknowledged: AtomicU64::new(0),
+            acknowledged_ns: AtomicU64::new(0),
+            longest_gap_ns: AtomicU64::new(0),
             stop: AtomicBool::new(false),
             gate: RwLock::default(),
             leader: AtomicUsize::new(0),
@@ -67,6 +71,11 @@ impl Shared {
 
     pub(crate) fn now_ns(&self) -> u64 {
         u64::try_from(self.began.elapsed().as_nanos()).unwrap()
+    }
+
+    /// The longest time between two acknowledged commits since this was asked last.
+    pub(crate) fn take_longest_gap(&self) -> Duration {
+        Duration::from_nanos(self.longest_gap_ns.swap(0, Ordering::Relaxed))
     }
 
     pub(crate) fn note(&self, transaction: Transaction) {
@@ -290,6 +299,10 @@ impl Shared {
         let appends = |operation: &Operation| matches!(operation, Operation::Append { .. });
         if noted.outcome == Outcome::Ok && noted.operations.iter().any(appends) {
             self.acknowledged.fetch_add(1, Ordering::Relaxed);
+            let now_ns = self.now_ns();
+            let gap_ns =
+                now_ns.saturating_sub(self.acknowledged_ns.swap(now_ns, Ordering::Relaxed));
+            self.longest_gap_ns.fetch_max(gap_ns, Ordering::Relaxed);
         }
         self.note(Transaction {
             process,

@@ -46,8 +46,8 @@ pub(crate) struct Nemesis<'a> {
     faults: BTreeMap<Fault, u32>,
     promotions: u32,
     comparisons: u32,
-    /// How long nobody was served: after each fault until a commit was acknowledged.
-    unserved: Vec<Duration>,
+    /// By fault, the longest time between two acknowledged commits, until all nodes ran again.
+    gaps: BTreeMap<Fault, Vec<Duration>>,
     /// In how many rounds commits were acknowledged while a node was missing.
     served_alone: u32,
     last_round: String,
@@ -70,7 +70,7 @@ impl<'a> Nemesis<'a> {
             faults: BTreeMap::new(),
             promotions: 0,
             comparisons: 0,
-            unserved: Vec::new(),
+            gaps: BTreeMap::new(),
             served_alone: 0,
             last_round: "before the first round".to_owned(),
         }
@@ -120,6 +120,7 @@ impl<'a> Nemesis<'a> {
             let fault = self.choose();
             self.last_round = format!("round of kill {kills}, {fault:?}");
             *self.faults.entry(fault).or_default() += 1;
+            self.shared.take_longest_gap();
             match fault {
                 Fault::StopLeader => self.stop_leader().await?,
                 Fault::Promote => self.promote_beside_leader().await?,
@@ -128,6 +129,8 @@ impl<'a> Nemesis<'a> {
                     self.kill(fault).await?;
                 }
             }
+            let gap = self.shared.take_longest_gap();
+            self.gaps.entry(fault).or_default().push(gap);
             if self.dice.random_range(0..4) == 0 {
                 self.compare(false).await?;
             }
@@ -173,7 +176,6 @@ impl<'a> Nemesis<'a> {
             Fault::KillCopy => (vec![other], Some(leader)),
             _ => (vec![leader], Some(other).filter(|&other| other != leader)),
         };
-        let began = Instant::now();
         for &node in &killed {
             self.nodes[node].kill();
             self.sleep(0, 60).await;
@@ -199,13 +201,12 @@ impl<'a> Nemesis<'a> {
         if on_disk && self.dice.random_range(0..3) == 0 {
             return Ok(());
         }
-        self.served_since(began).await
+        self.served(SETTLED_COMMITS).await
     }
 
     /// Stops the leader, and maybe promotes the copy; who goes on then must know what happened.
     async fn stop_leader(&mut self) -> Result<(), String> {
         let leader = self.writable().await?.node;
-        let began = Instant::now();
         self.nodes[leader].signal("STOP");
         self.sleep(0, 1500).await;
         if self.dice.random_range(0..2) == 0 {
@@ -213,21 +214,14 @@ impl<'a> Nemesis<'a> {
             self.sleep(0, 2500).await;
         }
         self.nodes[leader].signal("CONT");
-        self.served_since(began).await
+        self.served(SETTLED_COMMITS).await
     }
 
     /// Promotes the copy while the leader leads.
     async fn promote_beside_leader(&mut self) -> Result<(), String> {
         let leader = self.writable().await?.node;
-        let began = Instant::now();
         self.promote(self.nodes.len() - 1 - leader).await;
-        self.served_since(began).await
-    }
-
-    async fn served_since(&mut self, began: Instant) -> Result<(), String> {
-        self.served(SETTLED_COMMITS).await?;
-        self.unserved.push(began.elapsed());
-        Ok(())
+        self.served(SETTLED_COMMITS).await
     }
 
     async fn promote(&mut self, node: usize) {
@@ -369,24 +363,21 @@ impl<'a> Nemesis<'a> {
         text
     }
 
-    /// What was done, in a line.
+    /// What was done, in a few lines.
     pub(crate) fn summary(&self) -> String {
-        let mut unserved = self.unserved.clone();
-        unserved.sort_unstable();
-        let at = |share: usize| {
-            unserved.get((unserved.len() * share / 100).min(unserved.len().saturating_sub(1)))
-        };
-        let ms = |time: Option<&Duration>| time.map_or(0, Duration::as_millis);
-        format!(
-            "{:?}, {} promotions by command, {} definitions, {} comparisons; {SETTLED_COMMITS} commits after \
-             a fault began: median {} ms, longest {} ms; served by one node in {} rounds",
-            self.faults,
-            self.promotions,
-            self.definitions.acknowledged,
-            self.comparisons,
-            ms(at(50)),
-            ms(at(100)),
-            self.served_alone,
-        )
+        let mut text = format!(
+            "{} promotions by command, {} definitions, {} comparisons; commits while a node was missing in {} rounds",
+            self.promotions, self.definitions.acknowledged, self.comparisons, self.served_alone,
+        );
+        for (fault, count) in &self.faults {
+            let mut gaps = self.gaps.get(fault).cloned().unwrap_or_default();
+            gaps.sort_unstable();
+            let ms = |at: usize| gaps.get(at).map_or(0, Duration::as_millis);
+            let (median, most) = (ms(gaps.len() / 2), ms(gaps.len().saturating_sub(1)));
+            text += &format!(
+                "\n  {fault:?} {count} times; longest time without a commit: median {median} ms, at most {most} ms"
+            );
+        }
+        text
     }
 }

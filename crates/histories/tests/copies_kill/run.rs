@@ -129,9 +129,11 @@ async fn carry_out(
         // Nobody waits for an answer any more.
         nemesis.nodes.iter_mut().for_each(Node::kill);
         for client in clients {
-            if tokio::time::timeout(END_MAX, client).await.is_err() {
-                result = result.and(Err("a client does not end".to_owned()));
-            }
+            result = result.and(match tokio::time::timeout(END_MAX, client).await {
+                Ok(Ok(())) => Ok(()),
+                Ok(Err(panic)) => Err(format!("a client ended: {panic}")),
+                Err(_) => Err("a client does not end".to_owned()),
+            });
         }
     }
     let history = History {
