@@ -57,7 +57,7 @@ async fn copies_that_are_killed_show_no_anomaly() {
     .await;
 }
 
-/// Two nodes that are also killed together: what was acknowledged is on both disks.
+/// Two nodes that are also killed together: what was acknowledged is on the leader's disk, too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn copies_that_are_killed_together_show_no_anomaly() {
     run(Plan {

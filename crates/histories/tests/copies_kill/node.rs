@@ -107,7 +107,7 @@ impl Node {
         ];
         if let Some(cluster) = &self.cluster {
             arguments.extend([
-                format!("--cluster={}", cluster.display()),
+                format!("--cluster=file://{}", cluster.display()),
                 format!("--node-name={}", self.name),
                 format!("--peer-listen={}", self.peer),
             ]);

@@ -118,23 +118,26 @@ async fn carry_out(
     let shared = Arc::new(Shared::new(nodes.iter().map(|node| node.sql).collect()));
     let mut nemesis = Nemesis::new(plan, binary, &shared, nodes);
     let mut result = nemesis.prepare().await;
+    let clients = match result {
+        Ok(()) => clients(&shared, plan.seed),
+        Err(_) => Vec::new(),
+    };
     if result.is_ok() {
-        let clients = clients(&shared, plan.seed);
         result = nemesis.run().await;
-        if let Err(text) = &mut result {
-            let standing = nemesis.standing().await;
-            *text = format!("{text}\n{standing}");
-        }
-        shared.stop.store(true, Ordering::Relaxed);
-        // Nobody waits for an answer any more.
-        nemesis.nodes.iter_mut().for_each(Node::kill);
-        for client in clients {
-            result = result.and(match tokio::time::timeout(END_MAX, client).await {
-                Ok(Ok(())) => Ok(()),
-                Ok(Err(panic)) => Err(format!("a client ended: {panic}")),
-                Err(_) => Err("a client does not end".to_owned()),
-            });
-        }
+    }
+    if let Err(text) = &mut result {
+        let standing = nemesis.standing().await;
+        *text = format!("{text}\n{standing}");
+    }
+    shared.stop.store(true, Ordering::Relaxed);
+    // Nobody waits for an answer any more.
+    nemesis.nodes.iter_mut().for_each(Node::kill);
+    for client in clients {
+        result = result.and(match tokio::time::timeout(END_MAX, client).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(panic)) => Err(format!("a client ended: {panic}")),
+            Err(_) => Err("a client does not end".to_owned()),
+        });
     }
     let history = History {
         transactions: shared.take_history(),
