@@ -149,6 +149,8 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ),
     ("gateway", &["types", "api"]),
     ("workload", &["types"]),
+    // It judges the node from outside: by the wire, and by processes it starts.
+    ("histories", &[]),
     ("adapters", &["types", "balloon", "broker"]),
     (
         "server",
