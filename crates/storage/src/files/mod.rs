@@ -6,6 +6,7 @@
 //!   │                                                │
 //!   └──► archive   where complete files go           └──► log, origin
 //!        codec     rows as bytes
+//!        pins      images that stay for copies that are made of them
 //!        origin    whose history a file belongs to
 //!        private   folders that only the owner reads
 //!        disk      what all of this asks of a disk
@@ -24,5 +25,6 @@ pub(crate) mod last_checkpoint;
 pub(crate) mod log;
 pub(crate) mod manifest;
 pub(crate) mod origin;
+pub(crate) mod pins;
 pub(crate) mod private;
 pub(crate) mod side_by_side;
