@@ -14,6 +14,8 @@
 //! * **Large transactions** do not wait for their commit: what the log has of them goes ahead, as records
 //!   without a place, of which the machine need not know.
 //! * **Catching up.** What a copy lacks goes in parts ([`PART_BYTES`]), as fast as the host has room for it.
+//! * **Seeds.** A copy that its leader's log does not lead to any more is made of a checkpoint ([`seed`]): its
+//!   driver ends with [`CopyError::LacksLog`].
 //! * **Whatever cannot go on ends**: a copy that failed is opened again, as another process would open it. So
 //!   there is one way back, and it is the one that a crash takes.
 //!
@@ -29,6 +31,7 @@ mod link;
 mod outbox;
 mod packet;
 mod process;
+pub mod seed;
 #[cfg(test)]
 mod tests;
 mod wire;
@@ -40,4 +43,4 @@ pub use link::{Address, Links, Route, serve};
 pub use outbox::PART_BYTES;
 pub use packet::{Packet, Records};
 pub use process::{Owner, Running, Setup, run};
-pub use wire::{Greeting, WireError};
+pub use wire::{Greeting, Purpose, WireError};

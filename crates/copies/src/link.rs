@@ -17,7 +17,7 @@ use std::{
 use aerostat_replication::{Member, NodeId};
 use aerostat_types::TenantId;
 use tokio::{
-    io::{AsyncRead, AsyncReadExt, AsyncWriteExt},
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     net::{TcpListener, TcpStream},
     runtime::Handle,
     sync::{Semaphore, mpsc},
@@ -27,7 +27,8 @@ use tokio::{
 use crate::{
     Greeting, Packet,
     inbox::{Inbox, Told},
-    wire::{self, FRAME_BYTES_MAX, GREETING_BYTES_MAX, HEAD_BYTES, VERSION},
+    seed::{Seeds, give},
+    wire::{self, FRAME_BYTES_MAX, GREETING_BYTES_MAX, HEAD_BYTES, Purpose, VERSION},
 };
 
 /// What may wait to be sent to a node.
@@ -84,6 +85,7 @@ impl Links {
                 tenant,
                 from,
                 to: from.node,
+                purpose: Purpose::Packets,
             },
             inbox: None,
             all: BTreeMap::new(),
@@ -204,7 +206,8 @@ impl Way {
 /// The way to a tenant's copy in this process, if there is one.
 pub type Route = Arc<dyn Fn(TenantId) -> Option<Inbox> + Send + Sync>;
 
-/// Takes connections of other nodes until it is dropped.
+/// Takes connections of other nodes until it is dropped: packets for the copies in this process, and requests
+/// for seeds of the tenants that it leads.
 ///
 /// # Errors
 /// The listener fails.
@@ -213,13 +216,14 @@ pub async fn serve(
     me: NodeId,
     token: Vec<u8>,
     route: Route,
+    seeds: Seeds,
 ) -> io::Result<()> {
     let token: Arc<[u8]> = token.into();
     loop {
         let (stream, peer) = listener.accept().await?;
-        let (token, route) = (Arc::clone(&token), Arc::clone(&route));
+        let (token, route, seeds) = (Arc::clone(&token), Arc::clone(&route), seeds.clone());
         tokio::spawn(async move {
-            if let Err(error) = receive(stream, me, &token, &route).await {
+            if let Err(error) = receive(stream, me, &token, &route, &seeds).await {
                 tracing::debug!(%peer, %error, "a connection of another node ended");
             }
         });
@@ -227,10 +231,11 @@ pub async fn serve(
 }
 
 async fn receive(
-    mut stream: impl AsyncRead + Unpin,
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
     me: NodeId,
     token: &[u8],
     route: &Route,
+    seeds: &Seeds,
 ) -> io::Result<()> {
     let greeting = timeout(GREETING_TIMEOUT, frame(&mut stream, GREETING_BYTES_MAX)).await??;
     let Some((content, crc)) = greeting else {
@@ -239,6 +244,9 @@ async fn receive(
     let greeting = wire::greeting(&content, crc).map_err(io::Error::other)?;
     if !is_same(&greeting.token, token) || greeting.to != me {
         return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    if greeting.purpose == Purpose::Seed {
+        return give(stream, greeting.tenant, seeds).await;
     }
     let Some(inbox) = route(greeting.tenant) else {
         return Err(io::ErrorKind::NotFound.into());
@@ -259,7 +267,7 @@ async fn receive(
 }
 
 /// The next frame's content and checksum; `None` at the end.
-async fn frame(
+pub(crate) async fn frame(
     stream: &mut (impl AsyncRead + Unpin),
     bytes_max: usize,
 ) -> io::Result<Option<(Vec<u8>, u32)>> {

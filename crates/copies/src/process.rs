@@ -202,7 +202,7 @@ fn aside(configurations: Arc<dyn MetaStore>, inbox: Inbox) -> std::io::Result<mp
 }
 
 /// What the store has; `None` if it cannot be known, which is asked again.
-fn load(store: &dyn MetaStore) -> Option<Option<Config>> {
+pub(crate) fn load(store: &dyn MetaStore) -> Option<Option<Config>> {
     match store.load() {
         Ok(found) => known(found),
         Err(error) => {

@@ -17,6 +17,7 @@ mod hostile;
 mod judge;
 mod node;
 mod pair;
+mod seeding;
 mod world;
 
 use self::world::World;

@@ -33,6 +33,8 @@ pub struct LogPart {
     pub file_bytes: u64,
     /// Whether no more come to it: then there is another file behind it.
     pub is_complete: bool,
+    /// How far the log was written when it was read: a file, and bytes of it. There a record ends.
+    pub end: (u64, u64),
 }
 
 /// A checkpoint for a copy that is made of it. As long as this is there its images stay, and the log from where
@@ -146,6 +148,7 @@ impl Seed {
             bytes,
             file_bytes,
             is_complete,
+            end: (shown.file, shown.bytes as u64),
         })
     }
 }
