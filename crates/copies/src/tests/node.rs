@@ -17,6 +17,8 @@ use arrow_array::{
     types::{Int32Type, Int64Type},
 };
 
+use rand::{Rng, SeedableRng, rngs::StdRng};
+
 use super::judge::{Delta, Rows};
 use crate::{Driver, Host, Packet};
 
@@ -165,6 +167,18 @@ pub(super) fn batch(table: &Table, rows: &[(i32, i64)], text_bytes: usize) -> Re
             rows.iter().map(|_| text.as_str()),
         )),
     ];
+    RecordBatch::try_new(Arc::clone(table.arrow_schema()), columns).unwrap()
+}
+
+/// The same, with texts that no two rows share and that nothing makes shorter.
+pub(super) fn noise(table: &Table, rows: &[(i32, i64)], text_bytes: usize) -> RecordBatch {
+    let mut columns = batch(table, rows, 0).columns().to_vec();
+    let text = |row: &(i32, i64)| -> String {
+        let mut random = StdRng::seed_from_u64(row.0 as u64);
+        let letter = |_| char::from(random.random_range(b' '..=b'~'));
+        (0..text_bytes).map(letter).collect()
+    };
+    columns[2] = Arc::new(StringViewArray::from_iter_values(rows.iter().map(text)));
     RecordBatch::try_new(Arc::clone(table.arrow_schema()), columns).unwrap()
 }
 
