@@ -87,12 +87,7 @@ impl Outbox {
 
     /// What comes next cannot be read: the copy joins again, or has to be made anew.
     /// Says whether the latter.
-    pub(crate) fn fails(
-        &mut self,
-        node: NodeId,
-        error: &StreamError,
-        host: &mut dyn Host,
-    ) -> bool {
+    pub(crate) fn fails(&mut self, node: NodeId, error: &StreamError, host: &mut dyn Host) -> bool {
         self.restart();
         let is_gone = matches!(error, StreamError::Gone { .. });
         match is_gone {

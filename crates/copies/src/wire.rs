@@ -119,7 +119,10 @@ pub(crate) fn head(head: [u8; HEAD_BYTES], bytes_max: usize) -> Result<(usize, u
 ///
 /// # Errors
 /// [`WireError`].
-pub(crate) fn decode<'a, T: Deserialize<'a>>(content: &'a [u8], crc: u32) -> Result<(T, &'a [u8]), WireError> {
+pub(crate) fn decode<'a, T: Deserialize<'a>>(
+    content: &'a [u8],
+    crc: u32,
+) -> Result<(T, &'a [u8]), WireError> {
     if crc32fast::hash(content) != crc {
         return Err(WireError::Damaged);
     }

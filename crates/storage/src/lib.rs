@@ -91,8 +91,7 @@ pub use durable::{
     backup,
     checkpoint::{Checkpointed, checkpoint_is_due},
     recover::{CopyOf, OpenOptions, Recovered},
-    repair,
-    seed,
+    repair, seed,
 };
 pub use error::{COLUMNS_MAX, StorageError};
 pub use files::{

@@ -294,12 +294,7 @@ impl<S: Read + Write> Way<'_, S> {
     }
 
     /// Takes what a checkpoint of the leader has that is not here, and the log behind it.
-    fn pass(
-        &mut self,
-        folder: &mut SeedFolder,
-        of: SeedOf,
-        pass: u32,
-    ) -> Result<(), FetchError> {
+    fn pass(&mut self, folder: &mut SeedFolder, of: SeedOf, pass: u32) -> Result<(), FetchError> {
         let begin = Begin {
             timeline: of.timeline,
             epoch: of.epoch,

@@ -34,9 +34,11 @@ const LOOK: Duration = Duration::from_millis(300);
 /// How often a copy that waits is told that it is waited for.
 const WAIT: Duration = Duration::from_secs(1);
 
-/// How long a copy may take from one request to the next, and to open what it has and join. Until then the
-/// leader keeps the seed's files and the log behind them.
+/// How long a copy may take to open what it has and join. Until then the leader keeps the log behind it.
 const HOLD_MAX: Duration = Duration::from_secs(900);
+
+/// How long it may take from one request to the next before that: it compares the checksums of what it has.
+const THINK_MAX: Duration = Duration::from_secs(300);
 
 /// How long a part may take to be taken.
 const SILENCE: Duration = Duration::from_secs(10);
@@ -112,7 +114,9 @@ pub(crate) async fn give<S: AsyncRead + AsyncWrite + Unpin>(
 ) -> io::Result<()> {
     let mut giving: Option<Giving> = None;
     loop {
-        let read = timeout(HOLD_MAX, frame(&mut stream, REQUEST_BYTES_MAX)).await??;
+        let is_done = giving.as_ref().is_some_and(|giving| giving.slot.is_none());
+        let at_most = if is_done { HOLD_MAX } else { THINK_MAX };
+        let read = timeout(at_most, frame(&mut stream, REQUEST_BYTES_MAX)).await??;
         let Some((content, crc)) = read else {
             return Ok(());
         };
@@ -215,10 +219,7 @@ fn found(
 }
 
 /// Reads a part, on a thread that may wait for the disk.
-async fn part(
-    seed: &Arc<Seed>,
-    request: Request,
-) -> Result<(Response, Vec<u8>), SeedError> {
+async fn part(seed: &Arc<Seed>, request: Request) -> Result<(Response, Vec<u8>), SeedError> {
     let seed = Arc::clone(seed);
     let read = spawn_blocking(move || match request {
         Request::Image { name, from } => {

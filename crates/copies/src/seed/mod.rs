@@ -34,7 +34,9 @@ use aerostat_storage::Timeline;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-pub use fetch::{Fetch, FetchError, SeedHold, SeedNeed, Seeded, fetch, fetch_from_leader, fetch_seed};
+pub use fetch::{
+    Fetch, FetchError, SeedHold, SeedNeed, Seeded, fetch, fetch_from_leader, fetch_seed,
+};
 pub(crate) use give::give;
 pub use give::{Leading, Seeds};
 pub use pace::PaceLimits;

@@ -62,7 +62,9 @@ impl Pacer {
     /// Of a leader whose commits took so long before.
     pub(super) fn new(limits: PaceLimits, before: &CommitTimes, now: Duration) -> Pacer {
         let limits = PaceLimits {
-            bytes_per_s_min: limits.bytes_per_s_min.clamp(1, limits.bytes_per_s_max.max(1)),
+            bytes_per_s_min: limits
+                .bytes_per_s_min
+                .clamp(1, limits.bytes_per_s_max.max(1)),
             bytes_per_s_max: limits.bytes_per_s_max.max(1),
         };
         let mut pacer = Pacer {

@@ -14,8 +14,8 @@ use std::{
 
 use aerostat_replication::{Config, Incarnation, Member, NodeId, Settings};
 use aerostat_storage::{
-    Applier, CopyOf, Durability, MetaShared, MetaStore, OpenOptions, RecoverError, SystemDisk, Table,
-    TenantStore, Timeline,
+    Applier, CopyOf, Durability, MetaShared, MetaStore, OpenOptions, RecoverError, SystemDisk,
+    Table, TenantStore, Timeline,
 };
 use aerostat_types::{CommitTs, TableId, TenantId};
 use rand::{Rng, SeedableRng, rngs::StdRng};

@@ -15,9 +15,7 @@ use std::{
 };
 
 use aerostat_replication::{Epoch, Incarnation, Member, NodeId};
-use aerostat_storage::{
-    MetaShared, OpenOptions, SystemDisk, Table, TenantStore, seed::SeedError,
-};
+use aerostat_storage::{MetaShared, OpenOptions, SystemDisk, Table, TenantStore, seed::SeedError};
 use aerostat_types::TenantId;
 use rand::{Rng, RngCore, SeedableRng, rngs::StdRng};
 use tokio::{net::TcpListener, runtime::Runtime};
@@ -236,7 +234,9 @@ impl Leader {
             let from = self.next_key.fetch_add(100, Ordering::Relaxed);
             let rows: Vec<(i32, i64)> = (from..from + 100).map(|key| (key, 1)).collect();
             let txn = self.store.txns().begin();
-            self.table.insert(&txn, &noise(&self.table, &rows, 500)).unwrap();
+            self.table
+                .insert(&txn, &noise(&self.table, &rows, 500))
+                .unwrap();
             txn.commit().unwrap();
         }
     }
@@ -355,11 +355,20 @@ fn no_seed_is_given_to_whom_it_is_not_for() {
         refused(&|what| what.need.tenant = TenantId(2)),
         Refusal::DoesNotLead,
     );
-    is(refused(&|what| what.epoch = Epoch(1)), Refusal::Over(Epoch(0)));
+    is(
+        refused(&|what| what.epoch = Epoch(1)),
+        Refusal::Over(Epoch(0)),
+    );
     leader.store.begin_epoch(Epoch(3)).unwrap();
-    is(refused(&|what| what.epoch = Epoch(4)), Refusal::Over(Epoch(3)));
+    is(
+        refused(&|what| what.epoch = Epoch(4)),
+        Refusal::Over(Epoch(3)),
+    );
     let other = Leader::new(100, PaceLimits::default()).store.timeline();
-    is(refused(&|what| what.need.timeline = other), Refusal::OfAnother);
+    is(
+        refused(&|what| what.need.timeline = other),
+        Refusal::OfAnother,
+    );
     let stopped = refused(&|what| what.need.stop.store(true, Ordering::Relaxed));
     assert!(matches!(stopped, FetchError::Stopped));
     leader.leads.store(false, Ordering::Relaxed);
@@ -410,10 +419,19 @@ fn whatever_is_asked_a_leader_answers_or_hangs_up_and_goes_on() {
         assert!(answers(&leader, &greeting, &request(json)).is_empty());
     }
     for (json, found) in [
-        (r#"{"Image":{"name":"../log/0000000000000001.log","from":0}}"#, "Unknown"),
+        (
+            r#"{"Image":{"name":"../log/0000000000000001.log","from":0}}"#,
+            "Unknown",
+        ),
         (r#"{"Image":{"name":"/etc/passwd","from":0}}"#, "Unknown"),
-        (r#"{"Image":{"name":"","from":18446744073709551615}}"#, "Unknown"),
-        (r#"{"Log":{"file":18446744073709551615,"from":0,"bytes_max":1}}"#, "Unknown"),
+        (
+            r#"{"Image":{"name":"","from":18446744073709551615}}"#,
+            "Unknown",
+        ),
+        (
+            r#"{"Log":{"file":18446744073709551615,"from":0,"bytes_max":1}}"#,
+            "Unknown",
+        ),
         (
             r#"{"Log":{"file":0,"from":18446744073709551615,"bytes_max":18446744073709551615}}"#,
             "Unknown",
@@ -423,7 +441,10 @@ fn whatever_is_asked_a_leader_answers_or_hangs_up_and_goes_on() {
         sent.extend(request(json));
         let answered = answers(&leader, &greeting, &sent);
         let text = String::from_utf8_lossy(&answered);
-        assert!(text.contains("Plan") && text.contains(found), "{json}: {text}");
+        assert!(
+            text.contains("Plan") && text.contains(found),
+            "{json}: {text}"
+        );
     }
     // Behind the end there is nothing, and no harm in asking.
     let mut sent = begin.clone();
@@ -555,10 +576,11 @@ fn a_leader_that_writes_faster_than_it_sends_is_caught_up_with_in_passes() {
     let is_over = AtomicBool::new(false);
     let seeded = thread::scope(|scope| {
         scope.spawn(|| {
-            while !is_over.load(Ordering::Acquire) {
+            let began = Instant::now();
+            while !is_over.load(Ordering::Acquire) && began.elapsed() < Duration::from_secs(3) {
                 leader.load(100);
                 leader.store.checkpoint().unwrap().unwrap();
-                thread::sleep(Duration::from_millis(60));
+                thread::sleep(Duration::from_millis(5));
             }
         });
         let seeded = fetch_seed(&leader.fetch(&path));
@@ -567,6 +589,7 @@ fn a_leader_that_writes_faster_than_it_sends_is_caught_up_with_in_passes() {
     });
     let seeded = seeded.unwrap();
     println!("{} passes, {} bytes", seeded.passes, seeded.bytes_sent);
+    assert!(seeded.passes > 1);
     leader.compare(&path, &seeded);
 }
 
@@ -623,8 +646,14 @@ fn odd_leaders_make_no_copy() {
         r#"{"file_bytes":9,"is_complete":false,"end":[18446744073709551615,18446744073709551615]}"#,
         &[1; 9],
     );
-    let long = log(r#"{"file_bytes":3,"is_complete":true,"end":[1,9]}"#, &[1; 9]);
-    let junk = log(r#"{"file_bytes":90000000,"is_complete":true,"end":[7,9]}"#, &[7; 900]);
+    let long = log(
+        r#"{"file_bytes":3,"is_complete":true,"end":[1,9]}"#,
+        &[1; 9],
+    );
+    let junk = log(
+        r#"{"file_bytes":90000000,"is_complete":true,"end":[7,9]}"#,
+        &[7; 900],
+    );
     let mut huge = plan.clone();
     huge[..4].copy_from_slice(&u32::MAX.to_le_bytes());
     let answers: Vec<Vec<Vec<u8>>> = vec![
@@ -682,9 +711,8 @@ fn four_copies_are_made_at_a_time_and_a_fifth_waits() {
         let done = fetches.into_iter().map(|fetch| fetch.join().unwrap());
         done.collect::<Vec<_>>()
     });
-    let busy = |one: &Result<Seeded, FetchError>| {
-        matches!(one, Err(FetchError::Refused(Refusal::Busy)))
-    };
+    let busy =
+        |one: &Result<Seeded, FetchError>| matches!(one, Err(FetchError::Refused(Refusal::Busy)));
     assert_eq!(made.iter().filter(|one| busy(one)).count(), 2);
     assert_eq!(made.iter().filter(|one| one.is_ok()).count(), 4);
     // Those that hold the log only are in nobody's way.

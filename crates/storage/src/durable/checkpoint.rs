@@ -398,8 +398,7 @@ fn remove_old(
     for (path, _) in disk.list(folder)? {
         let name = path.file_name().and_then(|name| name.to_str());
         let is_pinned = |name: &str| pins.iter().any(|pin| pin.has(name));
-        let is_old =
-            |name: &str| is_of_image(name) && !named.contains(name) && !is_pinned(name);
+        let is_old = |name: &str| is_of_image(name) && !named.contains(name) && !is_pinned(name);
         if name.is_some_and(is_old) && !keep.contains(&path) {
             disk.remove_file(&path)?;
             fault::pass("checkpoint.after_remove");

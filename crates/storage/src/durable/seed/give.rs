@@ -119,12 +119,7 @@ impl Seed {
     ///
     /// # Errors
     /// [`SeedError::Unknown`], [`SeedError::Gone`], [`SeedError::Io`].
-    pub fn read_log(
-        &self,
-        file: u64,
-        offset: u64,
-        bytes_max: usize,
-    ) -> Result<LogPart, SeedError> {
+    pub fn read_log(&self, file: u64, offset: u64, bytes_max: usize) -> Result<LogPart, SeedError> {
         let store = self.store.upgrade().ok_or(SeedError::Gone)?;
         let durable = store.durable_side();
         let shown = durable.log.written_end();

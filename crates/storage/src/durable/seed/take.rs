@@ -97,11 +97,7 @@ impl SeedFolder {
     ///
     /// # Errors
     /// [`SeedError::Locked`], [`SeedError::Io`].
-    pub fn begin(
-        disk: Arc<dyn Disk>,
-        folder: &Path,
-        of: SeedOf,
-    ) -> Result<SeedFolder, SeedError> {
+    pub fn begin(disk: Arc<dyn Disk>, folder: &Path, of: SeedOf) -> Result<SeedFolder, SeedError> {
         settle(&*disk, folder).map_err(|error| match error {
             RecoverError::Locked { path } => SeedError::Locked { path },
             error => error.into(),
@@ -338,9 +334,7 @@ impl SeedFolder {
         if end > part.file_bytes {
             return Err(damaged("it is longer than it is said to be"));
         }
-        log.file
-            .write_all_at(&part.bytes, at)
-            .map_err(failed())?;
+        log.file.write_all_at(&part.bytes, at).map_err(failed())?;
         log.bytes = end;
         self.bytes += part.bytes.len() as u64;
         if part.is_complete && end == part.file_bytes {
@@ -370,8 +364,7 @@ impl SeedFolder {
         }
         let log = self.log.as_ref().ok_or(incomplete("no log"))?;
         log.file.sync_all().map_err(SeedError::io(&self.path))?;
-        let (through, epochs): LogEnd =
-            examine_log(&*self.disk, &self.path.join(LOG), manifest)?;
+        let (through, epochs): LogEnd = examine_log(&*self.disk, &self.path.join(LOG), manifest)?;
         let found = epochs.last().map_or(Epoch(0), |start| start.0);
         if found < self.of.epoch {
             let known = self.of.epoch;

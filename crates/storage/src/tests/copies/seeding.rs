@@ -178,7 +178,10 @@ fn filled() -> Leader {
     leader.world.keyed.freeze().unwrap();
     let rows = leader.wide_rows();
     load(&leader.world.keyed, &rows);
-    leader.store().commit_catalog(b"of the leader".to_vec()).unwrap();
+    leader
+        .store()
+        .commit_catalog(b"of the leader".to_vec())
+        .unwrap();
     leader.catalog = Some(b"of the leader".to_vec());
     leader.show();
     leader
@@ -268,7 +271,10 @@ fn what_is_damaged_on_its_way_or_on_disk_is_noticed_and_asked_for_again() {
     // More than there is.
     let mut taking = taker.image(image).unwrap();
     bytes.push(0);
-    assert!(matches!(taking.take(&bytes), Err(SeedError::Damaged { .. })));
+    assert!(matches!(
+        taking.take(&bytes),
+        Err(SeedError::Damaged { .. })
+    ));
     drop(taking);
     assert!(taker.plan(seed.manifest()).unwrap().contains(image));
     // On the copy's disk.
@@ -300,7 +306,10 @@ fn what_is_damaged_on_its_way_or_on_disk_is_noticed_and_asked_for_again() {
         }
         let refused = taker.finish();
         assert!(
-            matches!(refused, Err(SeedError::Recover(RecoverError::Damaged { .. }))),
+            matches!(
+                refused,
+                Err(SeedError::Recover(RecoverError::Damaged { .. }))
+            ),
             "{damage}: {refused:?}"
         );
         taker = begin(&system(), folder.path(), leader.store());
@@ -499,7 +508,10 @@ fn commits_are_timed_while_somebody_watches() {
     load(&leader.world.keyed, &[(1, 1, None)]);
     load(&leader.world.keyed, &[(2, 1, None)]);
     let times = watch.take();
-    assert!(times.done.len() == 2 && times.waiting.is_none(), "{times:?}");
+    assert!(
+        times.done.len() == 2 && times.waiting.is_none(),
+        "{times:?}"
+    );
     // One that waits for copies.
     leader.store().await_copies(false);
     let txn = leader.store().txns().begin();
@@ -512,7 +524,10 @@ fn commits_are_timed_while_somebody_watches() {
     leader.store().committed(place);
     committing.finish().unwrap();
     let times = watch.take();
-    assert!(times.done.len() == 1 && times.waiting.is_none(), "{times:?}");
+    assert!(
+        times.done.len() == 1 && times.waiting.is_none(),
+        "{times:?}"
+    );
     drop(watch);
     let watch = leader.store().watch_commits();
     assert_eq!(watch.take(), CommitTimes::default());
@@ -530,7 +545,13 @@ fn open_on(
         disk: Arc::new(Handle(Arc::clone(disk))),
         ..options()
     };
-    TenantStore::open_copy(TenantId(1), budget, Path::new(FOLDER), &options, copy_of(leader))
+    TenantStore::open_copy(
+        TenantId(1),
+        budget,
+        Path::new(FOLDER),
+        &options,
+        copy_of(leader),
+    )
 }
 
 fn sends_on(disk: &Arc<SimDisk>, leader: &Arc<TenantStore>) -> Result<Taken, SeedError> {
@@ -572,7 +593,13 @@ fn a_power_failure_leaves_the_old_copy_or_the_new_one_at_each_step() {
     let leader = filled();
     let mut key = 0;
     // What a crash leaves of names that are not durable is a matter of chance.
-    for (has_old, chance) in [(false, 0), (true, 0), (true, 1_000), (true, 2_000), (true, 3_000)] {
+    for (has_old, chance) in [
+        (false, 0),
+        (true, 0),
+        (true, 1_000),
+        (true, 2_000),
+        (true, 3_000),
+    ] {
         let (mut at, mut olds, mut news) = (0, 0, 0);
         loop {
             let disk = SimDisk::new(at + chance);
@@ -581,7 +608,10 @@ fn a_power_failure_leaves_the_old_copy_or_the_new_one_at_each_step() {
             load(&leader.world.keyed, &[(key, 1, None)]);
             // The power fails when the step is passed for the first time.
             let mut passages = 0;
-            let (left, own) = (std::rc::Rc::new(std::cell::RefCell::new(None)), Arc::clone(&disk));
+            let (left, own) = (
+                std::rc::Rc::new(std::cell::RefCell::new(None)),
+                Arc::clone(&disk),
+            );
             let picture = std::rc::Rc::clone(&left);
             visit::set(Some(Box::new(move |place| {
                 if place.starts_with("seed.") {
