@@ -24,12 +24,14 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
+mod configurations;
 mod driver;
 mod host;
 mod inbox;
 mod link;
 mod outbox;
 mod packet;
+mod peers;
 mod process;
 pub mod seed;
 #[cfg(test)]
@@ -39,8 +41,9 @@ mod wire;
 pub use driver::{CopyError, Driver};
 pub use host::{Host, Standing};
 pub use inbox::Inbox;
-pub use link::{Address, Links, Route, serve};
+pub use link::{Links, Route, serve};
 pub use outbox::PART_BYTES;
 pub use packet::{Packet, Records};
+pub use peers::Address;
 pub use process::{Owner, Running, Setup, run};
 pub use wire::{Greeting, Purpose, WireError};

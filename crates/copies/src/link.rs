@@ -27,6 +27,7 @@ use tokio::{
 use crate::{
     Greeting, Packet,
     inbox::{Inbox, Told},
+    peers::{Address, frame, is_same},
     seed::{Seeds, give},
     wire::{self, FRAME_BYTES_MAX, GREETING_BYTES_MAX, HEAD_BYTES, Purpose, VERSION},
 };
@@ -49,9 +50,6 @@ const SILENCE: Duration = Duration::from_secs(2);
 
 /// How long whoever dials has to say who it is.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Where a node is now, if that is known.
-pub type Address = Arc<dyn Fn(NodeId) -> Option<SocketAddr> + Send + Sync>;
 
 /// The ways of one copy to other nodes.
 pub struct Links {
@@ -264,33 +262,4 @@ async fn receive(
         }
     }
     Ok(())
-}
-
-/// The next frame's content and checksum; `None` at the end.
-pub(crate) async fn frame(
-    stream: &mut (impl AsyncRead + Unpin),
-    bytes_max: usize,
-) -> io::Result<Option<(Vec<u8>, u32)>> {
-    let mut head = [0; HEAD_BYTES];
-    match stream.read_exact(&mut head).await {
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
-        read => read?,
-    };
-    let (bytes, crc) = wire::head(head, bytes_max).map_err(io::Error::other)?;
-    // It takes no more memory than has come.
-    let mut content = Vec::with_capacity(bytes.min(WRITE_BYTES));
-    let read = stream.take(bytes as u64).read_to_end(&mut content).await?;
-    match read == bytes {
-        true => Ok(Some((content, crc))),
-        false => Err(io::ErrorKind::UnexpectedEof.into()),
-    }
-}
-
-/// Whether two secrets are the same, in a time that does not tell where they differ.
-fn is_same(one: &[u8], other: &[u8]) -> bool {
-    let differ = one
-        .iter()
-        .zip(other)
-        .fold(0, |differ, (a, b)| differ | (a ^ b));
-    one.len() == other.len() && differ == 0
 }

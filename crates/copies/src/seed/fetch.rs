@@ -22,7 +22,7 @@ use thiserror::Error;
 use super::{Begin, PART_BYTES, Refusal, Request, Response};
 use crate::{
     Address, Greeting, WireError,
-    process::load,
+    configurations::load,
     wire::{self, FRAME_BYTES_MAX, HEAD_BYTES, Purpose, VERSION},
 };
 

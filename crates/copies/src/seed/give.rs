@@ -22,7 +22,7 @@ use tokio::{
 use super::{
     Begin, PART_BYTES, PaceLimits, REQUEST_BYTES_MAX, Refusal, Request, Response, pace::Pacer,
 };
-use crate::{link::frame, wire};
+use crate::{peers::frame, wire};
 
 /// How many copies a process gives seeds to at the same time: each has a checkpoint at its beginning, and images
 /// that stay.

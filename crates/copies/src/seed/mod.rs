@@ -16,7 +16,7 @@
 //! * **The log comes between the images**, so that the leader need not keep what is written meanwhile.
 //! * **Where the leader has gone on too far** the copy begins another pass on the same connection, for which only
 //!   what has changed is sent, at twice the least pace: each pass has less to send, so that there is a last one.
-//! * **The pace** ([`pace`]) halves while commits at the leader take half as long again as before, and grows
+//! * **The pace** (`pace`) halves while commits at the leader take half as long again as before, and grows
 //!   otherwise.
 //! * **Which process a copy is.** Whoever has had its folder replaced runs as another process would, with an
 //!   incarnation that there has not been. The machine that ended may have asked to lead, and may have told its

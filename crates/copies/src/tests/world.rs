@@ -380,6 +380,15 @@ impl World {
     fn begin_seed(&mut self, node: u32) -> Result<Seeding, SeedError> {
         let config = self.store.clone().ok_or(SeedError::Gone)?;
         let leader = config.leader.0;
+        // One that is alone tells who waits only when its disk has everything.
+        if self.leads(leader) && self.nodes[leader as usize].paused_until <= self.now {
+            self.with(leader, |process, now| {
+                if let Some(store) = process.driver.store() {
+                    store.sync_log().unwrap();
+                }
+                process.driver.written(now, &mut process.host)
+            });
+        }
         let is_reached = |from: u32, to: u32| {
             let until = self.cut_until.get(&(from, to));
             until.is_none_or(|until| *until <= self.now)

@@ -32,7 +32,7 @@ use crate::{
         cut_back::{Unfinished, cut_back},
         load,
         replay::{Replay, ReplayError},
-        seed, surplus,
+        surplus,
     },
     files::{
         codec::BadBytes,
@@ -47,6 +47,7 @@ use crate::{
         manifest::{Manifest, TableDescription},
         origin::{Origin, Timeline},
         pins::Pins,
+        replace::settle,
         side_by_side::side_by_side,
     },
     store::{
@@ -203,7 +204,7 @@ impl TenantStore {
         let machine = options.machine();
         let disk = &*machine.disk;
         // A seed that was about to take the folder's place does.
-        seed::settle(disk, folder)?;
+        settle(disk, folder)?;
         let lock = locked(disk, folder)?;
         let (log_folder, images) = (folder.join("log"), folder.join("checkpoint"));
         for path in [&log_folder, &images] {

@@ -16,7 +16,8 @@
 //!   takes its files away. A pin keeps nobody from closing the tenant; a seed of one that was closed is over.
 //! * **What is here stays.** An image is known by its name, length and checksum. Those of an earlier attempt, or
 //!   of the copy that is to be replaced, are not sent again; one that came in part is gone on with.
-//! * **Crashes** leave the old folder, or the new one, or a seed that another attempt goes on with ([`settle`]).
+//! * **Crashes** leave the old folder, or the new one, or a seed that another attempt goes on with
+//!   (`files/replace`).
 
 mod give;
 mod take;
@@ -26,17 +27,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use aerostat_types::{CommitTs, Epoch};
+use aerostat_types::Epoch;
 use thiserror::Error;
 
-use crate::{
-    RecoverError, StorageError,
-    files::{
-        disk::{Disk, parent},
-        fault,
-        manifest::Manifest,
-    },
-};
+use crate::{RecoverError, StorageError};
 
 pub use give::{LogPart, Seed};
 pub use take::{ImageTaker, SeedFolder, SeedOf, Taken, WantedImage};
@@ -113,106 +107,22 @@ pub enum SeedError {
     },
     /// What has come is no checkpoint with its log.
     #[error("what has come cannot be opened")]
-    Recover(#[from] RecoverError),
+    Recover(#[source] RecoverError),
+}
+
+impl From<RecoverError> for SeedError {
+    fn from(error: RecoverError) -> SeedError {
+        match error {
+            RecoverError::Locked { path } => SeedError::Locked { path },
+            RecoverError::Io { path, source } => SeedError::Io { path, source },
+            error => SeedError::Recover(error),
+        }
+    }
 }
 
 impl SeedError {
     fn io(path: &Path) -> impl FnOnce(io::Error) -> SeedError {
         let path = path.to_owned();
         move |source| SeedError::Io { path, source }
-    }
-}
-
-/// What a seed has come to when it is in its place.
-type LogEnd = (CommitTs, Vec<(Epoch, CommitTs)>);
-
-/// A folder beside a tenant's.
-fn beside(folder: &Path, suffix: &str) -> PathBuf {
-    let mut name = folder.as_os_str().to_owned();
-    name.push(suffix);
-    name.into()
-}
-
-/// Where a seed for a folder grows.
-fn growing(folder: &Path) -> PathBuf {
-    beside(folder, ".seed")
-}
-
-/// What a folder is called that has been replaced.
-fn replaced(folder: &Path) -> PathBuf {
-    beside(folder, ".replaced")
-}
-
-/// Puts a complete seed in the place of a tenant's folder, which nobody has open. The names are changed so:
-///
-/// ```text
-///   folder, folder.seed  ─►  folder.replaced, folder.seed  ─►  folder.replaced, folder  ─►  folder
-/// ```
-fn replace(disk: &dyn Disk, folder: &Path) -> Result<(), SeedError> {
-    let (seed, old) = (growing(folder), replaced(folder));
-    let sync = || {
-        disk.sync_folder(parent(folder))
-            .map_err(SeedError::io(folder))
-    };
-    let is_there = has(disk, folder).map_err(SeedError::io(folder))?;
-    let _lock = match is_there {
-        true => {
-            let lock = disk.lock(folder).map_err(SeedError::io(folder))?;
-            let lock = lock.ok_or_else(|| SeedError::Locked {
-                path: folder.to_owned(),
-            })?;
-            disk.rename(folder, &old).map_err(SeedError::io(folder))?;
-            fault::pass("seed.moved");
-            sync()?;
-            Some(lock)
-        }
-        false => None,
-    };
-    fault::pass("seed.between");
-    disk.rename(&seed, folder).map_err(SeedError::io(folder))?;
-    fault::pass("seed.in_place");
-    sync()?;
-    fault::pass("seed.before_remove");
-    disk.remove_folder_if_there(&old)
-        .map_err(SeedError::io(&old))?;
-    fault::pass("seed.removed");
-    sync()
-}
-
-/// Does what a crash kept [`replace`] from doing, before somebody opens the folder or makes another seed.
-///
-/// # Errors
-/// [`RecoverError::Locked`] while another process is at it, [`RecoverError::Io`].
-pub(crate) fn settle(disk: &dyn Disk, folder: &Path) -> Result<(), RecoverError> {
-    let (seed, old) = (growing(folder), replaced(folder));
-    if !has(disk, &old).map_err(RecoverError::io(&old))? {
-        return Ok(());
-    }
-    let lock = disk.lock(&old).map_err(RecoverError::io(&old))?;
-    if lock.is_none() {
-        return Err(RecoverError::Locked { path: old });
-    }
-    if !has(disk, folder).map_err(RecoverError::io(folder))? {
-        // It was complete, or the old one would be where it was.
-        let manifest = seed.join(CHECKPOINT).join(Manifest::NAME);
-        let is_complete = has(disk, &manifest).map_err(RecoverError::io(&seed))?;
-        let found = if is_complete { &seed } else { &old };
-        disk.rename(found, folder)
-            .map_err(RecoverError::io(folder))?;
-        disk.sync_folder(parent(folder))
-            .map_err(RecoverError::io(folder))?;
-    }
-    disk.remove_folder_if_there(&old)
-        .map_err(RecoverError::io(&old))?;
-    disk.sync_folder(parent(folder))
-        .map_err(RecoverError::io(folder))
-}
-
-/// Whether something has this name. An error is no answer: what is there must not be taken for missing.
-fn has(disk: &dyn Disk, path: &Path) -> io::Result<bool> {
-    match disk.look(path) {
-        Ok(_) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(error),
     }
 }

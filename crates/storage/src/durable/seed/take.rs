@@ -9,9 +9,9 @@ use std::{
 
 use aerostat_types::{CommitTs, Epoch, TenantId};
 
-use super::{CHECKPOINT, LOG, LogEnd, SeedError, growing, replace, settle};
+use super::{CHECKPOINT, LOG, SeedError};
 use crate::{
-    RecoverError, Timeline,
+    Timeline,
     durable::recover::examine_log,
     files::{
         archive::{Hashing, copy},
@@ -19,6 +19,7 @@ use crate::{
         fault,
         log::file_name,
         manifest::Manifest,
+        replace::{growing, replace, settle},
     },
 };
 
@@ -98,10 +99,7 @@ impl SeedFolder {
     /// # Errors
     /// [`SeedError::Locked`], [`SeedError::Io`].
     pub fn begin(disk: Arc<dyn Disk>, folder: &Path, of: SeedOf) -> Result<SeedFolder, SeedError> {
-        settle(&*disk, folder).map_err(|error| match error {
-            RecoverError::Locked { path } => SeedError::Locked { path },
-            error => error.into(),
-        })?;
+        settle(&*disk, folder)?;
         let path = growing(folder);
         let failed = || SeedError::io(&path);
         disk.make_folder_for_good(&path).map_err(failed())?;
@@ -364,7 +362,7 @@ impl SeedFolder {
         }
         let log = self.log.as_ref().ok_or(incomplete("no log"))?;
         log.file.sync_all().map_err(SeedError::io(&self.path))?;
-        let (through, epochs): LogEnd = examine_log(&*self.disk, &self.path.join(LOG), manifest)?;
+        let (through, epochs) = examine_log(&*self.disk, &self.path.join(LOG), manifest)?;
         let found = epochs.last().map_or(Epoch(0), |start| start.0);
         if found < self.of.epoch {
             let known = self.of.epoch;
