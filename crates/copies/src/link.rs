@@ -17,7 +17,7 @@ use std::{
 use aerostat_replication::{Member, NodeId};
 use aerostat_types::TenantId;
 use tokio::{
-    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
+    io::{AsyncRead, AsyncWrite, AsyncWriteExt},
     net::{TcpListener, TcpStream},
     runtime::Handle,
     sync::{Semaphore, mpsc},
@@ -29,7 +29,7 @@ use crate::{
     inbox::{Inbox, Told},
     peers::{Address, frame, is_same},
     seed::{Seeds, give},
-    wire::{self, FRAME_BYTES_MAX, GREETING_BYTES_MAX, HEAD_BYTES, Purpose, VERSION},
+    wire::{self, FRAME_BYTES_MAX, GREETING_BYTES_MAX, Purpose, VERSION},
 };
 
 /// What may wait to be sent to a node.

@@ -20,9 +20,7 @@ use std::{
 };
 
 use aerostat_replication::{Config, Member, NodeId, Settings};
-use aerostat_storage::{
-    Applier, MetaStore, RecoverError, Swapped, Table, TenantStore, Version, Versioned, Wake,
-};
+use aerostat_storage::{Applier, MetaStore, RecoverError, Table, TenantStore, Wake};
 use aerostat_types::{Clock, CommitTs, SystemClock, TableId};
 
 use crate::{
