@@ -21,7 +21,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use aerostat_copies::{CopyError, Inbox, Known, Links, Owner, Running, Setup, run, serve};
+use aerostat_copies::{
+    CopyError, Inbox, Known, Links, Owner, Running, Setup, run, seed::Seeds, serve,
+};
 use aerostat_memory::Governor;
 use aerostat_replication::{Config, Incarnation, Member, NodeId, Settings};
 use aerostat_storage::{
@@ -165,7 +167,13 @@ fn node(
     let inbox: Arc<Mutex<Option<Inbox>>> = Arc::default();
     let known = Arc::clone(&inbox);
     let route = Arc::new(move |_| known.lock().unwrap().clone());
-    runtime.spawn(serve(listener, NodeId(id), Vec::new(), route));
+    runtime.spawn(serve(
+        listener,
+        NodeId(id),
+        Vec::new(),
+        route,
+        Seeds::none(),
+    ));
     let address = move |node: NodeId| addresses.get(node.0 as usize).copied();
     let handle = runtime.handle().clone();
     let setup = Setup {

@@ -45,6 +45,19 @@ pub enum CopyError {
     /// A part of the program has panicked; what it left is not known.
     #[error("a part of the program has failed")]
     Panicked,
+    /// The leader does not have what comes next any more.
+    #[error("the leader's log does not go back to what the copy has")]
+    LacksLog,
+}
+
+impl CopyError {
+    /// Whether the copy has to be made anew ([`crate::seed`]): opened again it would be no further.
+    pub fn needs_seed(&self) -> bool {
+        matches!(
+            self,
+            CopyError::LacksLog | CopyError::Recover(RecoverError::Diverged { .. })
+        )
+    }
 }
 
 /// What the process does with the tenant now.
@@ -316,9 +329,16 @@ impl Driver {
             tenure,
             durable,
             settled,
+            lacking,
             message,
             records,
         } = packet;
+        if lacking == Some(self.replica.member())
+            && matches!(self.role, Role::Follows(_))
+            && self.is_led_by(from, epoch)
+        {
+            return Err(CopyError::LacksLog);
+        }
         if self.is_led_by(from, epoch) {
             self.release(settled);
         }
@@ -422,17 +442,31 @@ impl Driver {
     }
 
     fn send(&self, to: NodeId, message: Message, host: &mut dyn Host) {
+        let packet = self.packet(Some(message));
+        host.send(to, packet);
+    }
+
+    fn packet(&self, message: Option<Message>) -> Packet {
         let epoch = self.replica.config().map(|config| config.epoch);
-        let packet = Packet {
+        Packet {
             from: self.replica.member(),
             epoch: epoch.unwrap_or_default(),
             tenure: self.tenure(),
             durable: self.durable,
             settled: CommitTs(0),
-            message: Some(message),
+            lacking: None,
+            message,
             records: Records::default(),
+        }
+    }
+
+    /// Tells a copy that the log does not go back to what it has.
+    fn send_lacking(&self, member: Member, host: &mut dyn Host) {
+        let packet = Packet {
+            lacking: Some(member),
+            ..self.packet(None)
         };
-        host.send(to, packet);
+        host.send(member.node, packet);
     }
 
     fn tenure(&self) -> Epoch {
@@ -553,8 +587,10 @@ impl Driver {
             (*known, *outbox) = (member, Outbox::of(store));
         }
         let done = outbox.append(store, config, after, through, sent);
-        if let Err(error) = done {
-            outbox.fails(to, &error, host);
+        if let Err(error) = done
+            && outbox.fails(to, &error, host)
+        {
+            self.send_lacking(member, host);
         }
         Ok(())
     }
@@ -665,13 +701,19 @@ impl Driver {
                     durable: self.durable,
                     settled,
                 };
+                let mut lacking = Vec::new();
                 for (member, outbox) in leadership.peers.values_mut() {
                     let done = outbox.pump((me, *member), &self.replica, known, host);
-                    if let Err(error) = done {
-                        outbox.fails(member.node, &error, host);
+                    if let Err(error) = done
+                        && outbox.fails(member.node, &error, host)
+                    {
+                        lacking.push(*member);
                     }
                 }
                 self.release(settled);
+                for member in lacking {
+                    self.send_lacking(member, host);
+                }
             }
             Role::Closed => {}
         }

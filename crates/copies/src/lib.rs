@@ -14,6 +14,8 @@
 //! * **Large transactions** do not wait for their commit: what the log has of them goes ahead, as records
 //!   without a place, of which the machine need not know.
 //! * **Catching up.** What a copy lacks goes in parts ([`PART_BYTES`]), as fast as the host has room for it.
+//! * **Seeds.** A copy that its leader's log does not lead to any more is made of a checkpoint ([`seed`]): its
+//!   driver ends with [`CopyError::LacksLog`].
 //! * **Whatever cannot go on ends**: a copy that failed is opened again, as another process would open it. So
 //!   there is one way back, and it is the one that a crash takes.
 //!
@@ -22,6 +24,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
+mod configurations;
 mod driver;
 mod host;
 mod inbox;
@@ -29,7 +32,9 @@ mod known;
 mod link;
 mod outbox;
 mod packet;
+mod peers;
 mod process;
+pub mod seed;
 #[cfg(test)]
 mod tests;
 mod turn;
@@ -40,8 +45,9 @@ pub use driver::{CopyError, Driver};
 pub use host::{Host, Standing};
 pub use inbox::Inbox;
 pub use known::{Known, KnownPeer};
-pub use link::{Address, Links, Route, serve};
+pub use link::{Links, Route, serve};
 pub use outbox::PART_BYTES;
 pub use packet::{Packet, Records};
+pub use peers::Address;
 pub use process::{Owner, Running, Setup, run};
-pub use wire::{Greeting, WireError};
+pub use wire::{Greeting, Purpose, WireError};

@@ -2,12 +2,12 @@
 //!
 //! Whoever dials sends, and hears nothing back on it ([`way`](crate::way)).
 
-use std::{collections::BTreeMap, io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, io, sync::Arc, time::Duration};
 
 use aerostat_replication::{Member, NodeId};
 use aerostat_types::TenantId;
 use tokio::{
-    io::{AsyncRead, AsyncReadExt},
+    io::{AsyncRead, AsyncWrite},
     net::TcpListener,
     runtime::Handle,
     sync::Semaphore,
@@ -17,21 +17,17 @@ use tokio::{
 use crate::{
     Greeting, Packet,
     inbox::Inbox,
+    peers::{Address, frame, is_same},
+    seed::{Seeds, give},
     way::{ROOM_BYTES, Way},
-    wire::{self, FRAME_BYTES_MAX, GREETING_BYTES_MAX, HEAD_BYTES, VERSION},
+    wire::{self, FRAME_BYTES_MAX, GREETING_BYTES_MAX, Purpose, VERSION},
 };
 
 /// What may wait in an inbox for its driver, of one connection.
 const INBOX_BYTES: usize = 4 << 20;
 
-/// What is read at once, before more has come.
-const READ_BYTES: usize = 256 << 10;
-
 /// How long whoever dials has to say who it is.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Where a node is now, if that is known.
-pub type Address = Arc<dyn Fn(NodeId) -> Option<SocketAddr> + Send + Sync>;
 
 /// The ways of one copy to other nodes.
 pub struct Links {
@@ -60,6 +56,7 @@ impl Links {
                 tenant,
                 from,
                 to: from.node,
+                purpose: Purpose::Packets,
             },
             inbox: None,
             all: BTreeMap::new(),
@@ -102,7 +99,8 @@ impl Drop for Links {
 /// The way to a tenant's copy in this process, if there is one.
 pub type Route = Arc<dyn Fn(TenantId) -> Option<Inbox> + Send + Sync>;
 
-/// Takes connections of other nodes until it is dropped.
+/// Takes connections of other nodes until it is dropped: packets for the copies in this process, and requests
+/// for seeds of the tenants that it leads.
 ///
 /// # Errors
 /// The listener fails.
@@ -111,13 +109,14 @@ pub async fn serve(
     me: NodeId,
     token: Vec<u8>,
     route: Route,
+    seeds: Seeds,
 ) -> io::Result<()> {
     let token: Arc<[u8]> = token.into();
     loop {
         let (stream, peer) = listener.accept().await?;
-        let (token, route) = (Arc::clone(&token), Arc::clone(&route));
+        let (token, route, seeds) = (Arc::clone(&token), Arc::clone(&route), seeds.clone());
         tokio::spawn(async move {
-            if let Err(error) = receive(stream, me, &token, &route).await {
+            if let Err(error) = receive(stream, me, &token, &route, &seeds).await {
                 tracing::debug!(%peer, %error, "a connection of another node ended");
             }
         });
@@ -125,10 +124,11 @@ pub async fn serve(
 }
 
 async fn receive(
-    mut stream: impl AsyncRead + Unpin,
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
     me: NodeId,
     token: &[u8],
     route: &Route,
+    seeds: &Seeds,
 ) -> io::Result<()> {
     let greeting = timeout(GREETING_TIMEOUT, frame(&mut stream, GREETING_BYTES_MAX)).await??;
     let Some((content, crc)) = greeting else {
@@ -137,6 +137,9 @@ async fn receive(
     let greeting = wire::greeting(&content, crc).map_err(io::Error::other)?;
     if !is_same(&greeting.token, token) || greeting.to != me {
         return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    if greeting.purpose == Purpose::Seed {
+        return give(stream, greeting.tenant, seeds).await;
     }
     let Some(inbox) = route(greeting.tenant) else {
         return Err(io::ErrorKind::NotFound.into());
@@ -154,33 +157,4 @@ async fn receive(
         }
     }
     Ok(())
-}
-
-/// The next frame's content and checksum; `None` at the end.
-async fn frame(
-    stream: &mut (impl AsyncRead + Unpin),
-    bytes_max: usize,
-) -> io::Result<Option<(Vec<u8>, u32)>> {
-    let mut head = [0; HEAD_BYTES];
-    match stream.read_exact(&mut head).await {
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
-        read => read?,
-    };
-    let (bytes, crc) = wire::head(head, bytes_max).map_err(io::Error::other)?;
-    // It takes no more memory than has come.
-    let mut content = Vec::with_capacity(bytes.min(READ_BYTES));
-    let read = stream.take(bytes as u64).read_to_end(&mut content).await?;
-    match read == bytes {
-        true => Ok(Some((content, crc))),
-        false => Err(io::ErrorKind::UnexpectedEof.into()),
-    }
-}
-
-/// Whether two secrets are the same, in a time that does not tell where they differ.
-fn is_same(one: &[u8], other: &[u8]) -> bool {
-    let differ = one
-        .iter()
-        .zip(other)
-        .fold(0, |differ, (a, b)| differ | (a ^ b));
-    one.len() == other.len() && differ == 0
 }

@@ -86,15 +86,18 @@ impl Outbox {
     }
 
     /// What comes next cannot be read: the copy joins again, or has to be made anew.
-    pub(crate) fn fails(&mut self, node: NodeId, error: &StreamError, host: &mut dyn Host) {
+    /// Says whether the latter.
+    pub(crate) fn fails(&mut self, node: NodeId, error: &StreamError, host: &mut dyn Host) -> bool {
         self.restart();
-        match error {
-            StreamError::Gone { .. } => host.lacks_log(node),
-            _ => tracing::error!(
+        let is_gone = matches!(error, StreamError::Gone { .. });
+        match is_gone {
+            true => host.lacks_log(node),
+            false => tracing::error!(
                 error = error as &dyn std::error::Error,
                 "the log cannot be read for a copy"
             ),
         }
+        is_gone
     }
 
     /// What was sent of it.
@@ -158,6 +161,7 @@ impl Outbox {
             tenure: known.tenure,
             durable: known.durable,
             settled: known.settled,
+            lacking: None,
             message,
             records,
         };

@@ -19,6 +19,9 @@ pub struct Packet {
     pub durable: CommitTs,
     /// Of a leader: the disks of all members have the log through this. Nobody needs to keep what is before.
     pub settled: CommitTs,
+    /// Of a leader: the process of the node that asks for what its log has not any more. It has to be made anew.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lacking: Option<Member>,
     /// `None` for records without a place, which go ahead.
     pub message: Option<Message>,
     /// Of a leader's [`Message::Append`]: what is behind the place that it names.

@@ -21,14 +21,13 @@ use std::{
 };
 
 use aerostat_replication::{Config, Member, NodeId, Settings};
-use aerostat_storage::{
-    Applier, MetaStore, RecoverError, Swapped, Table, TenantStore, Version, Versioned, Wake,
-};
+use aerostat_storage::{Applier, MetaStore, RecoverError, Table, TenantStore, Wake};
 use aerostat_types::{Clock, CommitTs, SystemClock, TableId};
 use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::{
     CopyError, Driver, Host, Known, Packet,
+    configurations::{load, swap},
     inbox::{Inbox, Told},
     link::Links,
     turn::{Core, Turn},
@@ -258,49 +257,6 @@ fn aside(configurations: Arc<dyn MetaStore>, inbox: Inbox) -> std::io::Result<mp
         }
     })?;
     Ok(sender)
-}
-
-/// What the store has; `None` if it cannot be known, which is asked again.
-fn load(store: &dyn MetaStore) -> Option<Option<Config>> {
-    match store.load() {
-        Ok(found) => known(found),
-        Err(error) => {
-            tracing::warn!(
-                error = &error as &dyn std::error::Error,
-                "the configuration of copies cannot be read"
-            );
-            None
-        }
-    }
-}
-
-fn swap(store: &dyn MetaStore, config: &Config) -> Option<Option<Config>> {
-    let expected = config.epoch.0.checked_sub(1)?;
-    let expected = (expected > 0).then_some(Version(expected));
-    let document = serde_json::to_vec(config).expect("a configuration has no odd map keys");
-    match store.compare_and_swap(expected, &document) {
-        Ok(Swapped::Done(_)) => Some(Some(config.clone())),
-        Ok(Swapped::Lost(found)) => known(found),
-        Err(error) => {
-            tracing::warn!(
-                error = &error as &dyn std::error::Error,
-                "the configuration of copies cannot be replaced"
-            );
-            None
-        }
-    }
-}
-
-fn known(found: Option<Versioned>) -> Option<Option<Config>> {
-    let Some(found) = found else {
-        return Some(None);
-    };
-    let config: Option<Config> = serde_json::from_slice(&found.document).ok();
-    let config = config.filter(|config| config.epoch.0 == found.version.0);
-    if config.is_none() {
-        tracing::error!(version = %found.version, "no configuration of copies is like this");
-    }
-    config.map(Some)
 }
 
 /// The driver's host.

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  connection := greeting frame, packet frame*          one way: whoever dials sends
+//!              | greeting frame, requests and answers   for a seed
 //!  frame      := length u32 and crc u32 of the rest, length u32 of the head, head (JSON), records
 //! ```
 //!
@@ -43,6 +44,19 @@ pub struct Greeting {
     pub from: Member,
     /// The node that they are for.
     pub to: NodeId,
+    /// What for.
+    #[serde(default)]
+    pub purpose: Purpose,
+}
+
+/// What a connection is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Purpose {
+    /// Packets to a tenant's copy, one way.
+    #[default]
+    Packets,
+    /// A seed: requests, and an answer to each (`seed`).
+    Seed,
 }
 
 /// Why bytes are no frame.
@@ -72,7 +86,8 @@ pub(crate) fn of_greeting(greeting: &Greeting) -> Vec<u8> {
     frame(greeting, &[])
 }
 
-fn frame<T: Serialize>(head: &T, records: &[u8]) -> Vec<u8> {
+/// A frame of a head, and what goes behind it.
+pub(crate) fn frame<T: Serialize>(head: &T, records: &[u8]) -> Vec<u8> {
     let mut frame = Vec::with_capacity(512 + records.len());
     frame.resize(HEAD_BYTES + LENGTH_BYTES, 0);
     serde_json::to_writer(&mut frame, head).expect("writing to memory does not fail");
@@ -101,7 +116,13 @@ pub(crate) fn head(head: [u8; HEAD_BYTES], bytes_max: usize) -> Result<(usize, u
 }
 
 /// The head, and the records behind it.
-fn decode<'a, T: Deserialize<'a>>(content: &'a [u8], crc: u32) -> Result<(T, &'a [u8]), WireError> {
+///
+/// # Errors
+/// [`WireError`].
+pub(crate) fn decode<'a, T: Deserialize<'a>>(
+    content: &'a [u8],
+    crc: u32,
+) -> Result<(T, &'a [u8]), WireError> {
     if crc32fast::hash(content) != crc {
         return Err(WireError::Damaged);
     }
@@ -192,6 +213,7 @@ mod tests {
                 tenure: Epoch(2),
                 durable: CommitTs(8),
                 settled: CommitTs(3),
+                lacking: None,
                 message,
                 records: Records {
                     from: StreamPoint {
@@ -265,6 +287,7 @@ mod tests {
             tenant: TenantId(5),
             from: member(1),
             to: NodeId(2),
+            purpose: Purpose::Packets,
         };
         let frame = of_greeting(&old);
         let (first, content) = frame.split_first_chunk().unwrap();

@@ -32,7 +32,8 @@
 //!   from both. The log records rows, not segments. [`backup`] has backups, archives of the log,
 //!   and tenants restored from them.
 //! * **Copies.** [`TenantStore::open_copy`] opens a tenant that receives the log of another node's, and
-//!   does its commits again beside readers (`copy`).
+//!   does its commits again beside readers (`copy`). A copy that the log does not lead to any more is made of
+//!   a checkpoint ([`seed`]).
 //!
 //! Its rooms are folders, one for each activity; each uses those below it and none above:
 //!
@@ -90,7 +91,7 @@ pub use durable::{
     backup,
     checkpoint::{Checkpointed, checkpoint_is_due},
     recover::{CopyOf, OpenOptions, Recovered},
-    repair,
+    repair, seed,
 };
 pub use error::{COLUMNS_MAX, StorageError};
 pub use files::{
@@ -99,6 +100,7 @@ pub use files::{
     log::{
         Ended,
         point::{StreamPoint, last_place, unplaced},
+        pulse::{CommitTimes, CommitWatch},
         receive::ReceiveError,
         stream::{LogHold, LogReader, LogWatch, StreamError, Wake},
     },

@@ -150,6 +150,7 @@ fn no_packet_makes_a_process_panic() {
                         tenure: epoch(&mut random),
                         durable: lsn(&mut random),
                         settled: lsn(&mut random),
+                        lacking: random.random_bool(0.02).then(|| member(&mut random)),
                         message: has_message.then(|| message(&mut random)),
                         records: records(&log, &mut random),
                     };

@@ -17,6 +17,7 @@ mod hostile;
 mod judge;
 mod node;
 mod pair;
+mod seeding;
 mod world;
 
 use self::world::World;
@@ -37,13 +38,18 @@ fn copies_show_what_was_acknowledged_whatever_befalls_them() {
     let first: u64 = number("COPIES_SEED").unwrap_or(1);
     let seeds: u64 = number("COPIES_SEEDS").unwrap_or(6);
     let (mut acknowledged, mut compared, mut epochs) = (0, 0, 0);
+    let (mut made, mut begun, mut lacking) = (0, 0, 0);
     for seed in first..first + seeds {
         let _seed = Seed(seed);
         let played = World::new(seed).play();
         acknowledged += played.acknowledged;
         compared += played.compared;
         epochs += played.epochs;
+        made += played.seeds.0;
+        begun += played.seeds.1;
+        lacking += played.lacking;
     }
     println!("{acknowledged} commits, {compared} comparisons, {epochs} epochs");
+    println!("{made} copies made anew of {begun} begun, {lacking} that lacked the log");
     assert!(acknowledged > 50 * seeds && compared > 50 * seeds && epochs > 2 * seeds);
 }

@@ -17,16 +17,18 @@ use arrow_array::{
     types::{Int32Type, Int64Type},
 };
 
+use rand::{Rng, SeedableRng, rngs::StdRng};
+
 use super::judge::{Delta, Rows};
 use crate::{Driver, Host, Packet};
 
 pub(super) const KEYED: TableId = TableId(10);
 pub(super) const BAG: TableId = TableId(11);
 
-const FOLDER: &str = "/node/tenant";
+pub(super) const FOLDER: &str = "/node/tenant";
 
 /// So that files come and go.
-const LOG_FILE_BYTES: usize = 256 << 10;
+const LOG_FILE_BYTES: usize = 96 << 10;
 
 /// What may wait to be sent to a node.
 const ROOM: usize = 100 << 10;
@@ -44,7 +46,6 @@ pub(super) struct SimHost {
     pub(super) sent: Vec<(NodeId, Packet)>,
     pub(super) asked: Vec<Option<Config>>,
     pub(super) syncs: bool,
-    pub(super) lacking: Vec<NodeId>,
     /// Ended with the leadership.
     pub(super) waiting: BTreeMap<CommitTs, Waiting>,
     /// Transactions that go on for a while.
@@ -93,8 +94,8 @@ impl Host for SimHost {
 
     fn follows(&mut self) {}
 
-    fn lacks_log(&mut self, node: NodeId) {
-        self.lacking.push(node);
+    fn lacks_log(&mut self, _node: NodeId) {
+        // The copy learns of it, and its process sees to it.
     }
 }
 
@@ -168,6 +169,18 @@ pub(super) fn batch(table: &Table, rows: &[(i32, i64)], text_bytes: usize) -> Re
     RecordBatch::try_new(Arc::clone(table.arrow_schema()), columns).unwrap()
 }
 
+/// The same, with texts that no two rows share and that nothing makes shorter.
+pub(super) fn noise(table: &Table, rows: &[(i32, i64)], text_bytes: usize) -> RecordBatch {
+    let mut columns = batch(table, rows, 0).columns().to_vec();
+    let text = |row: &(i32, i64)| -> String {
+        let mut random = StdRng::seed_from_u64(row.0 as u64);
+        let letter = |_| char::from(random.random_range(b' '..=b'~'));
+        (0..text_bytes).map(letter).collect()
+    };
+    columns[2] = Arc::new(StringViewArray::from_iter_values(rows.iter().map(text)));
+    RecordBatch::try_new(Arc::clone(table.arrow_schema()), columns).unwrap()
+}
+
 /// The rows that snapshots see now, with their ids.
 pub(super) fn listed(table: &Arc<Table>) -> BTreeMap<i32, (i64, u64)> {
     let view = table.view(table.store().txns().snapshot());
@@ -220,7 +233,6 @@ impl Process {
                 sent: Vec::new(),
                 asked: Vec::new(),
                 syncs: false,
-                lacking: Vec::new(),
                 waiting: BTreeMap::new(),
                 open: Vec::new(),
                 tables,

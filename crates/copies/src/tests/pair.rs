@@ -14,19 +14,23 @@ use std::{
 
 use aerostat_replication::{Config, Incarnation, Member, NodeId, Settings};
 use aerostat_storage::{
-    Applier, CopyOf, Durability, MetaShared, MetaStore, OpenOptions, RecoverError, Table,
-    TenantStore, Timeline,
+    Applier, CopyOf, Durability, MetaShared, MetaStore, OpenOptions, RecoverError, SystemDisk,
+    Table, TenantStore, Timeline,
 };
 use aerostat_types::{CommitTs, TableId, TenantId};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use tokio::{net::TcpListener, runtime::Runtime};
 
 use super::node::{BAG, KEYED, batch, begun, budget, listed};
-use crate::{CopyError, Inbox, Known, Links, Owner, Running, Setup, run, serve};
+use crate::{
+    CopyError, Inbox, Known, Links, Owner, Running, Setup, run,
+    seed::{PaceLimits, SeedHold, SeedNeed, Seeds, fetch_from_leader},
+    serve,
+};
 
-const TENANT: TenantId = TenantId(1);
-const CLIENTS: usize = 4;
-const TOKEN: &[u8] = b"between us";
+pub(super) const TENANT: TenantId = TenantId(1);
+pub(super) const CLIENTS: usize = 4;
+pub(super) const TOKEN: &[u8] = b"between us";
 
 /// A fifth of what is usual, so that a test does not take long.
 fn settings() -> Settings {
@@ -43,29 +47,36 @@ fn settings() -> Settings {
 
 /// What a node serves its clients with.
 #[derive(Default)]
-struct Served {
-    store: Option<Arc<TenantStore>>,
+pub(super) struct Served {
+    pub(super) store: Option<Arc<TenantStore>>,
     tables: BTreeMap<TableId, Arc<Table>>,
     leads: bool,
-    has_ended: bool,
+    /// Why the copy has ended by itself: whether it has to be made anew.
+    pub(super) ended: Option<bool>,
 }
 
 struct NodeOwner {
     folder: PathBuf,
     timeline: Timeline,
+    options: OpenOptions,
     served: Arc<Mutex<Served>>,
 }
 
-fn open(
+pub(super) fn open(
     folder: &Path,
     timeline: Timeline,
+    options: &OpenOptions,
     through: Option<CommitTs>,
 ) -> Result<(Arc<TenantStore>, Applier), RecoverError> {
+    let of = CopyOf { timeline, through };
+    let opened = TenantStore::open_copy(TENANT, budget(), folder, options, of);
+    opened.map(|(store, _, applier)| (store, applier))
+}
+
+pub(super) fn options() -> OpenOptions {
     let mut options = OpenOptions::default();
     options.durability = Durability::None;
-    let of = CopyOf { timeline, through };
-    let opened = TenantStore::open_copy(TENANT, budget(), folder, &options, of);
-    opened.map(|(store, _, applier)| (store, applier))
+    options
 }
 
 /// Nobody has the tenant any more when this returns.
@@ -84,7 +95,7 @@ fn close(served: &Mutex<Served>) {
 impl Owner for NodeOwner {
     fn reopen(&mut self, through: CommitTs) -> Result<(Arc<TenantStore>, Applier), RecoverError> {
         close(&self.served);
-        let opened = open(&self.folder, self.timeline, Some(through))?;
+        let opened = open(&self.folder, self.timeline, &self.options, Some(through))?;
         self.served.lock().unwrap().store = Some(Arc::clone(&opened.0));
         Ok(opened)
     }
@@ -96,7 +107,7 @@ impl Owner for NodeOwner {
             store: Some(Arc::clone(store)),
             tables: tables.clone(),
             leads: true,
-            has_ended: false,
+            ended: None,
         };
     }
 
@@ -107,29 +118,32 @@ impl Owner for NodeOwner {
     fn knows(&mut self, _known: &Known) {}
 
     fn lacks_log(&mut self, node: NodeId) {
-        panic!("{node:?} lacks the log");
+        // The copy learns of it, too.
+        eprintln!("{node:?} lacks the log");
     }
 
     fn ended(&mut self, error: CopyError) {
         eprintln!("a copy ends: {error:?}");
         close(&self.served);
-        self.served.lock().unwrap().has_ended = true;
+        self.served.lock().unwrap().ended = Some(error.needs_seed());
     }
 }
 
-struct TestNode {
+pub(super) struct TestNode {
     id: NodeId,
     folder: tempfile::TempDir,
     incarnation: u64,
-    served: Arc<Mutex<Served>>,
+    pub(super) served: Arc<Mutex<Served>>,
+    options: OpenOptions,
     running: Option<Running>,
+    hold: Option<SeedHold>,
     /// Where connections of others lead.
     inbox: Arc<Mutex<Option<Inbox>>>,
-    address: SocketAddr,
+    pub(super) address: SocketAddr,
 }
 
 impl TestNode {
-    fn new(id: u32, runtime: &Runtime) -> TestNode {
+    pub(super) fn new(id: u32, options: OpenOptions, runtime: &Runtime) -> TestNode {
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
         let address = listener.local_addr().unwrap();
         let inbox: Arc<Mutex<Option<Inbox>>> = Arc::default();
@@ -138,23 +152,33 @@ impl TestNode {
             assert_eq!(tenant, TENANT);
             known.lock().unwrap().clone()
         });
-        runtime.spawn(serve(listener, NodeId(id), TOKEN.to_vec(), route));
+        let served: Arc<Mutex<Served>> = Arc::default();
+        let own = Arc::clone(&served);
+        let leading = Arc::new(move |tenant| {
+            assert_eq!(tenant, TENANT);
+            let served = own.lock().unwrap();
+            served.store.clone().filter(|_| served.leads)
+        });
+        let seeds = Seeds::new(leading, PaceLimits::default());
+        runtime.spawn(serve(listener, NodeId(id), TOKEN.to_vec(), route, seeds));
         TestNode {
             id: NodeId(id),
             folder: tempfile::tempdir().unwrap(),
             incarnation: 0,
-            served: Arc::default(),
+            served,
+            options,
             running: None,
+            hold: None,
             inbox,
             address,
         }
     }
 
-    fn path(&self) -> PathBuf {
+    pub(super) fn path(&self) -> PathBuf {
         self.folder.path().join("tenant")
     }
 
-    fn start(
+    pub(super) fn start(
         &mut self,
         timeline: Timeline,
         configurations: &Arc<MetaShared>,
@@ -169,7 +193,7 @@ impl TestNode {
         let addresses = addresses.to_vec();
         let address = move |node: NodeId| addresses.get(node.0 as usize).copied();
         let handle = runtime.handle().clone();
-        let opened = open(&self.path(), timeline, None).unwrap();
+        let opened = open(&self.path(), timeline, &self.options, None).unwrap();
         *self.served.lock().unwrap() = Served {
             store: Some(Arc::clone(&opened.0)),
             ..Served::default()
@@ -184,6 +208,7 @@ impl TestNode {
             owner: Box::new(NodeOwner {
                 folder: self.path(),
                 timeline,
+                options: self.options.clone(),
                 served: Arc::clone(&self.served),
             }),
         };
@@ -192,22 +217,67 @@ impl TestNode {
         self.running = Some(running);
     }
 
-    fn stop(&mut self) {
+    pub(super) fn stop(&mut self) {
         *self.inbox.lock().unwrap() = None;
         self.running = None;
+        self.hold = None;
         close(&self.served);
+    }
+
+    /// Whether it has been started, and was not stopped since.
+    pub(super) fn is_running(&self) -> bool {
+        self.running.is_some()
+    }
+
+    /// What an owner does whose copy has ended by itself: it is made anew where that helps, and runs again as
+    /// another process would. Where nobody leads it runs with what it has. Gives what was sent.
+    pub(super) fn recover(
+        &mut self,
+        timeline: Timeline,
+        configurations: &Arc<MetaShared>,
+        addresses: &[SocketAddr],
+        runtime: &Runtime,
+    ) -> Option<u64> {
+        let needs_seed = self.served.lock().unwrap().ended?;
+        self.stop();
+        let known = addresses.to_vec();
+        let address: crate::Address = Arc::new(move |node| known.get(node.0 as usize).copied());
+        let need = SeedNeed {
+            token: TOKEN.to_vec(),
+            me: Member {
+                node: self.id,
+                incarnation: Incarnation(self.incarnation + 1),
+            },
+            tenant: TENANT,
+            timeline: Some(timeline),
+            folder: self.path(),
+            disk: Arc::new(SystemDisk),
+            stop: Arc::default(),
+        };
+        let mut sent = None;
+        if needs_seed {
+            match fetch_from_leader(&need, &**configurations, &address) {
+                Ok(seeded) => {
+                    sent = Some(seeded.bytes_sent);
+                    self.hold = Some(seeded.hold);
+                }
+                Err(error) => eprintln!("no seed: {error:?}"),
+            }
+        }
+        self.start(timeline, configurations, addresses, runtime);
+        sent
     }
 }
 
 /// The leader's table, if there is one.
-fn led(served: &[Arc<Mutex<Served>>]) -> Option<Arc<Table>> {
+pub(super) fn led(served: &[Arc<Mutex<Served>>]) -> Option<Arc<Table>> {
     served.iter().find_map(|served| {
         let served = served.lock().unwrap();
         served.leads.then(|| served.tables.get(&KEYED).cloned())?
     })
 }
 
-fn members(configurations: &MetaShared) -> usize {
+pub(super) fn members(configurations: &MetaShared) -> usize {
     let found = configurations.load().unwrap();
     let parse = |found: aerostat_storage::Versioned| -> Config {
         serde_json::from_slice(&found.document).unwrap()
@@ -215,7 +285,7 @@ fn members(configurations: &MetaShared) -> usize {
     found.map_or(0, |found| parse(found).members.len())
 }
 
-fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+pub(super) fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     let began = Instant::now();
     while !is_so() {
         assert!(
@@ -233,7 +303,7 @@ fn what_two_nodes_acknowledge_outlives_either() {
     let runtime = Runtime::new().unwrap();
     let shared = tempfile::tempdir().unwrap();
     let configurations = Arc::new(MetaShared::open(shared.path()).unwrap());
-    let mut nodes = [TestNode::new(0, &runtime), TestNode::new(1, &runtime)];
+    let mut nodes = [0, 1].map(|id| TestNode::new(id, options(), &runtime));
     let addresses = [nodes[0].address, nodes[1].address];
     let timeline = {
         let options = OpenOptions::default();
@@ -304,7 +374,7 @@ fn what_two_nodes_acknowledge_outlives_either() {
         node.stop();
     }
     for node in &nodes {
-        let (_store, applier) = open(&node.path(), timeline, None).unwrap();
+        let (_store, applier) = open(&node.path(), timeline, &options(), None).unwrap();
         let found = keys_of(&applier.tables()[&KEYED]);
         assert!(found.is_superset(&acknowledged), "node {:?}", node.id);
         assert!(applier.tables().contains_key(&BAG));

@@ -3,18 +3,23 @@
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BinaryHeap},
+    path::Path,
     sync::Arc,
     time::Duration,
 };
 
 use aerostat_replication::{Config, Epoch, NodeId, Position, Settings};
-use aerostat_storage::{RowId, StorageError, Timeline, simulated::SimDisk};
-use aerostat_types::CommitTs;
+use aerostat_storage::{
+    RowId, StorageError, Timeline,
+    seed::{Seed, SeedError, SeedFolder, SeedOf, WantedImage},
+    simulated::{Handle, SimDisk},
+};
+use aerostat_types::{CommitTs, TenantId};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 
 use super::{
     judge::{Delta, Judge},
-    node::{BAG, KEYED, Process, Waiting, batch, first, listed},
+    node::{BAG, FOLDER, KEYED, Process, Waiting, batch, first, listed},
 };
 use crate::{CopyError, Packet, Standing};
 
@@ -34,6 +39,10 @@ pub(super) struct Played {
     pub(super) acknowledged: u64,
     pub(super) compared: u64,
     pub(super) epochs: u64,
+    /// Copies that were made anew, and how often one was begun.
+    pub(super) seeds: (u64, u64),
+    /// How often a copy was told that the log does not lead to it.
+    pub(super) lacking: u64,
 }
 
 enum What {
@@ -50,6 +59,10 @@ enum What {
     Upkeep,
     Trouble,
     Up(u32),
+    /// A node whose process has ended begins to be made anew.
+    Fetch(u32, u64),
+    /// Something of that comes.
+    Part(u32, u64),
 }
 
 struct Due(u64, u64, What);
@@ -78,6 +91,14 @@ struct Node {
     number: u64,
     paused_until: u64,
     power_at: u64,
+    seeding: Option<Seeding>,
+}
+
+/// A seed on its way.
+struct Seeding {
+    seed: Seed,
+    folder: SeedFolder,
+    wanted: Vec<WantedImage>,
 }
 
 pub(super) struct World {
@@ -93,6 +114,8 @@ pub(super) struct World {
     next_key: i32,
     next_number: i64,
     judge: Judge,
+    seeds: (u64, u64),
+    lacking: u64,
     trace: bool,
 }
 
@@ -107,6 +130,7 @@ impl World {
             number: 0,
             paused_until: 0,
             power_at: 0,
+            seeding: None,
         });
         let mut world = World {
             settings: Settings {
@@ -124,6 +148,8 @@ impl World {
             next_key: 0,
             next_number: 0,
             judge: Judge::default(),
+            seeds: (0, 0),
+            lacking: 0,
             trace: std::env::var_os("COPIES_TRACE").is_some(),
         };
         for node in 0..NODES {
@@ -170,6 +196,8 @@ impl World {
             acknowledged: self.judge.count(),
             compared: self.judge.compared,
             epochs: self.store.map_or(0, |config| config.epoch.0),
+            seeds: self.seeds,
+            lacking: self.lacking,
         }
     }
 
@@ -263,7 +291,9 @@ impl World {
             What::Client => self.client(),
             What::Upkeep => self.upkeep(),
             What::Trouble => self.trouble(),
-            What::Up(node) if self.nodes[node as usize].process.is_none() => self.start(node),
+            What::Up(node) if self.is_down(node) => self.start(node),
+            What::Fetch(node, tries) if self.is_down(node) => self.fetch(node, tries),
+            What::Part(node, tries) => self.part(node, tries),
             _ => {}
         }
     }
@@ -281,13 +311,19 @@ impl World {
         let led = process.driver.replica().takes_changes();
         if let Err(error) = act(&mut process, now) {
             self.note(|| format!("node {node} fails: {error:?}"));
+            let needs_seed = error.needs_seed();
             assert!(
-                self.now < TROUBLE + CALM / 4,
+                self.now < TROUBLE + CALM / 4 || needs_seed && self.now < TROUBLE + CALM / 2,
                 "all is well, and node {node} fails: {error:?}"
             );
             drop(process);
+            self.lacking += u64::from(matches!(error, CopyError::LacksLog));
             let after = self.within(10 * MS..200 * MS);
-            self.at(self.now + after, What::Up(node));
+            let next = match needs_seed && self.random.random_bool(0.9) {
+                true => What::Fetch(node, 0),
+                false => What::Up(node),
+            };
+            self.at(self.now + after, next);
             return;
         }
         process.note_tables();
@@ -313,24 +349,146 @@ impl World {
             let after = self.within(100..20 * MS);
             self.at(self.now + after, What::Synced(node, number));
         }
-        let lacking = std::mem::take(&mut process.host.lacking);
         self.acknowledge(&mut process);
         self.nodes[at].process = Some(process);
-        for other in lacking {
-            self.seed(node, other.0);
+    }
+
+    /// Whether a node has no process, and is not being made anew.
+    fn is_down(&self, node: u32) -> bool {
+        let own = &self.nodes[node as usize];
+        own.process.is_none() && own.seeding.is_none()
+    }
+
+    /// Begins to make a copy anew, as its owner would. If that cannot be for long, it goes on with what it has.
+    fn fetch(&mut self, node: u32, tries: u64) {
+        let begun = self.begin_seed(node);
+        self.note(|| format!("node {node} is to be made anew: {:?}", begun.as_ref().err()));
+        match begun {
+            Ok(seeding) => {
+                self.seeds.1 += 1;
+                self.nodes[node as usize].seeding = Some(seeding);
+                self.at(self.now + MS, What::Part(node, tries));
+            }
+            Err(_) if tries > 30 => self.at(self.now + MS, What::Up(node)),
+            Err(_) => {
+                let after = self.within(20 * MS..200 * MS);
+                self.at(self.now + after, What::Fetch(node, tries + 1));
+            }
         }
     }
 
-    /// A copy is made anew from what a leader's disk has.
-    fn seed(&mut self, leader: u32, node: u32) {
-        self.note(|| format!("node {node} is seeded by {leader}"));
-        let disk = self.nodes[leader as usize].disk.crash_now();
+    fn begin_seed(&mut self, node: u32) -> Result<Seeding, SeedError> {
+        let config = self.store.clone().ok_or(SeedError::Gone)?;
+        let leader = config.leader.0;
+        // One that is alone tells who waits only when its disk has everything.
+        if self.leads(leader) && self.nodes[leader as usize].paused_until <= self.now {
+            self.with(leader, |process, now| {
+                if let Some(store) = process.driver.store() {
+                    store.sync_log().unwrap();
+                }
+                process.driver.written(now, &mut process.host)
+            });
+        }
+        let is_reached = |from: u32, to: u32| {
+            let until = self.cut_until.get(&(from, to));
+            until.is_none_or(|until| *until <= self.now)
+        };
+        let other = &self.nodes[leader as usize];
+        let (Some(process), true) = (&other.process, leader != node) else {
+            return Err(SeedError::Gone);
+        };
+        let is_well = other.paused_until <= self.now
+            && process.driver.replica().takes_changes()
+            && is_reached(node, leader)
+            && is_reached(leader, node);
+        let store = process.driver.store().ok_or(SeedError::Gone)?;
+        // A checkpoint waits for what is written to be committed, which nobody would see to meanwhile.
+        let is_quiet = process.host.waiting.is_empty()
+            && store.txns().last_commit() == store.written_through();
+        let begun = store.epochs().last().map_or(Epoch(0), |start| start.0);
+        if !is_well || !is_quiet || begun < config.epoch {
+            return Err(SeedError::Gone);
+        }
+        let seed = store.seed()?;
+        let of = SeedOf {
+            tenant: TenantId(1),
+            timeline: Some(self.timeline),
+            epoch: config.epoch,
+        };
+        let disk = Arc::new(Handle(Arc::clone(&self.nodes[node as usize].disk)));
+        let mut folder = SeedFolder::begin(disk, Path::new(FOLDER), of)?;
+        let wanted = folder.plan(seed.manifest())?;
+        Ok(Seeding {
+            seed,
+            folder,
+            wanted,
+        })
+    }
+
+    /// An image comes, or the log; then the copy is there.
+    fn part(&mut self, node: u32, tries: u64) {
+        let Some(mut seeding) = self.nodes[node as usize].seeding.take() else {
+            return;
+        };
+        let after = self.within(MS..400 * MS);
+        if let Some(image) = seeding.wanted.pop() {
+            let come = seeding.image(&image).is_ok();
+            let next = match come {
+                true => What::Part(node, tries),
+                false => What::Fetch(node, tries + 1),
+            };
+            self.nodes[node as usize].seeding = Some(seeding).filter(|_| come);
+            return self.at(self.now + after, next);
+        }
+        let done = seeding.log().and_then(|()| seeding.folder.finish());
+        self.note(|| format!("node {node} was made anew: {done:?}"));
+        match done {
+            Ok(_) => {
+                self.seeds.0 += 1;
+                self.at(self.now + after, What::Up(node));
+            }
+            Err(SeedError::Gone | SeedError::Over { .. }) => {
+                self.at(self.now + after, What::Fetch(node, tries + 1));
+            }
+            Err(error) => panic!("node {node}: {error:?}"),
+        }
+    }
+
+    /// Whether all that a node has is at other members, whose processes go on for a while.
+    fn may_lose_its_disk(&self, node: u32) -> bool {
+        let Some(config) = &self.store else {
+            return false;
+        };
+        let others = config.members.iter().filter(|one| one.node.0 != node);
+        let are_well = others.clone().all(|member| {
+            let own = &self.nodes[member.node.0 as usize];
+            let is_long_ago = own.power_at == 0 || own.power_at + 3_000 * MS < self.now;
+            own.process.is_some() && own.number == member.incarnation.0 && is_long_ago
+        });
+        // It may be alone by a configuration that is on its way.
+        let asks =
+            |due: &Reverse<Due>| matches!(&due.0.2, What::Ask(from, _, Some(_)) if *from == node);
+        others.count() > 0 && are_well && !self.due.iter().any(asks)
+    }
+
+    /// A node's machine ends, and another one with empty disks takes its place.
+    fn lose_disk(&mut self, node: u32) {
+        if !self.may_lose_its_disk(node) {
+            return;
+        }
+        self.note(|| format!("node {node} loses its disk"));
+        let disk = SimDisk::new(self.random.random());
         let own = &mut self.nodes[node as usize];
-        own.process = None;
+        (own.process, own.seeding) = (None, None);
         own.number += 1;
         own.disk = disk;
-        let after = self.within(10 * MS..200 * MS);
-        self.at(self.now + after, What::Up(node));
+        own.power_at = self.now;
+        let after = self.within(10 * MS..1_000 * MS);
+        let next = match self.random.random_bool(0.8) {
+            true => What::Fetch(node, 0),
+            false => What::Up(node),
+        };
+        self.at(self.now + after, next);
     }
 
     /// Tells clients what is acknowledged.
@@ -537,7 +695,8 @@ impl World {
         self.at(self.now + after, What::Trouble);
         let node = self.random.random_range(0..NODES);
         let lasts = self.within(50 * MS..3_000 * MS);
-        match self.random.random_range(0..9) {
+        match self.random.random_range(0..11) {
+            8 | 9 => self.lose_disk(node),
             0..3 => self.end(node, false),
             3 | 4 => {
                 // Without syncs a second one within the time of a sync may lose what it may.
@@ -575,6 +734,12 @@ impl World {
     /// A process ends, or its machine; it is there again after a while.
     fn end(&mut self, node: u32, power: bool) {
         let own = &mut self.nodes[node as usize];
+        if power && own.seeding.take().is_some() {
+            own.disk = own.disk.crash_now();
+            let after = self.within(10 * MS..1_000 * MS);
+            self.at(self.now + after, What::Fetch(node, 0));
+            return;
+        }
         let Some(process) = own.process.take() else {
             return;
         };
@@ -594,8 +759,31 @@ impl World {
         self.cut_until.clear();
         for node in 0..NODES {
             self.nodes[node as usize].paused_until = 0;
-            if self.nodes[node as usize].process.is_none() {
+            if self.is_down(node) {
                 self.start(node);
+            }
+        }
+    }
+}
+
+impl Seeding {
+    fn image(&self, image: &WantedImage) -> Result<(), SeedError> {
+        let mut taker = self.folder.image(image)?;
+        while !taker.is_whole() {
+            let part = self.seed.read_image(&image.name, taker.at(), 100_000)?;
+            taker.take(&part)?;
+        }
+        // What a power failure has left of a part is asked for again.
+        taker.finish()
+    }
+
+    fn log(&mut self) -> Result<(), SeedError> {
+        loop {
+            let (file, from) = self.folder.log_position()?;
+            let part = self.seed.read_log(file, from, 100_000)?;
+            self.folder.take_log(&part)?;
+            if (file, from + part.bytes.len() as u64) == part.end {
+                return Ok(());
             }
         }
     }

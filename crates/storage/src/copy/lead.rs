@@ -6,6 +6,7 @@ use crate::{
     StorageError, TenantStore,
     files::log::{
         Log,
+        pulse::CommitWatch,
         record::{self, Kind},
         stream::{LogWatch, Wake},
     },
@@ -41,6 +42,11 @@ impl TenantStore {
     /// is quick, and takes no lock of the log's.
     pub fn watch_log(&self, wake: Wake) -> LogWatch {
         LogWatch::of(&self.durable_side().log, wake)
+    }
+
+    /// Has commits timed, from the queue to their acknowledgement, until what is given is dropped.
+    pub fn watch_commits(&self) -> CommitWatch {
+        CommitWatch::of(&self.durable_side().log)
     }
 
     /// Another node leads: no change is taken any more, and whoever waits for a commit is told that it is in

@@ -384,7 +384,8 @@ fn latched_times(table: &Arc<Table>) -> Vec<((TableId, SegmentNo), u64)> {
 }
 
 /// Removes images and lists that the manifest does not name, also those a crash has left; but for
-/// images that values of a segment may still be read back from, which some reader has.
+/// images that values of a segment may still be read back from, which some reader has, and those that a copy
+/// is being made of.
 fn remove_old(
     durable: &Durable,
     folder: &Path,
@@ -392,10 +393,12 @@ fn remove_old(
     keep: &[PathBuf],
 ) -> io::Result<()> {
     let named: HashSet<&str> = manifest.files().map(|file| file.name).collect();
+    let pins = durable.pins.living();
     let disk = &durable.machine.disk;
     for (path, _) in disk.list(folder)? {
         let name = path.file_name().and_then(|name| name.to_str());
-        let is_old = |name: &str| is_of_image(name) && !named.contains(name);
+        let is_pinned = |name: &str| pins.iter().any(|pin| pin.has(name));
+        let is_old = |name: &str| is_of_image(name) && !named.contains(name) && !is_pinned(name);
         if name.is_some_and(is_old) && !keep.contains(&path) {
             disk.remove_file(&path)?;
             fault::pass("checkpoint.after_remove");

@@ -6,6 +6,7 @@
 //!  recover ◄──────────────┴── load ◄────────────┴── replay ◄────┘   surplus: a file too many
 //!  cut_back   a copy's log without what its leader's has not
 //!  backup     a checkpoint copied; a tenant made of it and of archived log
+//!  seed       a checkpoint and its log on their way to another node, and there
 //!  repair     a copy without what is damaged
 //! ```
 //!
@@ -23,4 +24,5 @@ mod load;
 pub(crate) mod recover;
 pub mod repair;
 mod replay;
+pub mod seed;
 mod surplus;

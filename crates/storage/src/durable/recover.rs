@@ -46,6 +46,8 @@ use crate::{
         },
         manifest::{Manifest, TableDescription},
         origin::{Origin, Timeline},
+        pins::Pins,
+        replace::settle,
         side_by_side::side_by_side,
     },
     store::{
@@ -201,6 +203,8 @@ impl TenantStore {
         let started = options.clock.now();
         let machine = options.machine();
         let disk = &*machine.disk;
+        // A seed that was about to take the folder's place does.
+        settle(disk, folder)?;
         let lock = locked(disk, folder)?;
         let (log_folder, images) = (folder.join("log"), folder.join("checkpoint"));
         for path in [&log_folder, &images] {
@@ -251,6 +255,7 @@ impl TenantStore {
             registry: Mutex::new(Registry::default()),
             epochs: Mutex::new(Vec::new()),
             checkpoint: Mutex::new(LastCheckpoint::default()),
+            pins: Pins::default(),
         };
         let sizes = options.sizes.clone().unwrap_or_default();
         let store = TenantStore::with_log(id, budget, sizes, txns, durable);
@@ -373,6 +378,25 @@ impl TenantStore {
         }
         Ok(())
     }
+}
+
+/// The last place of a log that goes on from a checkpoint, and the epochs that both tell of.
+///
+/// # Errors
+/// [`RecoverError`]; also when the log ends before the checkpoint, or with something that is no record.
+pub(crate) fn examine_log(
+    disk: &dyn Disk,
+    folder: &Path,
+    manifest: &Manifest,
+) -> Result<(CommitTs, Vec<(Epoch, CommitTs)>), RecoverError> {
+    let outline = Outline::read(disk, folder, manifest.tenant, Some(manifest))?;
+    // Whoever goes on from such a log would lack chunks that stand between its end and the checkpoint.
+    let is_whole = outline.goes_on && outline.truncated_bytes == 0;
+    if outline.files.is_empty() || !is_whole {
+        let what = BadBytes("the log ends before its checkpoint, or within a record");
+        return Err(RecoverError::damaged(&outline.last_path(), 0, what));
+    }
+    Ok((outline.last, outline.epochs))
 }
 
 /// Makes the folder if it is missing, and locks it.

@@ -6,8 +6,10 @@
 //!   │                                                │
 //!   └──► archive   where complete files go           └──► log, origin
 //!        codec     rows as bytes
+//!        pins      images that stay for copies that are made of them
 //!        origin    whose history a file belongs to
 //!        private   folders that only the owner reads
+//!        replace   a folder in the place of another
 //!        disk      what all of this asks of a disk
 //!        damage    why files cannot be used           fault   where a test has the process die
 //! ```
@@ -24,5 +26,7 @@ pub(crate) mod last_checkpoint;
 pub(crate) mod log;
 pub(crate) mod manifest;
 pub(crate) mod origin;
+pub(crate) mod pins;
 pub(crate) mod private;
+pub(crate) mod replace;
 pub(crate) mod side_by_side;

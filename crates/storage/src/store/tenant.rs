@@ -32,6 +32,7 @@ use crate::{
         disk::Machine,
         last_checkpoint::LastCheckpoint,
         log::{Ended, Log},
+        pins::Pins,
     },
     store::{
         arena::ArenaSizes,
@@ -73,6 +74,8 @@ pub(crate) struct Durable {
     pub(crate) epochs: Mutex<Vec<(Epoch, CommitTs)>>,
     /// Locked during a checkpoint.
     pub(crate) checkpoint: Mutex<LastCheckpoint>,
+    /// Images that copies are made of.
+    pub(crate) pins: Pins,
 }
 
 /// Tables and catalogue as of the last entry in the log.

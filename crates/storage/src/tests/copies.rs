@@ -4,6 +4,7 @@
 mod hostile;
 mod leading;
 mod readers;
+mod seeding;
 mod shapes;
 
 use std::path::{Path, PathBuf};

@@ -39,6 +39,7 @@ mod media;
 mod mend;
 mod order;
 pub(crate) mod point;
+pub(crate) mod pulse;
 pub(crate) mod read;
 pub(crate) mod receive;
 pub(crate) mod record;
@@ -71,6 +72,7 @@ use self::{
     hold::Hold,
     media::{Files, Media},
     order::{Entry, Group, Order, Rule},
+    pulse::Pulse,
     record::{FileHead, Format, Head, Kind},
     sleep::{Sleeper, Woken},
     stream::{Readers, WrittenEnd},
@@ -138,6 +140,8 @@ struct State {
     sleepers: Vec<Sleeper>,
     /// How far the files can be read.
     end: WrittenEnd,
+    /// How long commits take, while somebody asks.
+    pulse: Pulse,
 }
 
 /// The log of one tenant.
@@ -224,6 +228,7 @@ impl Log {
                 said: end.last,
                 durable: end.last,
             },
+            pulse: Pulse::default(),
         };
         Ok(Log {
             origin,
@@ -344,6 +349,9 @@ impl Log {
         };
         let mut state = self.state.lock();
         state.order.enqueue(Entry { head, payload }, parts)?;
+        if lsn > CommitTs(0) {
+            state.pulse.queued(lsn);
+        }
         Ok(state)
     }
 

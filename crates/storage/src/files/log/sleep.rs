@@ -55,6 +55,7 @@ pub(super) fn sleep(mut state: MutexGuard<'_, State>, commit: Option<CommitTs>) 
 /// Wakes those that a leader who goes leaves with nothing to wait for, the order unlocked
 /// meanwhile.
 pub(super) fn wake(state: &mut MutexGuard<'_, State>) {
+    state.time_commits();
     let roused = state.roused();
     if !roused.is_empty() {
         MutexGuard::unlocked(state, || {

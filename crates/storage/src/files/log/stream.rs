@@ -151,7 +151,8 @@ impl LogWatch {
 /// Keeps what a copy may ask for again, whether or not it reads at the time: what is behind the place through
 /// which its disk has the log.
 pub struct LogHold {
-    log: Arc<Log>,
+    /// Weak: a log that is closed needs to keep nothing.
+    log: Weak<Log>,
     reading: Arc<Reading>,
     /// Where the file after the one that is kept begins, once that is known: nothing goes before then.
     next_after: Option<CommitTs>,
@@ -162,9 +163,14 @@ impl LogHold {
     pub(crate) fn of(log: &Arc<Log>) -> LogHold {
         LogHold {
             reading: log.readers.add(Arc::new(|| {})),
-            log: Arc::clone(log),
+            log: Arc::downgrade(log),
             next_after: None,
         }
+    }
+
+    /// Keeps the files from this one on, which somebody has seen to be there.
+    pub(crate) fn keep_from(&mut self, file: u64) {
+        self.reading.file.store(file, Ordering::Relaxed);
     }
 
     /// The copy's disk has everything through this.
@@ -172,18 +178,21 @@ impl LogHold {
     /// # Errors
     /// [`StreamError`]: what was kept is kept.
     pub fn release_through(&mut self, durable: CommitTs) -> Result<(), StreamError> {
-        let end = self.log.written_end().file;
+        let Some(log) = self.log.upgrade() else {
+            return Ok(());
+        };
+        let end = log.written_end().file;
         let held = self.reading.file.load(Ordering::Relaxed);
         // Asked at every sync: the folder is looked at once for each file.
         if held == end || self.next_after.is_some_and(|after| after >= durable) {
             return Ok(());
         }
-        let disk = &*self.log.machine.disk;
+        let disk = &*log.machine.disk;
         let io = |path: &Path, source| StreamError::Io {
             path: path.to_owned(),
             source,
         };
-        let folder = &self.log.folder;
+        let folder = &log.folder;
         let files = read::files(disk, folder).map_err(|error| io(folder, error))?;
         let mut keep = held;
         self.next_after = None;
