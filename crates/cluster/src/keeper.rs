@@ -15,9 +15,13 @@ use aerostat_catalog::{
     CopiesRecord, CopyState, DatabaseRecord, Order,
     admin::{Holders, Node, Unopened},
 };
-use aerostat_copies::{Inbox, Links, Running, run, serve};
+use aerostat_copies::{
+    Address, Inbox, Links, Running, run,
+    seed::{PaceLimits, SeedHold, SeedNeed, Seeds, fetch_from_leader},
+    serve,
+};
 use aerostat_replication::{Config, Incarnation, Member, NodeId, Settings};
-use aerostat_storage::MetaStore;
+use aerostat_storage::{MetaStore, SystemDisk, TenantStore};
 use aerostat_types::TenantId;
 use parking_lot::Mutex;
 use tokio::{net::TcpListener, runtime::Handle, task::JoinHandle as Task};
@@ -67,7 +71,7 @@ pub(crate) struct Inner {
     openings: AtomicU64,
     pub(crate) nodes: Arc<Mutex<Inventory>>,
     copies: Mutex<HashMap<TenantId, Copy>>,
-    stops: AtomicBool,
+    stops: Arc<AtomicBool>,
 }
 
 /// A copy that runs, or did.
@@ -75,6 +79,42 @@ struct Copy {
     state: Arc<CopyState>,
     held: Arc<Mutex<Held>>,
     running: Option<Running>,
+    /// Has its leader keep the log behind what it was made of, until it has caught up.
+    hold: Option<SeedHold>,
+    /// Makes it anew.
+    seeding: Option<JoinHandle<()>>,
+    /// Ends that.
+    stop: Arc<AtomicBool>,
+}
+
+/// What is to be done about a copy.
+enum Due {
+    No,
+    Opening(Option<Running>),
+    Seeding(Option<Running>),
+}
+
+impl Copy {
+    fn new(me: NodeId) -> Copy {
+        Copy {
+            state: Arc::new(CopyState::new(me)),
+            held: Arc::default(),
+            running: None,
+            hold: None,
+            seeding: None,
+            stop: Arc::default(),
+        }
+    }
+
+    /// It is not made anew any more.
+    fn end_seeding(mut self) -> Copy {
+        self.stop.store(true, Ordering::Release);
+        if let Some(seeding) = self.seeding.take() {
+            // One that panicked has said so.
+            let _ = seeding.join();
+        }
+        self
+    }
 }
 
 /// A node's part in a cluster, until this is dropped.
@@ -111,12 +151,16 @@ impl Cluster {
             openings: AtomicU64::new(0),
             nodes: Arc::default(),
             copies: Mutex::default(),
-            stops: AtomicBool::new(false),
+            stops: Arc::default(),
         });
         inner.look_at_nodes()?;
         let routes = Arc::downgrade(&inner);
         let route = Arc::new(move |tenant| routes.upgrade()?.inbox(tenant));
-        let listening = runtime.spawn(serve(listener, inner.identity.node, token, route));
+        let givers = Arc::downgrade(&inner);
+        let leading = Arc::new(move |tenant| givers.upgrade()?.led(tenant));
+        let seeds = Seeds::new(leading, PaceLimits::default());
+        let me = inner.identity.node;
+        let listening = runtime.spawn(serve(listener, me, token, route, seeds));
         let kept = Arc::clone(&inner);
         let thread = thread::Builder::new().name("aerostat-keeper".to_owned());
         let keeper = thread.spawn(move || kept.keep());
@@ -198,6 +242,31 @@ impl Inner {
         Some(running.inbox().clone())
     }
 
+    /// The tenant's store, if this node leads it.
+    fn led(&self, tenant: TenantId) -> Option<Arc<TenantStore>> {
+        let copies = self.copies.lock();
+        let copy = copies.get(&tenant).filter(|copy| copy.state.leads())?;
+        let held = copy.held.lock();
+        Some(Arc::clone(&held.database.as_ref()?.store))
+    }
+
+    /// Where nodes are.
+    fn addresses(&self) -> Address {
+        let nodes = Arc::clone(&self.nodes);
+        Arc::new(move |node: NodeId| -> Option<SocketAddr> {
+            nodes.lock().node(node).map(|(_, entry)| entry.address)
+        })
+    }
+
+    /// The next process of this node, to the machine that counts them.
+    fn next_member(&self) -> Member {
+        let opening = self.openings.fetch_add(1, Ordering::Relaxed) + 1;
+        Member {
+            node: self.identity.node,
+            incarnation: Incarnation((self.identity.incarnation << OPENING_BITS) | opening),
+        }
+    }
+
     fn look_at_nodes(&self) -> Result<(), SpaceError> {
         let store = self.space.nodes()?;
         match Inventory::load(&*store) {
@@ -229,6 +298,7 @@ impl Inner {
         let copies = std::mem::take(&mut *self.copies.lock());
         for copy in copies.into_values() {
             copy.state.take_orders(None);
+            let copy = copy.end_seeding();
             // Its driver ends, and with it what it told.
             drop(copy.running);
             copy.state.set_leads(false);
@@ -250,6 +320,7 @@ impl Inner {
         for (id, copy) in gone {
             copy.state.take_orders(None);
             copy.state.hide();
+            let copy = copy.end_seeding();
             drop(copy.running);
             let database = copy.held.lock().database.take();
             if let Some(database) = database {
@@ -276,38 +347,54 @@ impl Inner {
             if self.stops.load(Ordering::Acquire) {
                 return;
             }
-            if let Some(before) = self.due(entry.oid) {
-                drop(before);
-                self.start(name, entry, copies);
+            match self.due(entry.oid) {
+                Due::No => {}
+                Due::Opening(before) => {
+                    drop(before);
+                    self.start(name, entry, copies);
+                }
+                Due::Seeding(before) => {
+                    drop(before);
+                    self.seed(name, entry, copies);
+                }
             }
         }
     }
 
-    /// Whether a copy is to be opened; what is left of the one before.
-    fn due(&self, id: TenantId) -> Option<Option<Running>> {
+    /// What is to be done about a copy, and what is left of the one before.
+    fn due(&self, id: TenantId) -> Due {
         let mut copies = self.copies.lock();
         let Some(copy) = copies.get_mut(&id) else {
-            return Some(None);
+            return Due::Opening(None);
         };
+        if copy.state.is_shown() {
+            copy.hold = None;
+        }
         let ended = copy.held.lock().ended;
         match ended {
-            Some((at, _)) if at.elapsed() >= AGAIN => Some(copy.running.take()),
-            _ => None,
+            Some((at, Ending::Failed)) if at.elapsed() >= AGAIN => {
+                Due::Opening(copy.running.take())
+            }
+            Some((at, Ending::NeedsSeed)) if at.elapsed() >= AGAIN => {
+                Due::Seeding(copy.running.take())
+            }
+            _ => Due::No,
         }
+    }
+
+    /// What is kept of a copy that is about to be opened.
+    fn begin(&self, id: TenantId) -> (Arc<CopyState>, Arc<Mutex<Held>>) {
+        let mut copies = self.copies.lock();
+        let copy = copies
+            .entry(id)
+            .or_insert_with(|| Copy::new(self.identity.node));
+        copy.held.lock().ended = None;
+        (Arc::clone(&copy.state), Arc::clone(&copy.held))
     }
 
     fn start(self: &Arc<Self>, name: &str, entry: &DatabaseRecord, of: CopiesRecord) {
         let id = entry.oid;
-        let (state, held) = {
-            let mut copies = self.copies.lock();
-            let copy = copies.entry(id).or_insert_with(|| Copy {
-                state: Arc::new(CopyState::new(self.identity.node)),
-                held: Arc::default(),
-                running: None,
-            });
-            copy.held.lock().ended = None;
-            (Arc::clone(&copy.state), Arc::clone(&copy.held))
-        };
+        let (state, held) = self.begin(id);
         state.hide();
         match self.opened(entry, of, &state, &held) {
             Ok(running) => {
@@ -332,10 +419,80 @@ impl Inner {
                 if let Some(database) = database {
                     self.node.close_copy(id, database, &*self.holders);
                 }
+                let ending = match why.is_diverged() {
+                    true => Ending::NeedsSeed,
+                    false => Ending::Failed,
+                };
                 self.node.fail_copy(id, why);
-                held.lock().ended = Some((Instant::now(), Ending::Failed));
+                held.lock().ended = Some((Instant::now(), ending));
             }
         }
+    }
+
+    /// Makes a copy anew of what its leader has, in a thread of its own, and runs it.
+    fn seed(self: &Arc<Self>, name: &str, entry: &DatabaseRecord, of: CopiesRecord) {
+        let id = entry.oid;
+        let (_, held) = self.begin(id);
+        let stop = {
+            let mut copies = self.copies.lock();
+            let Some(copy) = copies.get_mut(&id) else {
+                return;
+            };
+            Arc::clone(&copy.stop)
+        };
+        let (keeper, name, entry) = (Arc::clone(self), name.to_owned(), entry.clone());
+        let make = move || match keeper.fetch(&entry, of, &stop) {
+            Ok(hold) => {
+                if let Some(copy) = keeper.copies.lock().get_mut(&entry.oid) {
+                    copy.hold = Some(hold);
+                }
+                keeper.start(&name, &entry, of);
+            }
+            Err(reason) => {
+                tracing::info!(database = name, reason, "a copy is not made anew yet");
+                let reason = format!("its copy is being made anew: {reason}");
+                keeper.node.fail_copy(entry.oid, Unopened::ended(reason));
+                held.lock().ended = Some((Instant::now(), Ending::NeedsSeed));
+            }
+        };
+        let thread = thread::Builder::new().name("aerostat-seed".to_owned());
+        match thread.spawn(make) {
+            Ok(seeding) => {
+                if let Some(copy) = self.copies.lock().get_mut(&id) {
+                    copy.seeding = Some(seeding);
+                }
+            }
+            Err(error) => tracing::error!(%error, "no thread to make a copy with"),
+        }
+    }
+
+    fn fetch(
+        &self,
+        entry: &DatabaseRecord,
+        of: CopiesRecord,
+        stop: &Arc<AtomicBool>,
+    ) -> Result<SeedHold, String> {
+        let id = entry.oid;
+        let configurations = self.space.configurations(id);
+        let configurations = configurations.map_err(|error| error.to_string())?;
+        let need = SeedNeed {
+            token: self.token.clone(),
+            me: self.next_member(),
+            tenant: id,
+            timeline: Some(of.timeline),
+            folder: self.node.copy_folder(id),
+            disk: Arc::new(SystemDisk),
+            stop: Arc::clone(stop),
+        };
+        let fetched = fetch_from_leader(&need, &*configurations, &self.addresses());
+        let seeded = fetched.map_err(|error| {
+            let causes = std::iter::successors(Some(&error as &dyn std::error::Error), |error| {
+                error.source()
+            });
+            let texts: Vec<String> = causes.map(ToString::to_string).collect();
+            texts.join(": ")
+        })?;
+        Ok(seeded.hold)
     }
 
     /// Opens a copy and runs it.
@@ -351,22 +508,13 @@ impl Inner {
         let configurations = self.space.configurations(id);
         let configurations = configurations.map_err(|error| failed(&error))?;
         let has_lost = self.has_lost(id, &*configurations)?;
-        let opening = self.openings.fetch_add(1, Ordering::Relaxed) + 1;
-        let incarnation = (self.identity.incarnation << OPENING_BITS) | opening;
-        let me = Member {
-            node: self.identity.node,
-            incarnation: Incarnation(incarnation),
-        };
+        let me = self.next_member();
         let opened = self.node.open_copy(id, state, None)?;
         let store = Arc::clone(&opened.database.store);
         held.lock().database = Some(opened.database);
-        let nodes = Arc::clone(&self.nodes);
-        let address = move |node: NodeId| -> Option<SocketAddr> {
-            nodes.lock().node(node).map(|(_, entry)| entry.address)
-        };
         let links = Links::new(
             self.runtime.clone(),
-            Arc::new(address),
+            self.addresses(),
             id,
             me,
             self.token.clone(),

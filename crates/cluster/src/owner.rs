@@ -32,6 +32,8 @@ pub(crate) struct Held {
 pub(crate) enum Ending {
     /// It could not go on.
     Failed,
+    /// Its leader's log does not lead to it: it is to be made anew.
+    NeedsSeed,
 }
 
 /// The owner of a copy.
@@ -132,7 +134,7 @@ impl Owner for CopyOwner {
     }
 
     fn lacks_log(&mut self, node: NodeId) {
-        tracing::warn!(tenant = %self.id, %node, "a copy lacks what the log has not any more");
+        tracing::info!(tenant = %self.id, %node, "a copy is to be made anew: the log does not lead to it");
     }
 
     fn knows(&mut self, known: &Known) {
@@ -161,7 +163,11 @@ impl Owner for CopyOwner {
             let reason = format!("its copy has ended: {error}");
             keeper.node.fail_copy(self.id, Unopened::ended(reason));
         }
-        self.held.lock().ended = Some((Instant::now(), Ending::Failed));
+        let ending = match error.needs_seed() {
+            true => Ending::NeedsSeed,
+            false => Ending::Failed,
+        };
+        self.held.lock().ended = Some((Instant::now(), ending));
     }
 }
 

@@ -217,3 +217,45 @@ fn a_member_whose_files_are_lost_is_not_taken_for_one_that_has_them() {
     assert!(!a.leads(BOOTSTRAP) && !b.leads(BOOTSTRAP));
     assert!(!a.shows(BOOTSTRAP) && !b.shows(BOOTSTRAP));
 }
+
+#[test]
+fn a_node_that_was_away_for_long_is_made_anew() {
+    let two = Two::new();
+    let (a, b) = two.both();
+    a.comment(BOOTSTRAP, "before").unwrap();
+    let id = a.database(BOOTSTRAP).unwrap().id;
+    let mut away = b;
+    for round in 0..3 {
+        drop(away);
+        wait_until("a goes on alone", || a.has_members(BOOTSTRAP, 1));
+        if round == 2 {
+            // Its files are gone, too.
+            let folder = two.folders[1].path().join("tenants").join(id.to_string());
+            std::fs::remove_dir_all(folder).unwrap();
+        }
+        let text = format!("while it was away, {round}");
+        let store = std::sync::Arc::clone(&a.database(BOOTSTRAP).unwrap().store);
+        for number in 0..20 {
+            a.comment(BOOTSTRAP, &format!("{number}")).unwrap();
+            // The log of before goes, but for so many files.
+            store.checkpoint().unwrap();
+        }
+        drop(store);
+        a.comment(BOOTSTRAP, &text).unwrap();
+        away = two.start(1);
+        let b = &away;
+        wait_until("b is back", || {
+            b.shows(BOOTSTRAP) && a.has_members(BOOTSTRAP, 2)
+        });
+        wait_until("b has what was done", || {
+            b.comment_of(BOOTSTRAP).as_ref() == Some(&text)
+        });
+        assert!(!b.leads(BOOTSTRAP));
+    }
+    drop(a);
+    wait_until("b leads", || away.leads(BOOTSTRAP));
+    assert_eq!(
+        away.comment_of(BOOTSTRAP).as_deref(),
+        Some("while it was away, 2")
+    );
+}
