@@ -7,6 +7,8 @@ use aerostat_storage::{SegmentError, StorageError};
 use aerostat_txn::CommitError;
 use aerostat_types::{ErrorKind, SqlError};
 
+use crate::state::taken_over;
+
 /// The user's error for one of storage's.
 pub fn from_storage(error: StorageError) -> SqlError {
     let message = error.to_string();
@@ -64,6 +66,11 @@ pub fn from_storage(error: StorageError) -> SqlError {
         error @ StorageError::Commit(CommitError::InDoubt(_)) => {
             SqlError::new(ErrorKind::TransactionResolutionUnknown, message)
                 .with_detail(causes(&error))
+        }
+        StorageError::Commit(CommitError::Refused(failure)) | StorageError::Log(failure)
+            if failure.is_by_another_leader() =>
+        {
+            taken_over()
         }
         error @ (StorageError::Commit(_) | StorageError::Log(_) | StorageError::Checkpoint(_)) => {
             let is_full = chain(&error).any(is_full);

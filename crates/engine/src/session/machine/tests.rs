@@ -7,6 +7,7 @@ use super::*;
 struct Known {
     has_begun: bool,
     read_only: bool,
+    copy: Option<&'static CopyState>,
 }
 
 impl Facts for Known {
@@ -20,11 +21,16 @@ impl Facts for Known {
     fn has_begun(&self) -> bool {
         self.has_begun
     }
+
+    fn copy(&self) -> Option<&CopyState> {
+        self.copy.filter(|copy| !copy.leads())
+    }
 }
 
 const FRESH: Known = Known {
     has_begun: false,
     read_only: false,
+    copy: None,
 };
 
 const NONE: TransactionModes = TransactionModes {
@@ -532,7 +538,7 @@ proptest! {
     ) {
         let mut driven = Driven::default();
         for (step, commits, has_begun, read_only) in &steps {
-            let facts = Known { has_begun: *has_begun, read_only: *read_only };
+            let facts = Known { has_begun: *has_begun, read_only: *read_only, copy: None };
             driven.run(step, &facts, *commits);
             driven.check();
         }
