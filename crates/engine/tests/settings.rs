@@ -85,9 +85,11 @@ const PROBES: [Probe; 22] = [
     probe("aerostat.max_staleness", ["0", "1s"], |fixture, session| {
         on_copy(fixture, session, "aerostat.max_staleness")
     }),
-    probe("aerostat.read_from", ["any", "leader"], |fixture, session| {
-        on_copy(fixture, session, "aerostat.read_from")
-    }),
+    probe(
+        "aerostat.read_from",
+        ["any", "leader"],
+        |fixture, session| on_copy(fixture, session, "aerostat.read_from"),
+    ),
     probe("aerostat.star_join", ["on", "off"], |fixture, session| {
         let sql = "select s.name, sum(t.v) from t join s on t.s = s.k group by s.name";
         explained(fixture, session, sql, "StarJoin")

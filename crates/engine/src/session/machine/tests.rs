@@ -1,5 +1,6 @@
 //! What PostgreSQL 15 does in every state, as a table, and what holds over all orders of events.
 
+use aerostat_types::NodeId;
 use proptest::prelude::*;
 
 use super::*;
@@ -335,6 +336,44 @@ fn modes_follow_savepoints_and_chains() {
         read_only: true,
     };
     assert_eq!(opened, Effect::Open(modes));
+}
+
+/// READ WRITE is refused while another node takes the changes, and changes nothing; READ ONLY is what it is.
+#[test]
+fn no_transaction_writes_on_a_copy() {
+    let copy: &'static CopyState = Box::leak(Box::new(CopyState::new(NodeId(2))));
+    let here = Known {
+        copy: Some(copy),
+        ..FRESH
+    };
+    let before = [
+        "",
+        "message",
+        "begin",
+        "begin only",
+        "begin; savepoint",
+        "message; select",
+    ];
+    for events in before {
+        for event in [Event::Begin(WRITE), Event::SetModes(WRITE)] {
+            let mut machine = after(events);
+            let state = (machine.state, machine.modes());
+            let answer = machine.on(event, &here);
+            let error = answer.effect.unwrap_err();
+            assert_eq!(error.kind, ErrorKind::FeatureNotSupported, "{events}");
+            assert_eq!((machine.state, machine.modes()), state, "{events}");
+        }
+        for event in [
+            Event::Begin(ONLY),
+            Event::SetModes(ONLY),
+            Event::Begin(NONE),
+        ] {
+            let taken = after(events).on(event, &here);
+            assert!(taken.effect.is_ok(), "{events}: {event:?}");
+        }
+    }
+    copy.set_leads(true);
+    assert!(after("").on(Event::Begin(WRITE), &here).effect.is_ok());
 }
 
 /// Whoever drives the machine, in a few words: what an effect would have done.
