@@ -7,6 +7,8 @@ use aerostat_storage::{SegmentError, StorageError};
 use aerostat_txn::CommitError;
 use aerostat_types::{ErrorKind, SqlError};
 
+use crate::state::taken_over;
+
 /// The user's error for one of storage's.
 pub fn from_storage(error: StorageError) -> SqlError {
     let message = error.to_string();
@@ -64,6 +66,11 @@ pub fn from_storage(error: StorageError) -> SqlError {
         error @ StorageError::Commit(CommitError::InDoubt(_)) => {
             SqlError::new(ErrorKind::TransactionResolutionUnknown, message)
                 .with_detail(causes(&error))
+        }
+        StorageError::Commit(CommitError::Refused(failure)) | StorageError::Log(failure)
+            if failure.is_by_another_leader() =>
+        {
+            taken_over()
         }
         error @ (StorageError::Commit(_) | StorageError::Log(_) | StorageError::Checkpoint(_)) => {
             let is_full = chain(&error).any(is_full);
@@ -157,5 +164,49 @@ pub fn cause<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 's
     match inner {
         Some(inner) => Some(inner),
         None => error.source(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use aerostat_txn::LogFailure;
+
+    use super::*;
+
+    fn failure(kind: io::ErrorKind) -> LogFailure {
+        LogFailure {
+            doing: "write it".to_owned(),
+            source: Arc::new(kind.into()),
+        }
+    }
+
+    /// Whoever commits at a node that was deposed goes to another; no disk is to blame.
+    #[test]
+    fn another_leader_is_no_fault_of_the_disk() {
+        let taken_over = || failure(io::ErrorKind::ConnectionAborted);
+        for error in [
+            StorageError::Commit(CommitError::Refused(taken_over())),
+            StorageError::Log(taken_over()),
+        ] {
+            let error = from_storage(error);
+            assert_eq!(error.kind, ErrorKind::ReadOnlyTransaction);
+            assert_eq!(
+                error.message,
+                "cannot commit: another node has taken over the database"
+            );
+            assert!(error.hint.unwrap().contains("target_session_attrs"));
+        }
+        // What waited for others may have happened.
+        let in_doubt = StorageError::Commit(CommitError::InDoubt(taken_over()));
+        assert_eq!(
+            from_storage(in_doubt).kind,
+            ErrorKind::TransactionResolutionUnknown
+        );
+        let of_disk = failure(io::ErrorKind::PermissionDenied);
+        let error = from_storage(StorageError::Commit(CommitError::Refused(of_disk)));
+        assert_eq!(error.kind, ErrorKind::IoError);
+        let full = failure(io::ErrorKind::StorageFull);
+        let error = from_storage(StorageError::Log(full));
+        assert_eq!(error.kind, ErrorKind::DiskFull);
     }
 }

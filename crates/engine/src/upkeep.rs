@@ -242,7 +242,8 @@ fn mend(database: &Database) {
 /// One table's turn.
 fn keep(database: &Database, entry: &TableEntry, machine: &Machine) {
     let table = &entry.table;
-    if entry.auto_layout {
+    // On a copy that is its leader's to decide, whose catalogue names the layouts.
+    if entry.auto_layout && database.takes_changes() {
         follow_advice(database, entry, machine);
     }
     // What ALTER TABLE or a crash has left in an older layout.

@@ -5,9 +5,11 @@
 
 mod common;
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
+use aerostat_catalog::CopyState;
 use aerostat_engine::Session;
+use aerostat_types::NodeId;
 use common::Fixture;
 
 const DOCUMENTATION: &str = include_str!("../../../docs/sql.md");
@@ -40,6 +42,17 @@ fn explained(fixture: &Fixture, session: &mut Session, sql: &str, word: &str) ->
     plan.contains(word).to_string()
 }
 
+/// What a query gives on a copy that has not heard of its leader, to a session with the same setting.
+fn on_copy(fixture: &Fixture, session: &mut Session, setting: &str) -> String {
+    let value = fixture.ok(session, &format!("show {setting}")).join("");
+    let copy = Arc::new(CopyState::new(NodeId(2)));
+    let served = fixture.engine.node().database("aerostat").unwrap();
+    let options = [(setting.to_owned(), value)];
+    let database = served.as_copy(copy);
+    let session = fixture.engine.connect_to("aerostat", &database, &options);
+    shown(fixture, &mut session.unwrap(), "select count(*) from t")
+}
+
 /// How often the database has looked for a kept plan, and found one.
 fn plans_looked_for(fixture: &Fixture) -> (u64, u64) {
     let databases = fixture.engine.databases();
@@ -52,7 +65,7 @@ fn plans_looked_for(fixture: &Fixture) -> (u64, u64) {
     })
 }
 
-const PROBES: [Probe; 20] = [
+const PROBES: [Probe; 22] = [
     probe(
         "aerostat.default_layout",
         ["row", "column"],
@@ -68,6 +81,14 @@ const PROBES: [Probe; 20] = [
             let sql = "select k from t order by v limit 1";
             explained(fixture, session, sql, "run_time_filters")
         },
+    ),
+    probe("aerostat.max_staleness", ["0", "1s"], |fixture, session| {
+        on_copy(fixture, session, "aerostat.max_staleness")
+    }),
+    probe(
+        "aerostat.read_from",
+        ["any", "leader"],
+        |fixture, session| on_copy(fixture, session, "aerostat.read_from"),
     ),
     probe("aerostat.star_join", ["on", "off"], |fixture, session| {
         let sql = "select s.name, sum(t.v) from t join s on t.s = s.k group by s.name";

@@ -41,6 +41,7 @@ pub use types::{PG_TYPE_KEY, length_of_type, oid_of_field, oid_of_typname};
 pub use view::{
     CatalogView,
     classes::ClassIndex,
+    copies::{CopyDescription, LogPlaces},
     facts::{
         CursorDescription, EvictionUse, Facts, FunctionDescription, FunctionKind, MemoryLimit,
         MemoryUse, PreparedDescription, SessionDescription, Setting, Signal,

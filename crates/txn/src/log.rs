@@ -42,6 +42,13 @@ pub struct LogFailure {
     pub source: Arc<io::Error>,
 }
 
+impl LogFailure {
+    /// Whether another node has taken over what the log is of, and no disk is to blame.
+    pub fn is_by_another_leader(&self) -> bool {
+        self.source.kind() == io::ErrorKind::ConnectionAborted
+    }
+}
+
 impl PartialEq for LogFailure {
     /// One failure equals its clones.
     fn eq(&self, other: &Self) -> bool {

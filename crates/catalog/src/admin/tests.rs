@@ -470,6 +470,73 @@ fn only_those_who_may_change_roles_and_databases() {
     run(&node, "plain", "drop database d").unwrap();
 }
 
+/// The four durabilities, what an operator may make of one, and what an owner may.
+#[test]
+fn an_owner_may_lower_the_durability() {
+    let data = tempfile::tempdir().unwrap();
+    let node = open(data.path());
+    ok(&node, "create user plain");
+    ok(&node, "create database d owner plain");
+    let names = ["fsync", "none", "memory2", "memory2+fsync"];
+    let set = |role: &str, name: &str| {
+        let sql = format!("alter database d set (durability = '{name}')");
+        run(&node, role, &sql).map(drop).map_err(|error| error.kind)
+    };
+    let now = || {
+        let record = node.record();
+        record.databases["d"].commit_durability().to_string()
+    };
+    let of_owners = |given: &str, wanted: &str| match given {
+        "none" => wanted == "none",
+        "memory2" => ["none", "memory2"].contains(&wanted),
+        _ => true,
+    };
+    for given in names {
+        for wanted in names {
+            set(BOOTSTRAP, given).unwrap();
+            assert_eq!(now(), given);
+            let may = of_owners(given, wanted);
+            let refused = Err(ErrorKind::InsufficientPrivilege);
+            let expected = if may { Ok(()) } else { refused };
+            assert_eq!(set("plain", wanted), expected, "{given}: {wanted}");
+            assert_eq!(now(), if may { wanted } else { given });
+            // And back, up to the operator's.
+            assert_eq!(set("plain", given), Ok(()), "{given}: {wanted}");
+            assert_eq!(now(), given);
+        }
+    }
+    // It is what the log does, and is there after a restart.
+    set(BOOTSTRAP, "memory2+fsync").unwrap();
+    set("plain", "memory2").unwrap();
+    let database = node.database("d").unwrap();
+    assert_eq!(
+        database
+            .store
+            .durability()
+            .map(|durability| durability.to_string()),
+        Some("memory2".to_owned())
+    );
+    drop(database);
+    drop(node);
+    let node = open(data.path());
+    let record = node.record();
+    assert_eq!(
+        record.databases["d"].durability.to_string(),
+        "memory2+fsync"
+    );
+    assert_eq!(
+        record.databases["d"].commit_durability().to_string(),
+        "memory2"
+    );
+    ok(&node, "drop database d");
+    for name in names {
+        ok(&node, &format!("create database d (durability = '{name}')"));
+        let record = node.record();
+        assert_eq!(record.databases["d"].durability.to_string(), name);
+        ok(&node, "drop database d");
+    }
+}
+
 /// A folder of before there were predefined roles and owners' limits.
 #[test]
 fn records_of_before_are_read() {

@@ -148,6 +148,11 @@ impl Counter {
     /// # Errors
     /// As [`Self::position`].
     pub fn state(&self) -> Result<(Position, u64), SqlError> {
+        if self.table.store().is_copy() {
+            // Another node takes the numbers, and the row says what is known of them here.
+            let row = self.read().map_err(from_storage)?;
+            return Ok((row.unwrap_or(self.start), 0));
+        }
         let mut running = self.running.lock();
         let running = self.running(&mut running)?;
         Ok((running.position, running.left))
@@ -383,7 +388,7 @@ pub fn not_a_sequence(name: &str) -> SqlError {
 mod tests {
     use aerostat_memory::Governor;
     use aerostat_sql::sequence_options::Options;
-    use aerostat_storage::TenantStore;
+    use aerostat_storage::{CopyOf, OpenOptions, TenantStore};
     use aerostat_types::{ByteSize, Layout, TenantId};
     use proptest::prelude::*;
 
@@ -426,6 +431,57 @@ mod tests {
             }
             running = reopened(&running);
         }
+    }
+
+    /// On a copy a sequence stands where its leader's log says, each time it is asked.
+    #[test]
+    fn a_copy_follows_its_leaders_numbers() {
+        let budget = || Governor::new(ByteSize(1 << 30)).budget("sequences", None);
+        let options = OpenOptions::default();
+        let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let opened = TenantStore::open(TenantId(1), budget(), here.path(), &options);
+        let (leader, _) = opened.unwrap();
+        let table = leader.create_table(TableId(20_000), Counter::schema(), &Layout::Row);
+        let definition = Definition::default();
+        let counter = Counter::new(table.unwrap(), definition.first());
+        counter.next(&definition, "s").unwrap();
+        let of = CopyOf {
+            timeline: leader.timeline().unwrap(),
+            through: None,
+        };
+        let opened = TenantStore::open_copy(TenantId(1), budget(), there.path(), &options, of);
+        let (copy, _, mut applier) = opened.unwrap();
+        let _hold = leader.hold_log();
+        let mut reader = leader
+            .log_reader(applier.applied(), Arc::new(|| {}))
+            .unwrap();
+        let mut follow = || {
+            while let Some(records) = reader.next(1 << 20).unwrap() {
+                copy.receive(&records).unwrap();
+            }
+            applier.apply(leader.txns().last_commit()).unwrap();
+            Arc::clone(&applier.tables()[&TableId(20_000)])
+        };
+        let copied = Counter::new(follow(), definition.first());
+        // One was asked for, and a run behind it is reserved.
+        let reserved = |counter: &Counter| counter.state().unwrap();
+        let at = |last_value: i64| Position {
+            last_value,
+            is_called: true,
+        };
+        assert_eq!(counter.position().unwrap(), at(1));
+        let first = reserved(&copied);
+        assert!(first.0.last_value > 1 && first.0.is_called && first.1 == 0);
+        counter.set(at(5_000)).unwrap();
+        assert_eq!(reserved(&copied), first);
+        follow();
+        assert_eq!(copied.position().unwrap(), at(5_000));
+        counter.set(at(70)).unwrap();
+        follow();
+        assert_eq!(copied.position().unwrap(), at(70));
+        // It takes no numbers.
+        assert_eq!(copied.next_at_hand(&definition), None);
+        assert_eq!(copied.position().unwrap(), at(70));
     }
 
     #[test]

@@ -9,12 +9,19 @@
 //! A database that only this node has ([`Database::copy`](super::Database::copy) is `None`) is always the node's own.
 
 use std::{
-    sync::atomic::{AtomicBool, Ordering},
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicI64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
 use aerostat_types::{CommitTs, Durability, Epoch, ErrorKind, NodeId, SqlError};
-use parking_lot::Mutex;
+use arc_swap::ArcSwap;
+use parking_lot::{Mutex, RwLock};
+
+use super::{Catalog, Database};
 
 /// How soon the end of a promotion is looked for.
 const LOOK: Duration = Duration::from_millis(10);
@@ -38,8 +45,11 @@ pub struct CopyState {
     /// Whether what is applied is known to be committed: before that nobody reads it.
     is_shown: AtomicBool,
     facts: Mutex<CopyFacts>,
-    orders: Mutex<Option<Box<dyn Fn(Order) + Send + Sync>>>,
+    orders: Mutex<Option<Orders>>,
 }
+
+/// Whoever drives a copy takes orders by this.
+type Orders = Box<dyn Fn(Order) + Send + Sync>;
 
 /// What a copy's driver is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,7 +167,7 @@ impl CopyState {
     }
 
     /// Whoever drives the copy takes orders from now on; `None`: nobody does.
-    pub fn take_orders(&self, orders: Option<Box<dyn Fn(Order) + Send + Sync>>) {
+    pub fn take_orders(&self, orders: Option<Orders>) {
         *self.orders.lock() = orders;
     }
 
@@ -185,12 +195,26 @@ impl CopyState {
 
     /// The error of whoever would change a database that another node leads.
     pub fn read_only(&self, what: &str) -> SqlError {
-        SqlError::new(
+        elsewhere(SqlError::new(
             ErrorKind::ReadOnlyTransaction,
             format!("cannot execute {what} in a read-only transaction"),
-        )
-        .with_detail("This node has a copy of the database; another node takes its changes.")
-        .with_hint("Connect with target_session_attrs=read-write and all nodes' addresses.")
+        ))
+    }
+
+    /// The error for what transactions that only read may do, and copies may not.
+    pub fn in_recovery(&self, what: &str) -> SqlError {
+        elsewhere(SqlError::new(
+            ErrorKind::ReadOnlyTransaction,
+            format!("cannot execute {what} during recovery"),
+        ))
+    }
+
+    /// The error of whoever asks for a transaction that writes.
+    pub fn no_read_write(&self) -> SqlError {
+        elsewhere(SqlError::new(
+            ErrorKind::FeatureNotSupported,
+            "cannot set transaction read-write mode during recovery",
+        ))
     }
 
     /// The error of whoever comes before it is known what is committed.
@@ -203,3 +227,52 @@ impl CopyState {
         .with_hint("Connect again in a moment, or to another node.")
     }
 }
+
+impl fmt::Debug for CopyState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CopyState")
+            .field("me", &self.me)
+            .field("leads", &self.leads)
+            .field("is_shown", &self.is_shown)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Database {
+    /// The same rows, and the catalogue as it is now, as a node has them that copies the database: for tests
+    /// of what sessions do on copies.
+    #[doc(hidden)]
+    pub fn as_copy(&self, copy: Arc<CopyState>) -> Arc<Self> {
+        Arc::new(Self {
+            id: self.id,
+            name: RwLock::new(self.name.read().clone()),
+            catalog: Catalog {
+                state: ArcSwap::new(self.catalog.load()),
+                committing: Mutex::new(()),
+            },
+            store: Arc::clone(&self.store),
+            connections: AtomicI64::new(0),
+            copy: Some(copy),
+        })
+    }
+}
+
+/// The error of whoever commits what another node, which has taken over, would have to take.
+pub(crate) fn taken_over() -> SqlError {
+    SqlError::new(
+        ErrorKind::ReadOnlyTransaction,
+        "cannot commit: another node has taken over the database",
+    )
+    .with_detail("The transaction was rolled back.")
+    .with_hint(CHANGES_HINT)
+}
+
+/// Says where changes are taken.
+fn elsewhere(error: SqlError) -> SqlError {
+    error
+        .with_detail("This node has a copy of the database; another node takes its changes.")
+        .with_hint(CHANGES_HINT)
+}
+
+/// How a client comes to the node that takes changes.
+const CHANGES_HINT: &str = "Connect with target_session_attrs=read-write and all nodes' addresses.";

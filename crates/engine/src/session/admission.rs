@@ -3,38 +3,58 @@
 use aerostat_sql::{
     statement::StatementKind,
     tree::{locking::shown, modifying::modifies_in_with},
-    utility::{CopyDirection, TransactionCommand, Utility},
+    utility::{CopyDirection, MaintenanceCommand, NotifyCommand, TransactionCommand, Utility},
 };
-use aerostat_txn as txn;
+use aerostat_txn::{self as txn, LockMode};
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::sql::sqlparser::ast;
 
-use super::{ClientState, SessionView, TransactionState, machine::Kind};
+use super::{ClientState, SessionView, TransactionState, machine::Kind, standing::refused_change};
+
+/// Where a change happens that a statement makes.
+enum Change {
+    /// In the database, by the word of PostgreSQL's messages.
+    OfDatabase(&'static str),
+    /// In what all databases share.
+    OfNode(&'static str),
+    /// Nothing that a transaction could not do that only reads, and yet nothing for a copy.
+    NotOnCopies(&'static str),
+}
 
 impl SessionView<'_> {
     /// Refuses what cannot run where the session stands.
     pub(super) fn admit(self, kind: &StatementKind) -> Result<(), SqlError> {
         self.transaction.machine.admit(kind_of(kind))?;
-        if let Some(word) = self
-            .transaction
-            .read_only(self.client)
-            .then(|| word_of_change(kind))
-            .flatten()
-            && !self.changes_temporary(kind)
-        {
-            return Err(read_only(word));
+        let (is_on_copy, read_only) = self.transaction.bars_changes(self.client);
+        if !is_on_copy && !read_only {
+            return Ok(());
         }
-        Ok(())
+        let refused = match change_of(kind) {
+            Some(Change::OfDatabase(word)) if is_on_copy => {
+                refused_change(self.client.follows(), word)
+            }
+            Some(Change::NotOnCopies(word)) => match self.client.follows() {
+                Some(copy) => copy.in_recovery(word),
+                None => return Ok(()),
+            },
+            Some(Change::OfDatabase(word) | Change::OfNode(word))
+                if read_only && !self.changes_temporary(kind) =>
+            {
+                self::read_only(word)
+            }
+            _ => return Ok(()),
+        };
+        Err(refused)
     }
 
     /// Refuses INSERT, UPDATE and DELETE in a read-only transaction, but of what is temporary.
     pub(super) fn admit_dml(self, parsed: &ast::Statement) -> Result<(), SqlError> {
-        match word_of_dml(parsed) {
-            Some(word)
-                if self.transaction.read_only(self.client) && !self.writes_temporary(parsed) =>
-            {
-                Err(read_only(word))
-            }
+        let Some(word) = word_of_dml(parsed) else {
+            return Ok(());
+        };
+        match self.transaction.bars_changes(self.client) {
+            (true, _) => Err(refused_change(self.client.follows(), word)),
+            (_, true) if !self.writes_temporary(parsed) => Err(read_only(word)),
             _ => Ok(()),
         }
     }
@@ -47,10 +67,22 @@ impl TransactionState {
         client: &ClientState,
         mode: txn::RowLock,
     ) -> Result<(), SqlError> {
-        if self.read_only(client) {
-            return Err(read_only(&format!("SELECT {}", shown(mode))));
+        let word = || format!("SELECT {}", shown(mode));
+        match self.bars_changes(client) {
+            (true, _) => Err(refused_change(client.follows(), &word())),
+            (_, true) => Err(read_only(&word())),
+            _ => Ok(()),
         }
-        Ok(())
+    }
+
+    /// Whether nothing can be changed in the transaction at hand.
+    pub(super) fn changes_nothing(&self, client: &ClientState) -> bool {
+        self.is_on_copy(client) || self.read_only(client)
+    }
+
+    /// Whether the transaction is on a copy, and whether it is one that only reads.
+    fn bars_changes(&self, client: &ClientState) -> (bool, bool) {
+        (self.is_on_copy(client), self.read_only(client))
     }
 }
 
@@ -96,18 +128,32 @@ fn kind_of_command(command: &TransactionCommand) -> Kind {
     }
 }
 
-/// What the statement would change, by the word of PostgreSQL's messages; `None` for one
-/// that only reads.
-fn word_of_change(kind: &StatementKind) -> Option<&'static str> {
-    match kind {
+/// What the statement would change; `None` for one that only reads.
+fn change_of(kind: &StatementKind) -> Option<Change> {
+    let word = match kind {
         StatementKind::Utility(utility) => match &**utility {
             Utility::Copy(copy) => (copy.direction == CopyDirection::In).then_some("COPY FROM"),
-            Utility::Database(_) | Utility::System(_) => Some(utility.tag()),
-            other if defines_in_node(other) => Some(utility.tag()),
+            Utility::Database(_) | Utility::System(_) => {
+                return Some(Change::OfNode(utility.tag()));
+            }
+            other if defines_in_node(other) => return Some(Change::OfNode(utility.tag())),
+            other if is_for_leaders(other) => return Some(Change::NotOnCopies(utility.tag())),
             _ => word_of_definition(kind),
         },
         StatementKind::Sql(parsed) => word_of_dml(parsed).or_else(|| word_of_definition(kind)),
         StatementKind::Empty | StatementKind::Unread => None,
+    };
+    word.map(Change::OfDatabase)
+}
+
+/// Whether PostgreSQL has it in transactions that only read, and not on a hot standby. Locks that exclude
+/// whoever changes rows are not for copies, and nobody is heard on them, for NOTIFY is a change.
+fn is_for_leaders(utility: &Utility) -> bool {
+    match utility {
+        Utility::Lock(lock) => lock.mode > LockMode::RowExclusive,
+        Utility::Notify(command) => !matches!(command, NotifyCommand::Unlisten(_)),
+        Utility::Maintenance(command) => !matches!(command, MaintenanceCommand::Checkpoint),
+        _ => false,
     }
 }
 

@@ -27,6 +27,8 @@ pub(super) struct OpenBlock {
     pub(super) savepoints: Vec<Savepoint>,
     /// The session's settings when it began.
     pub(super) settings: Settings,
+    /// Whether another node took the database's changes then.
+    pub(super) is_on_copy: bool,
 }
 
 /// The place of the rows and definitions of a block.

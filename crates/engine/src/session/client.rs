@@ -34,7 +34,9 @@ impl ClientState {
             ("is_superuser", if superuser { "on" } else { "off" }),
             ("session_authorization", role),
         ];
-        let settings = Arc::new(Mutex::new(Settings::new(&told, options)?));
+        let mut settings = Settings::new(&told, options)?;
+        settings.follow(database.copy.as_ref());
+        let settings = Arc::new(Mutex::new(settings));
         let (number, description) = engine.register_session(SessionDescription {
             database: database.name.read().clone(),
             role: role.to_owned(),
@@ -61,6 +63,7 @@ impl ClientState {
         Ok(Self {
             role: role.to_owned(),
             number,
+            copy: database.copy.clone(),
             notices: Notices::new(&settings),
             settings,
             following,

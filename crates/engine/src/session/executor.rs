@@ -14,20 +14,25 @@ impl Executor {
     ///
     /// # Errors
     /// The database is gone.
-    pub(super) fn new(engine: Arc<Engine>, connection: Connection) -> Result<Self, SqlError> {
-        let tenant = engine.tenant_of(connection.database()).map_err(plain)?;
+    pub(super) fn new(
+        engine: Arc<Engine>,
+        connection: Connection,
+        database: &Arc<Database>,
+    ) -> Result<Self, SqlError> {
+        let tenant = engine.tenant_of(database).map_err(plain)?;
         let state = engine.state_for(&tenant);
         Ok(Self {
             state: Arc::new(state),
             fast: FastPath::default(),
             tenant,
             engine,
-            connection,
+            database: Arc::clone(database),
+            _connection: connection,
         })
     }
 
     pub(super) fn database(&self) -> &Arc<Database> {
-        self.connection.database()
+        &self.database
     }
 
     pub(super) fn txns(&self) -> &Arc<TxnManager> {

@@ -6,12 +6,13 @@ use std::{
 };
 
 use aerostat_advice::Machine;
-use aerostat_catalog::{SequenceEntry, admin::DatabaseState, sequence::Taken};
+use aerostat_catalog::{CopyState, Database, SequenceEntry, admin::DatabaseState, sequence::Taken};
 use aerostat_pgcatalog::{
-    CursorDescription, EvictionUse, Facts, MemoryLimit, MemoryUse, PreparedDescription,
-    SessionDescription, Setting, Signal, Waits,
+    CopyDescription, CursorDescription, EvictionUse, Facts, LogPlaces, MemoryLimit, MemoryUse,
+    PreparedDescription, SessionDescription, Setting, Signal, Waits,
 };
 use aerostat_query::plan::Gate;
+use aerostat_sql::utility::{SettingValue, TransactionModes};
 use aerostat_types::{ByteSize, RelationId, SqlError};
 use parking_lot::Mutex;
 
@@ -22,6 +23,7 @@ use super::{
     roles::{Asking, is_role},
     settings::Settings,
     signal::require_right,
+    standing::refused_change,
     waiting::Waiting,
 };
 use crate::engine::Engine;
@@ -38,6 +40,9 @@ pub(super) struct SessionFacts {
     /// The sequences that the statement has asked for.
     pub(super) sequences: Mutex<BTreeMap<RelationId, Arc<SequenceEntry>>>,
     pub(super) taken: Arc<Mutex<Taken>>,
+    pub(super) database: Arc<Database>,
+    /// Whether the statement is on a copy, where nothing is changed.
+    pub(super) is_on_copy: bool,
     pub(super) read_only: bool,
     pub(super) waiting: Waiting,
     /// The role whose rights count.
@@ -46,6 +51,14 @@ pub(super) struct SessionFacts {
     pub(super) authenticated: String,
     pub(super) sayings: Sayings,
     pub(super) listening: Arc<Mutex<BTreeSet<String>>>,
+}
+
+impl SessionFacts {
+    /// The copy that the database is, while another node takes its changes.
+    fn following(&self) -> Option<&CopyState> {
+        let copy = self.database.copy.as_deref();
+        copy.filter(|copy| !copy.leads())
+    }
 }
 
 impl Facts for SessionFacts {
@@ -74,8 +87,15 @@ impl Facts for SessionFacts {
     }
 
     fn set(&self, name: &str, value: &str, is_local: bool) -> Result<String, SqlError> {
-        let mut settings = self.settings.lock();
         let folded = name.to_ascii_lowercase();
+        let asked = SettingValue::Values(vec![value.to_owned()]);
+        if let Ok(Some(modes)) = TransactionModes::of_setting(&folded, &asked)
+            && modes.read_only == Some(false)
+            && let Some(copy) = self.following()
+        {
+            return Err(copy.no_read_write());
+        }
+        let mut settings = self.settings.lock();
         if is_role(&folded) {
             let asking = Asking {
                 node: &self.engine.node().record(),
@@ -111,6 +131,9 @@ impl Facts for SessionFacts {
     }
 
     fn admit_change(&self, function: &str) -> Result<(), SqlError> {
+        if self.is_on_copy {
+            return Err(refused_change(self.following(), function));
+        }
         match self.read_only {
             true => Err(read_only(function)),
             false => Ok(()),
@@ -118,7 +141,33 @@ impl Facts for SessionFacts {
     }
 
     fn notify(&self, channel: &str, payload: &str) -> Result<(), SqlError> {
+        if let Some(copy) = self.following() {
+            return Err(copy.in_recovery("NOTIFY"));
+        }
         self.sayings.say(channel, payload)
+    }
+
+    fn copy(&self) -> Option<Arc<CopyState>> {
+        self.database.copy.clone()
+    }
+
+    fn places(&self) -> LogPlaces {
+        LogPlaces::of(&self.database)
+    }
+
+    fn copies(&self) -> Vec<CopyDescription> {
+        let mut open = self.engine.node().open_databases();
+        // The session's own, as it has it.
+        open.retain(|database| database.id != self.database.id);
+        open.push(Arc::clone(&self.database));
+        let described = open.iter().map(|database| CopyDescription {
+            database: database.name.read().clone(),
+            standing: database.standing(),
+            node: database.copy.as_ref().map(|copy| copy.me()),
+            facts: database.copy.as_ref().map(|copy| copy.facts()),
+            places: LogPlaces::of(database),
+        });
+        described.collect()
     }
 
     fn listening(&self) -> Vec<String> {

@@ -295,7 +295,7 @@ impl Executor {
         } = *asked;
         let writes = fast.shape.kind() != Kind::Select;
         let is_admitted =
-            transaction.machine.admits_by_key() && !(writes && transaction.read_only(client));
+            transaction.machine.admits_by_key() && !(writes && transaction.changes_nothing(client));
         if !is_admitted || !client.followed().is_fast_path_on {
             return Ok(None);
         }

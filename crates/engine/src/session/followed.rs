@@ -33,6 +33,8 @@ pub(super) struct Following {
     followed: Followed,
     /// At which version the client was told of changes.
     told: Option<u64>,
+    /// Whether the database was a copy then.
+    is_on_copy: bool,
 }
 
 impl Following {
@@ -41,6 +43,7 @@ impl Following {
             versions: settings.versions(),
             followed: Followed::of(settings),
             told: None,
+            is_on_copy: settings.is_on_copy(),
         }
     }
 
@@ -90,6 +93,10 @@ impl ClientState {
 
     /// Settings the client is told of that have changed since the last call.
     pub(super) fn parameter_changes(&mut self) -> Vec<(String, String)> {
+        let is_on_copy = self.follows().is_some();
+        if std::mem::replace(&mut self.following.is_on_copy, is_on_copy) != is_on_copy {
+            self.settings.lock().stands_otherwise();
+        }
         let version = self.following.version();
         if self.following.told.replace(version) == Some(version) {
             return Vec::new();

@@ -84,6 +84,7 @@ impl SessionView<'_> {
             self.transaction.defined(),
             &self.client.temporaries,
             Some(locks),
+            self.client.refuses_reading(),
         )
     }
 
@@ -94,6 +95,7 @@ impl SessionView<'_> {
             database,
             self.transaction.defined(),
             &self.client.temporaries,
+            None,
             None,
         )
     }

@@ -28,11 +28,14 @@
 //! * A block may change its modes before its first snapshot, and not within a savepoint, as in PostgreSQL.
 //!   Whether it has taken a snapshot, and which modes are those of a block that asks for none, it learns
 //!   from [`Facts`].
+//! * Modes are what clients have asked for. On a copy nothing can be written in any of them, and READ WRITE is
+//!   refused ([`super::standing`]).
 
 #[cfg(test)]
 mod tests;
 
 use aerostat_api::{Group, TransactionStatus};
+use aerostat_catalog::CopyState;
 use aerostat_sql::utility::{Isolation, TransactionModes};
 use aerostat_types::{ErrorKind, SqlError};
 
@@ -59,6 +62,9 @@ pub(super) trait Facts {
 
     /// Whether the open block has taken its first snapshot.
     fn has_begun(&self) -> bool;
+
+    /// The copy that the database is, while another node takes its changes: no transaction writes then.
+    fn copy(&self) -> Option<&CopyState>;
 }
 
 /// What kind of statement begins.
@@ -313,6 +319,12 @@ impl Machine {
     pub(super) fn on(&mut self, event: Event<'_>, facts: &impl Facts) -> Answer {
         if let Err(error) = self.admit(event.kind()) {
             return error.into();
+        }
+        if let Event::Begin(asked) | Event::SetModes(asked) = event
+            && asked.read_only == Some(false)
+            && let Some(copy) = facts.copy()
+        {
+            return copy.no_read_write().into();
         }
         match event {
             Event::GroupBegins(group) => {

@@ -58,6 +58,7 @@ mod running;
 mod settings;
 mod shown;
 mod signal;
+mod standing;
 mod steps;
 mod stream;
 mod temporary;
@@ -71,7 +72,7 @@ use aerostat_api::{
     Client, ClientSettings, ColumnDescription, EntryNumbers, Group, IdleLimit, Notice,
     Notification, TransactionStatus,
 };
-use aerostat_catalog::{Temporaries, admin::Connection, sequence::Taken};
+use aerostat_catalog::{CopyState, Database, Temporaries, admin::Connection, sequence::Taken};
 use aerostat_pgcatalog::SessionDescription;
 use aerostat_query::{CancelHandle, from_datafusion};
 use aerostat_sql::statement::Source;
@@ -111,6 +112,8 @@ struct ClientState {
     /// The role that connected.
     role: String,
     number: i32,
+    /// What the node does with the database, if other nodes have it, too.
+    copy: Option<Arc<CopyState>>,
     /// Shared with the functions of a running statement, since `set_config` is one.
     settings: Arc<Mutex<Settings>>,
     following: Following,
@@ -150,7 +153,9 @@ struct TransactionState {
 /// What statements of a session run by.
 struct Executor {
     engine: Arc<Engine>,
-    connection: Connection,
+    database: Arc<Database>,
+    /// Its place among those that are connected.
+    _connection: Connection,
     state: Arc<SessionState>,
     fast: fast::FastPath,
     tenant: Arc<Tenant>,
@@ -195,7 +200,19 @@ impl Session {
         role: &str,
         options: &[(String, String)],
     ) -> Result<Self, SqlError> {
-        let executor = Executor::new(engine, connection)?;
+        let database = Arc::clone(connection.database());
+        Self::of_database(engine, connection, &database, role, options)
+    }
+
+    /// A session in this database, which is mostly the connection's.
+    fn of_database(
+        engine: Arc<Engine>,
+        connection: Connection,
+        database: &Arc<Database>,
+        role: &str,
+        options: &[(String, String)],
+    ) -> Result<Self, SqlError> {
+        let executor = Executor::new(engine, connection, database)?;
         Ok(Self {
             client: ClientState::new(&executor, role, options)?,
             transaction: TransactionState::default(),

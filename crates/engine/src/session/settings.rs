@@ -18,6 +18,7 @@ use std::{
 };
 
 use aerostat_api::NoticeSeverity;
+use aerostat_catalog::CopyState;
 use aerostat_types::{Charset, Encoding, ErrorKind, Named, SqlError};
 
 use known::{CUSTOM, find, parse_duration};
@@ -32,6 +33,9 @@ const SETTINGS_BYTES_MAX: usize = 256 << 10;
 
 /// The settings that say who the session is.
 const IDENTITY: [&str; 3] = ["is_superuser", "role", "session_authorization"];
+
+/// The setting that tells whether another node takes the database's changes.
+const IN_HOT_STANDBY: &str = "in_hot_standby";
 
 /// Bytes that a setting takes beside its name and value.
 const SETTING_BYTES: usize = 64;
@@ -60,6 +64,8 @@ pub(crate) struct Settings {
     /// What two settings tell of the block at hand: its isolation, and whether it only reads.
     isolation: Option<&'static str>,
     read_only: Option<bool>,
+    /// What the node does with the database, which two settings tell.
+    copy: Option<Arc<CopyState>>,
     /// Counts the changes of the session's settings; copies count with it.
     version: Arc<AtomicU64>,
     /// What every statement asks for, read since the last change.
@@ -82,6 +88,8 @@ struct Typed {
     filters_at_run_time: bool,
     is_repeatable: bool,
     is_read_only: bool,
+    reads_from_leader: bool,
+    staleness_max: Option<Duration>,
 }
 
 impl Settings {
@@ -134,11 +142,32 @@ impl Settings {
 
     /// What a setting tells of the block at hand, if it does.
     fn told(&self, name: &str) -> Option<&'static str> {
+        let shown = |on: bool| if on { "on" } else { "off" };
         match name {
             "transaction_isolation" => self.isolation,
-            "transaction_read_only" => self.read_only.map(|on| if on { "on" } else { "off" }),
+            "transaction_read_only" if self.is_on_copy() => Some("on"),
+            "transaction_read_only" => self.read_only.map(shown),
+            IN_HOT_STANDBY => Some(shown(self.is_on_copy())),
             _ => None,
         }
+    }
+
+    /// Tells from now on what the node does with the database.
+    pub(crate) fn follow(&mut self, copy: Option<&Arc<CopyState>>) {
+        self.copy = copy.cloned();
+        let standby = self.told(IN_HOT_STANDBY).unwrap_or_default().to_owned();
+        Arc::make_mut(&mut self.start).insert(IN_HOT_STANDBY.to_owned(), standby);
+    }
+
+    /// Whether another node takes the database's changes.
+    pub(crate) fn is_on_copy(&self) -> bool {
+        self.copy.as_ref().is_some_and(|copy| !copy.leads())
+    }
+
+    /// The node has taken the database's changes over, or given them up.
+    pub(crate) fn stands_otherwise(&mut self) {
+        self.touch();
+        self.note_change(IN_HOT_STANDBY);
     }
 
     /// A setting tells nothing of the block any more, but has a value of its own.
@@ -422,6 +451,16 @@ impl Settings {
         self.typed().is_read_only
     }
 
+    /// Whether statements read from the leader alone.
+    pub(crate) fn reads_from_leader(&self) -> bool {
+        self.typed().reads_from_leader
+    }
+
+    /// How long ago a copy that is read must have heard of its leader at most; `None` for no limit.
+    pub(crate) fn staleness_max(&self) -> Option<Duration> {
+        self.typed().staleness_max
+    }
+
     /// How the client's texts are converted; `None` if they are as the server's.
     pub(crate) fn charset(&self) -> Option<&'static Charset> {
         self.typed().charset
@@ -460,6 +499,8 @@ impl Settings {
             filters_at_run_time: self.get("aerostat.dynamic_filters") == Ok("on"),
             is_repeatable: self.get("default_transaction_isolation") == Ok("repeatable read"),
             is_read_only: self.get("default_transaction_read_only") == Ok("on"),
+            reads_from_leader: self.get("aerostat.read_from") == Ok("leader"),
+            staleness_max: self.timeout("aerostat.max_staleness"),
         })
     }
 

@@ -18,21 +18,19 @@
 use std::sync::Arc;
 
 use aerostat_api::{Group, Notice, NoticeSeverity, TransactionStatus};
-use aerostat_catalog::{Database, Definitions, Temporaries, ddl, failure::from_storage};
+use aerostat_catalog::{CopyState, Database, Definitions, Temporaries, ddl, failure::from_storage};
 use aerostat_sql::utility::{Isolation, TransactionCommand, TransactionModes};
 use aerostat_txn::{
     self as txn, Block, CancelToken, RelationLocks, RowPlace, Snapshot, Transaction, TxnManager,
 };
 use aerostat_types::{ErrorKind, SqlError};
 use chrono::Utc;
-use parking_lot::Mutex;
 use tokio::{runtime::Handle, task::spawn_blocking};
 
 use super::{
     ClientState, Executor, SessionView, TransactionState,
     block::{Defined, OpenBlock, Parts, Savepoint, Stored, ended_early, undone},
     machine::{Effect, Event, Facts, Kind, Machine, Modes, supported},
-    settings::Settings,
 };
 
 impl Default for TransactionState {
@@ -48,13 +46,13 @@ impl Default for TransactionState {
 
 /// What the machine asks of the session.
 struct Surroundings<'a> {
-    settings: &'a Mutex<Settings>,
+    client: &'a ClientState,
     block: Option<&'a OpenBlock>,
 }
 
 impl Facts for Surroundings<'_> {
     fn defaults(&self) -> Modes {
-        let settings = self.settings.lock();
+        let settings = self.client.settings.lock();
         Modes {
             isolation: match settings.default_is_repeatable() {
                 true => Isolation::RepeatableRead,
@@ -67,6 +65,10 @@ impl Facts for Surroundings<'_> {
     fn has_begun(&self) -> bool {
         let parts = self.block.and_then(|open| open.parts().ok());
         parts.is_some_and(|parts| parts.block.has_begun())
+    }
+
+    fn copy(&self) -> Option<&CopyState> {
+        self.client.follows()
     }
 }
 
@@ -101,12 +103,6 @@ impl ClientState {
         }
         Ok(())
     }
-
-    /// `transaction_isolation` and `transaction_read_only` tell the block's modes.
-    pub(super) fn show_modes(&self, modes: Modes) {
-        let mut settings = self.settings.lock();
-        settings.tell_modes(modes.isolation.name(), modes.read_only);
-    }
 }
 
 impl TransactionState {
@@ -130,7 +126,7 @@ impl TransactionState {
         client: &ClientState,
     ) -> Result<Effect, SqlError> {
         let surroundings = Surroundings {
-            settings: &client.settings,
+            client,
             block: self.block.as_ref(),
         };
         let answer = self.machine.on(event, &surroundings);
@@ -149,12 +145,19 @@ impl TransactionState {
         }
     }
 
-    /// Whether the transaction at hand only reads.
+    /// Whether the transaction at hand is one that only reads. On a copy every one does.
     pub(super) fn read_only(&self, client: &ClientState) -> bool {
         match self.machine.modes() {
             Some(modes) => modes.read_only,
             None => client.settings.lock().default_is_read_only(),
         }
+    }
+
+    /// `transaction_isolation` and `transaction_read_only` tell the block's modes.
+    fn show_modes(&self, client: &ClientState, modes: Modes) {
+        let read_only = modes.read_only || self.is_on_copy(client);
+        let mut settings = client.settings.lock();
+        settings.tell_modes(modes.isolation.name(), read_only);
     }
 
     /// What the block has defined, if it has defined something.
@@ -168,7 +171,7 @@ impl Executor {
     /// Where a statement stands among those that wait for rows, over all its runs. Before it
     /// waits for a lock on a relation it gives its places up: others must not wait for it then.
     pub(super) fn row_place(&self) -> RowPlace {
-        RowPlace::new(self.connection.database().store.txns())
+        RowPlace::new(self.txns())
     }
 }
 
@@ -345,7 +348,8 @@ impl TransactionState {
         modes: TransactionModes,
     ) -> Result<(), SqlError> {
         if self.machine.is_idle() {
-            return Ok(());
+            let copy = client.follows().filter(|_| modes.read_only == Some(false));
+            return copy.map_or(Ok(()), |copy| Err(copy.no_read_write()));
         }
         let effect = self.tell(Event::SetModes(modes), client)?;
         self.carry_out(client, executor, effect)
@@ -367,13 +371,13 @@ impl TransactionState {
                     // The machine lets nobody change it once that refuses it.
                     open.parts()?.block.set_isolation(level(modes.isolation));
                 }
-                client.show_modes(modes);
+                self.show_modes(client, modes);
             }
             Effect::Release(at, modes) => {
                 if let Some(open) = &mut self.block {
                     open.savepoints.truncate(at);
                 }
-                client.show_modes(modes);
+                self.show_modes(client, modes);
             }
             Effect::Abandon => self.abandon(client, executor.engine.queries()),
             Effect::PutBack(at) => {
@@ -402,8 +406,9 @@ impl TransactionState {
             deferred: Arc::default(),
             savepoints: Vec::new(),
             settings,
+            is_on_copy: client.follows().is_some(),
         });
-        client.show_modes(modes);
+        self.show_modes(client, modes);
     }
 
     /// Commits or undoes the block, and begins the next if there is to be one.

@@ -64,6 +64,8 @@ impl<'a> SessionView<'a> {
                 gate: Arc::clone(gate),
                 sequences: Mutex::default(),
                 taken: Arc::clone(&self.client.taken),
+                database: Arc::clone(&database),
+                is_on_copy: self.transaction.is_on_copy(self.client),
                 read_only: self.transaction.read_only(self.client),
                 waiting: Waiting::new(self.client, self.executor, gate.locks(), waits),
                 role: actor.role.clone(),

@@ -1,18 +1,25 @@
-//! What functions of a running statement wait for: advisory locks, and time.
+//! What functions of a running statement wait for: advisory locks, time, promotions, and places of the log.
 //!
 //! Functions are called by the query runtime's threads. Any query may call one that waits: that takes a
 //! thread and nothing else ([`crate::asleep`]). It ends at the lock, at `lock_timeout`, and with its statement, whose token
 //! ([`aerostat_query::Cancellation`]) is cancelled before the client is told of the statement's end.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use aerostat_api::{Notice, NoticeSeverity};
-use aerostat_catalog::failure::{canceled, from_storage};
+use aerostat_catalog::{
+    CopyState,
+    failure::{canceled, from_storage},
+};
 use aerostat_pgcatalog::{LockDescription, Waits};
 use aerostat_txn::{
     AdvisoryError, AdvisoryLock, AdvisoryLocks, CancelToken, RelationLocks, Term, TxnManager,
+    WaitError,
 };
-use aerostat_types::{ErrorKind, SqlError};
+use aerostat_types::{CommitTs, ErrorKind, SqlError};
 use parking_lot::Mutex;
 
 use super::{ClientState, Executor, settings::Settings};
@@ -25,6 +32,11 @@ use crate::{
 /// Messages that wait to be told, at most. A function may have one to say of each of a million
 /// rows, and the client is told before the first rows of its result.
 const NOTICES_MAX: usize = 1_000;
+
+/// How soon, and then how often, it is looked whether a copy has come to a place. A commit is on a copy some
+/// hundred microseconds after its leader told of it.
+const REACH_LOOK_MIN: Duration = Duration::from_micros(250);
+const REACH_LOOK_MAX: Duration = Duration::from_millis(10);
 
 /// Messages of a session that the client has yet to be told.
 #[derive(Clone)]
@@ -130,6 +142,33 @@ impl Waits for Waiting {
     fn sleep_until(&self, time: Option<Instant>) -> Result<(), SqlError> {
         self.asleep(|| self.cancel.sleep_until(time))?
             .map_err(|_| canceled())
+    }
+
+    fn promote(&self, copy: &CopyState, at_most: Duration) -> Result<bool, SqlError> {
+        let leads = self.asleep(|| copy.promote(at_most, || self.cancel.is_cancelled()))?;
+        match self.cancel.is_cancelled() {
+            true => Err(canceled()),
+            false => Ok(leads),
+        }
+    }
+
+    fn reach(&self, place: CommitTs, until: Instant) -> Result<bool, SqlError> {
+        let is_reached = || self.txns.last_commit() >= place;
+        if is_reached() {
+            return Ok(true);
+        }
+        self.asleep(|| {
+            let mut pause = REACH_LOOK_MIN;
+            loop {
+                let now = Instant::now();
+                if is_reached() || now >= until {
+                    return Ok(is_reached());
+                }
+                self.cancel.sleep_until(Some(until.min(now + pause)))?;
+                pause = (pause * 2).min(REACH_LOOK_MAX);
+            }
+        })?
+        .map_err(|_: WaitError| canceled())
     }
 
     fn warn(&self, message: String) {

@@ -3,10 +3,23 @@
 use super::descriptions;
 use crate::{CatalogView, FunctionDescription, FunctionKind, data, types};
 
-/// The first number of this module's functions, and of the engine's others: they
+/// The first number of this module's functions, and of the engine's others: most
 /// have none of PostgreSQL's.
 const FIRST_FUNCTION: u32 = 14_000;
 const FIRST_ENGINE_FUNCTION: u32 = 15_000;
+
+/// Functions of this module that have PostgreSQL's numbers.
+const NUMBERED: [(&str, u32); 9] = [
+    ("pg_is_in_recovery", 3810),
+    ("pg_promote", 3436),
+    ("pg_last_wal_receive_lsn", 3820),
+    ("pg_last_wal_replay_lsn", 3821),
+    ("pg_last_xact_replay_timestamp", 3830),
+    ("pg_current_wal_lsn", 2849),
+    ("pg_current_wal_insert_lsn", 2852),
+    ("pg_current_wal_flush_lsn", 3330),
+    ("pg_wal_lsn_diff", 3165),
+];
 
 impl CatalogView {
     /// Every function with its number.
@@ -47,7 +60,11 @@ fn all_functions(view: &CatalogView) -> Vec<(u32, FunctionDescription)> {
         .iter()
         .filter(|function| !ours.iter().any(|our| our.name == function.name))
         .cloned();
-    all.extend((FIRST_FUNCTION..).zip(ours.iter().cloned()));
+    let numbered = (FIRST_FUNCTION..).zip(ours.iter().cloned());
+    all.extend(numbered.map(|(number, function)| {
+        let known = NUMBERED.iter().find(|(name, _)| *name == function.name);
+        (known.map_or(number, |(_, known)| *known), function)
+    }));
     all.extend((FIRST_ENGINE_FUNCTION..).zip(others));
     all
 }

@@ -10,6 +10,7 @@ mod definitions;
 mod listed;
 mod names;
 mod privileges;
+mod recovery;
 mod sequences;
 mod session;
 mod signals;
@@ -139,6 +140,7 @@ fn definitions() -> &'static [Definition] {
             waiting::definitions(),
             signals::definitions(),
             balloon::definitions(),
+            recovery::definitions(),
         ]
         .into_iter()
         .flatten()

@@ -84,7 +84,6 @@ pub(super) fn definitions() -> Vec<Definition> {
         function(LISTENING, &[], "_text", |call| {
             Ok(call.view.facts.listening().into())
         }),
-        function("pg_is_in_recovery", &[], "bool", |_| Ok(false.into())),
         function("pg_is_wal_replay_paused", &[], "bool", |_| Ok(false.into())),
         function("pg_jit_available", &[], "bool", |_| Ok(false.into())),
         function("pg_my_temp_schema", &[], "oid", |call| {

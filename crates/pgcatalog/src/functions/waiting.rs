@@ -99,6 +99,7 @@ pub fn parameter(name: &str, count: usize) -> Option<SqlType> {
     let name = name.to_ascii_lowercase();
     match name.as_str() {
         "pg_sleep" => Some(SqlType::Double),
+        "wait_for_lsn" => Some(SqlType::Text),
         "pg_cancel_backend" | "pg_blocking_pids" => Some(SqlType::Integer),
         "pg_terminate_backend" if count == 1 => Some(SqlType::Integer),
         "pg_sleep_for" => Some(SqlType::Interval),

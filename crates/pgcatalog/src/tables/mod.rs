@@ -9,6 +9,7 @@ mod fixed;
 mod information;
 mod locks;
 mod node;
+mod replication;
 mod rules;
 mod sequences;
 mod statistics;
@@ -18,10 +19,11 @@ use crate::{CatalogView, cell::Rows, data::SystemRelation};
 /// Fills the rows of one relation.
 type Builder = fn(&CatalogView, &mut Rows);
 
-const BUILDERS: [&[(&str, &str, Builder)]; 11] = [
+const BUILDERS: [&[(&str, &str, Builder)]; 12] = [
     &classes::BUILDERS,
     &fixed::BUILDERS,
     &node::BUILDERS,
+    &replication::BUILDERS,
     &statistics::BUILDERS,
     &information::BUILDERS,
     &constraints::BUILDERS,

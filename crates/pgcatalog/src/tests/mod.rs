@@ -321,6 +321,41 @@ async fn session_functions_answer() {
 }
 
 #[tokio::test]
+async fn copies_are_shown_to_who_may_see_nodes() {
+    let admin = Asker::new("admin");
+    let senders = "SELECT application_name, client_addr, client_hostname, client_port, state, sent_lsn, \
+                   write_lsn, flush_lsn, replay_lsn, sync_priority, sync_state, reply_time \
+                   FROM pg_stat_replication ORDER BY 1";
+    assert_eq!(
+        admin.lines(senders).await,
+        [
+            "beta|10.0.0.2|∅|5435|streaming|1/2A|1/2A|1/1|∅|1|sync|∅",
+            "gamma|∅|gamma.lan|5435|catchup|1/2A|1/9|1/1|∅|0|async|∅",
+        ]
+    );
+    let alice = Asker::new("alice");
+    assert_eq!(
+        alice.lines(senders).await,
+        ["∅|∅|∅|∅|∅|∅|∅|∅|∅|∅|∅|∅", "∅|∅|∅|∅|∅|∅|∅|∅|∅|∅|∅|∅"]
+    );
+    let copies = "SELECT * FROM aerostat.copies ORDER BY 1";
+    let shop = "shop|leads|3|1|1|{1,2}|1/2B|1/20|1/2A|1/2A|∅";
+    assert_eq!(
+        admin.lines(copies).await,
+        ["other|alone|∅|∅|∅|∅|0/7|∅|0/7|0/7|∅", shop]
+    );
+    assert_eq!(alice.lines(copies).await, [shop]);
+    let receiver = "SELECT * FROM pg_stat_wal_receiver";
+    assert!(admin.lines(receiver).await.is_empty());
+    assert_eq!(
+        admin
+            .lines("SELECT pg_is_in_recovery(), pg_current_wal_lsn(), pg_current_wal_flush_lsn(), pg_last_wal_replay_lsn(), pg_wal_lsn_diff('1/0', '0/FFFFFFFF')")
+            .await,
+        ["f|1/2A|1/20|∅|1"]
+    );
+}
+
+#[tokio::test]
 async fn privileges_are_the_catalogues() {
     let alice = Asker::new("alice");
     assert_eq!(

@@ -9,9 +9,9 @@ use std::{
 
 use aerostat_advice::Machine;
 use aerostat_catalog::{
-    Database, DatabaseRecord, ForeignKey, Grant, IndexEntry, Lowered, NodeRecord, OnCommit,
-    PartComments, ReferentialAction, Relation, RoleRecord, SchemaEntry, SequenceEntry, TableEntry,
-    ViewEntry,
+    CopyFacts, CopyState, Database, DatabaseRecord, ForeignKey, Grant, IndexEntry, Lowered,
+    NodeRecord, OnCommit, PartComments, PeerFacts, ReferentialAction, Relation, RoleRecord,
+    SchemaEntry, SequenceEntry, Standing, TableEntry, ViewEntry,
     admin::DatabaseState,
     sequence::{Counter, Definition, Taken},
 };
@@ -19,14 +19,16 @@ use aerostat_memory::Governor;
 use aerostat_sql::{deferral::Deferral, grants::Privilege};
 use aerostat_storage::{Durability, Table, TenantStore};
 use aerostat_types::{
-    ByteSize, CheckConstraint, Column, ConstraintId, ErrorKind, IndexId, IndexKind, Layout,
-    RelationId, RoleId, SchemaId, SqlError, SqlType, TableId, TableIndex, TableSchema, TenantId,
+    ByteSize, CheckConstraint, Column, CommitTs, ConstraintId, Epoch, ErrorKind, IndexId,
+    IndexKind, Layout, NodeId, RelationId, RoleId, SchemaId, SqlError, SqlType, TableId,
+    TableIndex, TableSchema, TenantId,
 };
 use parking_lot::Mutex;
 
 use super::super::{
-    CatalogView, ClassIndex, CursorDescription, EvictionUse, Facts, FunctionDescription,
-    FunctionKind, MemoryLimit, MemoryUse, PreparedDescription, SessionDescription, Setting, Signal,
+    CatalogView, ClassIndex, CopyDescription, CursorDescription, EvictionUse, Facts,
+    FunctionDescription, FunctionKind, LogPlaces, MemoryLimit, MemoryUse, PreparedDescription,
+    SessionDescription, Setting, Signal,
 };
 use crate::view::waits::Waits;
 
@@ -381,6 +383,33 @@ fn fill(schemas: &mut BTreeMap<String, Arc<SchemaEntry>>) {
     schemas.insert("sales".to_owned(), Arc::new(sales));
 }
 
+/// What the leader of `shop` knows of two other nodes: one that has all, and one that is behind.
+fn copies() -> CopyFacts {
+    let peer = |node, name: &str, address: &str, is_member, written| PeerFacts {
+        node: NodeId(node),
+        name: name.to_owned(),
+        address: address.to_owned(),
+        is_member,
+        sent: CommitTs(0x1_0000_002A),
+        written: CommitTs(written),
+        durable: CommitTs(0x1_0000_0001),
+        heard: None,
+    };
+    CopyFacts {
+        epoch: Epoch(3),
+        leader: Some(NodeId(1)),
+        members: vec![NodeId(1), NodeId(2)],
+        written: CommitTs(0x1_0000_002B),
+        durable: CommitTs(0x1_0000_0020),
+        committed: CommitTs(0x1_0000_002A),
+        heard: None,
+        peers: vec![
+            peer(2, "beta", "10.0.0.2:5435", true, 0x1_0000_002A),
+            peer(3, "gamma", "gamma.lan:5435", false, 0x1_0000_0009),
+        ],
+    }
+}
+
 #[derive(Default)]
 struct SampleFacts {
     taken: Mutex<Taken>,
@@ -537,6 +566,41 @@ impl Facts for SampleFacts {
             reads: 3,
             worth: vec![(1 << 20, 8_192), (2 << 20, 12_288)],
         }]
+    }
+
+    fn copy(&self) -> Option<Arc<CopyState>> {
+        let copy = CopyState::new(NodeId(1));
+        copy.set_leads(true);
+        copy.tell(copies());
+        Some(Arc::new(copy))
+    }
+
+    fn places(&self) -> LogPlaces {
+        LogPlaces {
+            shown: CommitTs(0x1_0000_002A),
+            durable: Some(CommitTs(0x1_0000_0020)),
+        }
+    }
+
+    fn copies(&self) -> Vec<CopyDescription> {
+        let alone = CopyDescription {
+            database: "other".to_owned(),
+            standing: Standing::Alone,
+            node: None,
+            facts: None,
+            places: LogPlaces {
+                shown: CommitTs(7),
+                durable: None,
+            },
+        };
+        let led = CopyDescription {
+            database: "shop".to_owned(),
+            standing: Standing::Leads,
+            node: Some(NodeId(1)),
+            facts: Some(copies()),
+            places: self.places(),
+        };
+        vec![alone, led]
     }
 
     fn started_at_us(&self) -> i64 {

@@ -5,11 +5,14 @@ use std::sync::Arc;
 
 use aerostat_advice::Machine;
 use aerostat_api::Client;
-use aerostat_catalog::{SequenceEntry, admin::DatabaseState, sequence::Taken};
+use aerostat_catalog::{CopyState, SequenceEntry, admin::DatabaseState, sequence::Taken};
 use aerostat_types::{ByteSize, RelationId, SqlError};
 use parking_lot::Mutex;
 
-use super::waits::Waits;
+use super::{
+    copies::{CopyDescription, LogPlaces},
+    waits::Waits,
+};
 
 /// What only the running node and the session know. Asked when a relation that shows it is scanned.
 pub trait Facts: Send + Sync {
@@ -71,6 +74,12 @@ pub trait Facts: Send + Sync {
     fn set_balloon(&self, bytes: Option<ByteSize>) -> Result<(), SqlError>;
     /// What was evicted of open databases, and read back.
     fn evictions(&self) -> Vec<EvictionUse>;
+    /// What the node does with the session's database, if other nodes have it, too.
+    fn copy(&self) -> Option<Arc<CopyState>>;
+    /// How far the session's database has come on this node.
+    fn places(&self) -> LogPlaces;
+    /// What is known of the copies of every open database.
+    fn copies(&self) -> Vec<CopyDescription>;
     /// When the node started, in microseconds since 1970 UTC.
     fn started_at_us(&self) -> i64;
     /// The node's address and port as the client reached it.

@@ -2,6 +2,7 @@
 //! databases, the database's schemas and relations, and the session that asks.
 
 pub(crate) mod classes;
+pub(crate) mod copies;
 pub(crate) mod definition;
 pub(crate) mod facts;
 pub(crate) mod numbers;

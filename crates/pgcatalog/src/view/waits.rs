@@ -1,9 +1,10 @@
 //! How functions of a running statement wait, and what is known of locks.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use aerostat_catalog::CopyState;
 use aerostat_txn::{AdvisoryLock, LockMode, ShownLock};
-use aerostat_types::SqlError;
+use aerostat_types::{CommitTs, SqlError};
 
 /// One statement's access to its session's advisory locks, and its way to wait.
 pub trait Waits: Send + Sync {
@@ -22,6 +23,16 @@ pub trait Waits: Send + Sync {
     /// # Errors
     /// The statement is stopped before.
     fn sleep_until(&self, time: Option<Instant>) -> Result<(), SqlError>;
+    /// Has this node lead the session's database; whether it does in time.
+    ///
+    /// # Errors
+    /// The statement is stopped before.
+    fn promote(&self, copy: &CopyState, at_most: Duration) -> Result<bool, SqlError>;
+    /// Sleeps until snapshots see everything through this place, but not beyond that time; whether they do.
+    ///
+    /// # Errors
+    /// The statement is stopped before.
+    fn reach(&self, place: CommitTs, until: Instant) -> Result<bool, SqlError>;
     /// Tells the client something that is no error.
     fn warn(&self, message: String);
     /// All locks of the database.

@@ -34,6 +34,8 @@ pub struct Gate {
     committed: Arc<CatalogState>,
     /// `None` for a plan that will not run.
     locks: Option<Arc<RelationLocks>>,
+    /// Why no relation may be used, if so.
+    bar: Option<SqlError>,
     obstacle: Mutex<Option<Obstacle>>,
 }
 
@@ -47,7 +49,8 @@ pub enum Obstacle {
 }
 
 impl Gate {
-    /// A gate over the current catalogue.
+    /// A gate over the current catalogue. Where there is a `bar` a statement that runs may use no relation of
+    /// the database.
     ///
     /// # Errors
     /// The transaction's definitions contradict what others have committed.
@@ -56,6 +59,7 @@ impl Gate {
         definitions: Option<&Definitions>,
         temporaries: &Temporaries,
         locks: Option<Arc<RelationLocks>>,
+        bar: Option<SqlError>,
     ) -> Result<Arc<Self>, SqlError> {
         let committed = database.catalog.load();
         let catalog = match definitions {
@@ -67,6 +71,7 @@ impl Gate {
             catalog,
             committed,
             locks,
+            bar,
             obstacle: Mutex::new(None),
         }))
     }
@@ -92,12 +97,15 @@ impl Gate {
     /// Locks a relation that the statement needs.
     ///
     /// # Errors
-    /// Another transaction is in the way; the statement is planned again.
+    /// Another transaction is in the way, and the statement is planned again; or no relation may be used.
     #[inline]
     pub fn require(&self, oid: RelationId, mode: LockMode) -> Result<(), SqlError> {
         let Some(locks) = &self.locks else {
             return Ok(());
         };
+        if let Some(bar) = &self.bar {
+            return Err(bar.clone());
+        }
         let tag = relation_tag(oid);
         if locks.try_acquire(tag, mode) {
             return Ok(());

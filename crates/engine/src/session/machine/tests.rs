@@ -1,5 +1,6 @@
 //! What PostgreSQL 15 does in every state, as a table, and what holds over all orders of events.
 
+use aerostat_types::NodeId;
 use proptest::prelude::*;
 
 use super::*;
@@ -7,6 +8,7 @@ use super::*;
 struct Known {
     has_begun: bool,
     read_only: bool,
+    copy: Option<&'static CopyState>,
 }
 
 impl Facts for Known {
@@ -20,11 +22,16 @@ impl Facts for Known {
     fn has_begun(&self) -> bool {
         self.has_begun
     }
+
+    fn copy(&self) -> Option<&CopyState> {
+        self.copy.filter(|copy| !copy.leads())
+    }
 }
 
 const FRESH: Known = Known {
     has_begun: false,
     read_only: false,
+    copy: None,
 };
 
 const NONE: TransactionModes = TransactionModes {
@@ -331,6 +338,44 @@ fn modes_follow_savepoints_and_chains() {
     assert_eq!(opened, Effect::Open(modes));
 }
 
+/// READ WRITE is refused while another node takes the changes, and changes nothing; READ ONLY is what it is.
+#[test]
+fn no_transaction_writes_on_a_copy() {
+    let copy: &'static CopyState = Box::leak(Box::new(CopyState::new(NodeId(2))));
+    let here = Known {
+        copy: Some(copy),
+        ..FRESH
+    };
+    let before = [
+        "",
+        "message",
+        "begin",
+        "begin only",
+        "begin; savepoint",
+        "message; select",
+    ];
+    for events in before {
+        for event in [Event::Begin(WRITE), Event::SetModes(WRITE)] {
+            let mut machine = after(events);
+            let state = (machine.state, machine.modes());
+            let answer = machine.on(event, &here);
+            let error = answer.effect.unwrap_err();
+            assert_eq!(error.kind, ErrorKind::FeatureNotSupported, "{events}");
+            assert_eq!((machine.state, machine.modes()), state, "{events}");
+        }
+        for event in [
+            Event::Begin(ONLY),
+            Event::SetModes(ONLY),
+            Event::Begin(NONE),
+        ] {
+            let taken = after(events).on(event, &here);
+            assert!(taken.effect.is_ok(), "{events}: {event:?}");
+        }
+    }
+    copy.set_leads(true);
+    assert!(after("").on(Event::Begin(WRITE), &here).effect.is_ok());
+}
+
 /// Whoever drives the machine, in a few words: what an effect would have done.
 #[derive(Debug, Default)]
 struct Driven {
@@ -532,7 +577,7 @@ proptest! {
     ) {
         let mut driven = Driven::default();
         for (step, commits, has_begun, read_only) in &steps {
-            let facts = Known { has_begun: *has_begun, read_only: *read_only };
+            let facts = Known { has_begun: *has_begun, read_only: *read_only, copy: None };
             driven.run(step, &facts, *commits);
             driven.check();
         }

@@ -67,6 +67,20 @@ const KNOWN: &[KnownSetting] = &[
         "Leaves rows out of scans that joins, top-n queries and minima have no use for.",
     ),
     known(
+        "aerostat.max_staleness",
+        "0",
+        Check::Duration,
+        Effect::Acts,
+        "How long ago a copy that is read must have heard of its leader at most; 0 for any time.",
+    ),
+    known(
+        "aerostat.read_from",
+        "any",
+        Check::OneOf(&["any", "leader"]),
+        Effect::Acts,
+        "Whether statements read from copies, too.",
+    ),
+    known(
         "aerostat.star_join",
         "on",
         ON_OFF,
@@ -170,6 +184,13 @@ const KNOWN: &[KnownSetting] = &[
         Check::Duration,
         Effect::Acts,
         "Longest idle time outside of transactions.",
+    ),
+    known(
+        "in_hot_standby",
+        "off",
+        Check::Constant,
+        Effect::Tells,
+        "Whether another node takes the changes of the database.",
     ),
     known(
         "integer_datetimes",
@@ -343,6 +364,11 @@ pub(crate) const REPORTED: &[(&str, &str)] = &[
     ("application_name", "application_name"),
     ("client_encoding", "client_encoding"),
     ("datestyle", "DateStyle"),
+    (
+        "default_transaction_read_only",
+        "default_transaction_read_only",
+    ),
+    ("in_hot_standby", "in_hot_standby"),
     ("integer_datetimes", "integer_datetimes"),
     ("intervalstyle", "IntervalStyle"),
     ("is_superuser", "is_superuser"),

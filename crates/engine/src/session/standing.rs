@@ -1,0 +1,106 @@
+//! What a session sees of it that other nodes have its database, too.
+//!
+//! ```text
+//!  Database::copy ──► ClientState::copy ──► admission   changes are refused       25006
+//!                 │                     ├─► machine     READ WRITE is refused     0A000
+//!                 │                     └─► gate        reading may be refused    25006, 55000
+//!                 └─► Settings          ──► in_hot_standby, transaction_read_only
+//! ```
+//!
+//! * A database whose changes another node takes is read only, whatever the transaction's modes are, and so
+//!   is a block until its end that began when it was one. Nothing else of a statement is another than at the
+//!   leader.
+//! * Who may do what is PostgreSQL's rule for a hot standby. Statements about the node change no database, so
+//!   they are not refused for this.
+//! * A statement that reads tables may ask for the leader (`aerostat.read_from`), or for a copy that has heard
+//!   of its leader lately (`aerostat.max_staleness`). It is asked where a statement takes the locks of its
+//!   relations, so that statements without tables run on any copy.
+
+use std::sync::Arc;
+
+use aerostat_catalog::{CopyState, Database};
+use aerostat_types::{ErrorKind, SqlError};
+
+use super::{ClientState, Session, TransactionState};
+use crate::engine::Engine;
+
+impl Engine {
+    /// Opens a session in a database that this node does not serve by itself, as if it were the one of its
+    /// name: for tests of what sessions do on copies.
+    ///
+    /// # Errors
+    /// As [`Self::connect`].
+    #[doc(hidden)]
+    pub fn connect_to(
+        self: &Arc<Self>,
+        role: &str,
+        database: &Arc<Database>,
+        options: &[(String, String)],
+    ) -> Result<Session, SqlError> {
+        let connection = self.node().connect(role, &database.name.read().clone())?;
+        Session::of_database(Arc::clone(self), connection, database, role, options)
+    }
+}
+
+impl ClientState {
+    /// The copy of a database whose changes another node takes.
+    pub(super) fn follows(&self) -> Option<&CopyState> {
+        self.copy.as_deref().filter(|copy| !copy.leads())
+    }
+
+    /// Why a statement may not read tables here, if it may not.
+    pub(super) fn refuses_reading(&self) -> Option<SqlError> {
+        let copy = self.follows()?;
+        let settings = self.settings.lock();
+        if settings.reads_from_leader() {
+            return Some(not_the_leader());
+        }
+        let bound = settings.staleness_max()?;
+        let heard = copy.facts().heard.map(|heard| heard.elapsed());
+        let is_late = heard.is_none_or(|heard| heard > bound);
+        is_late.then(|| {
+            let error = SqlError::new(
+                ErrorKind::ObjectNotInPrerequisiteState,
+                "this copy of the database may be older than \"aerostat.max_staleness\" allows",
+            );
+            let detail = match heard {
+                None => "It has not heard of a leader yet.".to_owned(),
+                Some(heard) => format!("It heard of its leader {} ms ago.", heard.as_millis()),
+            };
+            error
+                .with_detail(detail)
+                .with_hint("Read from another node, or raise \"aerostat.max_staleness\".")
+        })
+    }
+}
+
+/// The error of whoever reads from the leader alone.
+fn not_the_leader() -> SqlError {
+    SqlError::new(
+        ErrorKind::ReadOnlyTransaction,
+        "cannot read from a copy while \"aerostat.read_from\" is \"leader\"",
+    )
+    .with_detail("This node has a copy of the database; another node takes its changes.")
+    .with_hint(
+        "Connect with target_session_attrs=read-write, or set \"aerostat.read_from\" to \"any\".",
+    )
+}
+
+impl TransactionState {
+    /// Whether the transaction is on a copy: nothing can be changed in it.
+    pub(super) fn is_on_copy(&self, client: &ClientState) -> bool {
+        let began_so = self.block.as_ref().is_some_and(|open| open.is_on_copy);
+        began_so || client.follows().is_some()
+    }
+}
+
+/// The error for changing something on a copy.
+pub(super) fn refused_change(copy: Option<&CopyState>, what: &str) -> SqlError {
+    match copy {
+        Some(copy) => copy.read_only(what),
+        // The node has taken over since the block began.
+        None => super::admission::read_only(what)
+            .with_detail("The transaction began while another node took the database's changes.")
+            .with_hint("End it, and run the statement again in another."),
+    }
+}
