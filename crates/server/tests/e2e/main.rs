@@ -15,6 +15,7 @@ mod cgroup;
 mod clients;
 mod closing;
 mod concurrency;
+mod copies;
 mod degraded;
 mod dice;
 mod differential;

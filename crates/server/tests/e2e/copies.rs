@@ -1,0 +1,411 @@
+//! Two nodes that hold the same databases: what clients see of it.
+
+use std::{
+    process::{Command, Output},
+    time::{Duration, Instant},
+};
+
+use tempfile::TempDir;
+use tokio_postgres::{Client, NoTls, config::TargetSessionAttrs};
+
+use crate::harness::{Aerostat, PATIENCE, command};
+
+/// What is defined and changed on the leader, statement by statement.
+const CHANGES: &str = include_str!("copies/changes.sql");
+
+/// The shared folder and the nodes' flags.
+struct Cluster {
+    shared: TempDir,
+}
+
+impl Cluster {
+    fn new() -> Cluster {
+        Cluster {
+            shared: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    fn start_on(&self, data: TempDir, name: &str) -> Aerostat {
+        let shared = format!("file://{}", self.shared.path().display());
+        let flags = ["--cluster", &shared, "--node-name", name];
+        let peers = ["--peer-listen", "127.0.0.1:0", "--memory", "512MB"];
+        Aerostat::start_on(data, &[flags, peers].concat())
+    }
+
+    fn start(&self, name: &str) -> Aerostat {
+        self.start_on(tempfile::tempdir().unwrap(), name)
+    }
+
+    /// Both, as soon as commits wait for both.
+    fn pair(&self) -> (Aerostat, Aerostat) {
+        let (a, b) = (self.start("a"), self.start("b"));
+        wait_for_members(&a, "aerostat", 2);
+        (a, b)
+    }
+}
+
+fn wait_for_members(leader: &Aerostat, database: &str, count: u32) {
+    let series = format!("aerostat_copy_members{{tenant=\"{database}\"}}");
+    leader.wait_for_metric(&series, f64::from(count));
+}
+
+fn leads(node: &Aerostat, database: &str) -> bool {
+    node.metric(&format!("aerostat_copy_leads{{tenant=\"{database}\"}}")) == 1.0
+}
+
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !is_so() {
+        assert!(started.elapsed() < PATIENCE, "not {what} in time");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+async fn text(client: &Client, sql: &str) -> String {
+    client.query_one(sql, &[]).await.unwrap().get(0)
+}
+
+/// The same rows and definitions, as a client's dump has them.
+fn dump(node: &Aerostat, database: &str) -> Option<String> {
+    let port = node.sql.port().to_string();
+    let dumped = Command::new("pg_dump")
+        .args(["-h", "127.0.0.1", "-p", &port, "-U", "aerostat", database])
+        .output()
+        .ok()?;
+    assert!(
+        dumped.status.success(),
+        "{}",
+        String::from_utf8_lossy(&dumped.stderr)
+    );
+    let text = String::from_utf8(dumped.stdout).unwrap();
+    // Newer ones have a key that is another each time.
+    let lines = text
+        .lines()
+        .filter(|line| !line.starts_with("\\restrict") && !line.starts_with("\\unrestrict"));
+    Some(lines.collect::<Vec<_>>().join("\n"))
+}
+
+/// Waits until the other node shows everything that the leader does now.
+async fn catch_up(leader: &Client, copy: &Client) {
+    let at = text(leader, "SELECT pg_current_wal_lsn()::text").await;
+    let row = copy
+        .query_one("SELECT aerostat.wait_for_lsn($1, 20000)", &[&at])
+        .await
+        .unwrap();
+    assert!(row.get::<_, bool>(0), "the copy does not come to {at}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_done_at_the_leader_is_on_the_copy() {
+    let cluster = Cluster::new();
+    let (a, b) = cluster.pair();
+    let leader = a.create("shop").await;
+    wait_for_members(&a, "shop", 2);
+    let copy = b.connect("shop").await;
+    let statements = CHANGES.split(";\n").map(str::trim);
+    for (number, statement) in statements.filter(|text| !text.is_empty()).enumerate() {
+        if let Err(error) = leader.batch_execute(statement).await {
+            panic!("{statement}: {error:?}");
+        }
+        if number % 5 == 0 {
+            catch_up(&leader, &copy).await;
+        }
+    }
+    catch_up(&leader, &copy).await;
+    let Some(there) = dump(&a, "shop") else {
+        eprintln!("skipped: no pg_dump (scripts/setup installs it)");
+        return;
+    };
+    assert!(there.contains("CREATE TABLE") && there.len() > 2_000);
+    assert_eq!(dump(&b, "shop").unwrap(), there);
+    // And so it is at a copy that is opened again, and that then leads.
+    let folder = b.stop();
+    wait_for_members(&a, "shop", 1);
+    leader
+        .batch_execute(
+            "INSERT INTO orders (item, amount) SELECT 'late', g FROM generate_series(1, 500) g",
+        )
+        .await
+        .unwrap();
+    let there = dump(&a, "shop").unwrap();
+    let b = cluster.start_on(folder, "b");
+    wait_for_members(&a, "shop", 2);
+    catch_up(&leader, &b.connect("shop").await).await;
+    assert_eq!(dump(&b, "shop").unwrap(), there);
+    let promoted = promote(&b, "shop");
+    assert!(promoted.status.success(), "{promoted:?}");
+    assert_eq!(dump(&b, "shop").unwrap(), there);
+    // Numbers of sequences are not given twice, and everything goes on.
+    let b_client = b.connect("shop").await;
+    let sql = "INSERT INTO orders (item, amount) VALUES ('after', 1) RETURNING id::text";
+    let id: i64 = text(&b_client, sql).await.parse().unwrap();
+    let highest: i64 = text(
+        &b_client,
+        "SELECT max(id)::text FROM orders WHERE item <> 'after'",
+    )
+    .await
+    .parse()
+    .unwrap();
+    assert!(id > highest, "{id} after {highest}");
+    b_client
+        .batch_execute("CREATE TABLE later (a int PRIMARY KEY); DROP TABLE gone_soon")
+        .await
+        .unwrap();
+}
+
+fn promote(node: &Aerostat, database: &str) -> Output {
+    let url = format!("postgres://aerostat@{}", node.sql);
+    command()
+        .args(["promote", "--database", database, "--url", &url])
+        .output()
+        .unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn changes_are_refused_on_a_copy_until_it_is_promoted() {
+    let cluster = Cluster::new();
+    let (a, b) = cluster.pair();
+    let (leader, copy) = (a.connect("aerostat").await, b.connect("aerostat").await);
+    leader
+        .batch_execute("CREATE TABLE t (a int PRIMARY KEY)")
+        .await
+        .unwrap();
+    catch_up(&leader, &copy).await;
+    for sql in [
+        "INSERT INTO t VALUES (1)",
+        "UPDATE t SET a = 2",
+        "DELETE FROM t",
+        "CREATE TABLE u (a int)",
+        "DROP TABLE t",
+        "TRUNCATE t",
+        "BEGIN; SELECT * FROM t FOR UPDATE",
+    ] {
+        let error = copy.batch_execute(sql).await.unwrap_err();
+        assert_eq!(error.code().unwrap().code(), "25006", "{sql}");
+        copy.batch_execute("ROLLBACK").await.unwrap();
+    }
+    assert!(
+        copy.query_one("SELECT pg_is_in_recovery()", &[])
+            .await
+            .unwrap()
+            .get::<_, bool>(0)
+    );
+    let row = leader
+        .query_one(
+            "SELECT application_name, state, sync_state FROM pg_stat_replication",
+            &[],
+        )
+        .await
+        .unwrap();
+    let facts: [String; 3] = [row.get(0), row.get(1), row.get(2)];
+    assert_eq!(facts, ["b", "streaming", "sync"]);
+    let promoted = promote(&b, "aerostat");
+    assert!(promoted.status.success(), "{promoted:?}");
+    copy.batch_execute("INSERT INTO t VALUES (1)")
+        .await
+        .unwrap();
+    assert!(leads(&b, "aerostat"));
+    // The session at the leader of before has ended, as one does whose server is shut down.
+    wait_until("its session ends", || leader.is_closed());
+    wait_until("it follows", || !leads(&a, "aerostat"));
+    let again = promote(&b, "aerostat");
+    assert!(again.status.success() && String::from_utf8_lossy(&again.stdout).contains("already"));
+    wait_for_members(&b, "aerostat", 2);
+    let was_leader = a.connect("aerostat").await;
+    assert_eq!(text(&was_leader, "SELECT count(*)::text FROM t").await, "1");
+    let error = was_leader.batch_execute("DELETE FROM t").await.unwrap_err();
+    assert_eq!(error.code().unwrap().code(), "25006");
+    // What no node copies cannot be promoted.
+    let alone = Aerostat::start();
+    let refused = alone
+        .connect("aerostat")
+        .await
+        .batch_execute("SELECT pg_promote()")
+        .await;
+    assert_eq!(refused.unwrap_err().code().unwrap().code(), "55000");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_that_is_killed_is_replaced_and_comes_back() {
+    let cluster = Cluster::new();
+    let (a, b) = cluster.pair();
+    a.connect("aerostat")
+        .await
+        .batch_execute("CREATE TABLE t (a int PRIMARY KEY)")
+        .await
+        .unwrap();
+    a.connect("aerostat")
+        .await
+        .batch_execute("ALTER DATABASE aerostat SET (durability = 'memory2')")
+        .await
+        .unwrap();
+    let mut nodes = [Some(a), Some(b)];
+    let mut next = 0;
+    for round in 0..3 {
+        let at = usize::from(!leads(nodes[0].as_ref().unwrap(), "aerostat"));
+        let leader = nodes[at].as_ref().unwrap();
+        wait_for_members(leader, "aerostat", 2);
+        let client = leader.connect("aerostat").await;
+        for _ in 0..50 {
+            client
+                .execute("INSERT INTO t VALUES ($1)", &[&next])
+                .await
+                .unwrap();
+            next += 1;
+        }
+        let folder = nodes[at].take().unwrap().kill();
+        let other = nodes[1 - at].as_ref().unwrap();
+        wait_until("the other leads", || leads(other, "aerostat"));
+        let client = other.connect("aerostat").await;
+        let sql = "SELECT count(*)::text || ' ' || max(a)::text FROM t";
+        assert_eq!(
+            text(&client, sql).await,
+            format!("{next} {}", next - 1),
+            "round {round}"
+        );
+        client
+            .execute("INSERT INTO t VALUES ($1)", &[&next])
+            .await
+            .unwrap();
+        next += 1;
+        nodes[at] = Some(cluster.start_on(folder, ["a", "b"][at]));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_is_stopped_hands_over() {
+    let cluster = Cluster::new();
+    let (a, b) = cluster.pair();
+    wait_for_members(&a, "postgres", 2);
+    a.connect("aerostat")
+        .await
+        .batch_execute("CREATE TABLE t (a int)")
+        .await
+        .unwrap();
+    let _folder = a.stop();
+    // It has been asked for its place, so nobody waits until it is silent.
+    assert!(
+        leads(&b, "aerostat") && leads(&b, "postgres"),
+        "{}",
+        b.log()
+    );
+    b.connect("aerostat")
+        .await
+        .batch_execute("INSERT INTO t VALUES (1)")
+        .await
+        .unwrap();
+}
+
+/// libpq: where a client of several addresses comes, for what it asks.
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_of_several_addresses_come_where_they_ask_for() {
+    let cluster = Cluster::new();
+    let (a, b) = cluster.pair();
+    for (leader, copy) in [(&a, &b), (&b, &a)] {
+        if !leads(leader, "aerostat") {
+            assert!(promote(leader, "aerostat").status.success());
+            wait_until("the other follows", || !leads(copy, "aerostat"));
+            wait_for_members(leader, "aerostat", 2);
+        }
+        let (leads_at, follows_at) = (leader.sql.port(), copy.sql.port());
+        for (asked, expected) in [
+            ("read-write", Some(leads_at)),
+            ("read-only", Some(follows_at)),
+            ("primary", Some(leads_at)),
+            ("standby", Some(follows_at)),
+            ("prefer-standby", Some(follows_at)),
+            ("any", None),
+        ] {
+            for ports in [[leads_at, follows_at], [follows_at, leads_at]] {
+                let address = format!(
+                    "host=127.0.0.1,127.0.0.1 port={},{} user=aerostat dbname=aerostat target_session_attrs={asked}",
+                    ports[0], ports[1]
+                );
+                let found = Command::new("psql")
+                    .args(["-X", "-A", "-t", "-c", "\\echo :PORT", &address])
+                    .output();
+                let Ok(found) = found else {
+                    eprintln!("skipped: psql with several addresses (no psql)");
+                    return;
+                };
+                let port = String::from_utf8_lossy(&found.stdout);
+                let expected = expected.unwrap_or(ports[0]).to_string();
+                assert_eq!(port.trim(), expected, "{asked} {ports:?}: {found:?}");
+            }
+        }
+        // A driver that asks for transaction_read_only.
+        let mut both = tokio_postgres::Config::new();
+        for port in [follows_at, leads_at] {
+            both.host("127.0.0.1").port(port);
+        }
+        both.user("aerostat")
+            .dbname("aerostat")
+            .target_session_attrs(TargetSessionAttrs::ReadWrite);
+        let (client, connection) = both.connect(NoTls).await.unwrap();
+        tokio::spawn(connection);
+        client
+            .batch_execute("CREATE TABLE IF NOT EXISTS came (a int)")
+            .await
+            .unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_that_cannot_join_say_why() {
+    let cluster = Cluster::new();
+    let (a, _b) = cluster.pair();
+    let shared = format!("file://{}", cluster.shared.path().display());
+    let refused = |flags: &[&str]| {
+        let data = tempfile::tempdir().unwrap();
+        let output = command()
+            .args([
+                "serve",
+                "--listen",
+                "127.0.0.1:0",
+                "--http",
+                "127.0.0.1:0",
+                "--data",
+            ])
+            .arg(data.path())
+            .args(flags)
+            .output()
+            .unwrap();
+        assert!(!output.status.success());
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let name = ["--node-name", "a", "--peer-listen", "127.0.0.1:0"];
+    let taken = refused(&[&["--cluster", &shared][..], &name].concat());
+    assert!(taken.contains("another data folder"), "{taken}");
+    let nameless = refused(&["--cluster", &shared]);
+    assert!(nameless.contains("--node-name"), "{nameless}");
+    let odd = refused(&[&["--cluster", "etcd://127.0.0.1:2379"][..], &name].concat());
+    assert!(odd.contains("names no cluster"), "{odd}");
+    let open = refused(&[
+        "--cluster",
+        &shared,
+        "--node-name",
+        "c",
+        "--peer-listen",
+        "0.0.0.0:0",
+    ]);
+    assert!(open.contains("not encrypted"), "{open}");
+    // A folder of the cluster is no single node's.
+    let folder = a.stop();
+    let output = command()
+        .args([
+            "serve",
+            "--listen",
+            "127.0.0.1:0",
+            "--http",
+            "127.0.0.1:0",
+            "--data",
+        ])
+        .arg(folder.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        !output.status.success() && said.contains("--cluster"),
+        "{said}"
+    );
+}
