@@ -452,7 +452,8 @@ impl Inner {
                 tracing::info!(database = name, reason, "a copy is not made anew yet");
                 let reason = format!("its copy is being made anew: {reason}");
                 keeper.node.fail_copy(entry.oid, Unopened::ended(reason));
-                held.lock().ended = Some((Instant::now(), Ending::NeedsSeed));
+                // Where nobody leads it goes on with what it has.
+                held.lock().ended = Some((Instant::now(), Ending::Failed));
             }
         };
         let thread = thread::Builder::new().name("aerostat-seed".to_owned());

@@ -560,7 +560,7 @@ fn at(path: &Path) -> impl FnOnce(io::Error) -> NodeError {
     move |source| NodeError::Remove { path, source }
 }
 
-fn remove_folder(path: &Path) -> Result<(), NodeError> {
+pub(super) fn remove_folder(path: &Path) -> Result<(), NodeError> {
     match fs::remove_dir_all(path) {
         Err(source) if source.kind() != io::ErrorKind::NotFound => Err(NodeError::Remove {
             path: path.to_owned(),

@@ -28,7 +28,10 @@ use super::{
     host::Shared,
     leaving::{Holders, LOOK, TELL_AGAIN, WORK_WAIT, wait_for},
     limits,
-    node::{Node, NodeError, OpenError, chain, first_record, folder_of, read_record, write_record},
+    node::{
+        Node, NodeError, OpenError, chain, first_record, folder_of, read_record, remove_folder,
+        write_record,
+    },
     opening::follow,
 };
 use crate::{
@@ -413,10 +416,15 @@ impl Node {
     /// # Errors
     /// They stay until a restart.
     pub fn remove_copy(&self, id: TenantId) -> Result<(), NodeError> {
-        match self.record().dropped.contains(&id) {
-            true => self.remove_files(id),
-            false => Ok(()),
+        if !self.record().dropped.contains(&id) {
+            return Ok(());
         }
+        // And what a copy that was made anew has left beside them.
+        let folder = self.folder_of(id);
+        for beside in ["seed", "replaced"] {
+            remove_folder(&folder.with_extension(beside))?;
+        }
+        self.remove_files(id)
     }
 
     /// Whether a database has a log here.

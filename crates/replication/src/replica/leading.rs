@@ -143,6 +143,10 @@ impl Replica {
         }
         leading.told = self.committed;
         for (node, peer) in &mut leading.peers {
+            if peer.next > written {
+                // It was received when this process began to lead, and is not written yet.
+                continue;
+            }
             if peer.next < written || beats {
                 // What was lost on its way is found out by the next message, which does not follow.
                 let after = history.at(peer.next);

@@ -419,6 +419,11 @@ impl Replica {
             (Role::Leading(_), false) => {
                 let told = self.history.last();
                 self.effects.push(Effect::Deposed(told));
+                // Whoever was handed the lead need not find it out by itself.
+                if let Some(leader) = self.config.as_ref().map(|config| config.leader) {
+                    let epoch = self.epoch();
+                    self.send(leader, Message::Over { epoch });
+                }
             }
             (Role::Following(_), false) => {}
         }
