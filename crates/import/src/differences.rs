@@ -56,7 +56,7 @@ impl TargetTable {
         let columns = target
             .query(
                 "SELECT attname::text, atttypid, atttypmod FROM pg_catalog.pg_attribute
-                 WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
+                 WHERE attrelid = $1::oid AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
                 &[&oid],
             )
             .await
@@ -65,7 +65,7 @@ impl TargetTable {
             .query(
                 "SELECT a.attname::text FROM pg_catalog.pg_constraint k
                  JOIN pg_catalog.pg_attribute a ON a.attrelid = k.conrelid AND a.attnum = ANY (k.conkey)
-                 WHERE k.conrelid = $1 AND k.contype = 'p'",
+                 WHERE k.conrelid = $1::oid AND k.contype = 'p'",
                 &[&oid],
             )
             .await
@@ -73,7 +73,7 @@ impl TargetTable {
         let foreign = target
             .query(
                 "SELECT conname::text FROM pg_catalog.pg_constraint
-                 WHERE (conrelid = $1 OR confrelid = $1) AND contype = 'f' ORDER BY 1",
+                 WHERE (conrelid = $1::oid OR confrelid = $1::oid) AND contype = 'f' ORDER BY 1",
                 &[&oid],
             )
             .await

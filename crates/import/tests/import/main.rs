@@ -1,0 +1,13 @@
+//! Imports from a running PostgreSQL: under load, with importers and servers that die, and of tables that change.
+//!
+//! The target is the node that `AEROSTAT_BIN` names, or else a second PostgreSQL, which speaks the same SQL.
+//! Where PostgreSQL is not installed these tests say so and pass.
+
+mod changes;
+mod compare;
+mod definitions;
+mod imports;
+mod load;
+mod refusals;
+mod restarts;
+mod servers;
