@@ -20,6 +20,7 @@ use crate::{
     lsn::Lsn,
     pgoutput::{OldRow, Relation, Value},
     record::{Record, State},
+    sql,
     statements::{Param, Shape, Table},
 };
 
@@ -36,7 +37,10 @@ const PARAMETERS_MAX: usize = 65_535;
 /// A change that waits to be sent.
 enum Queued {
     /// New rows of a table.
-    Insert { relation: Oid, rows: Vec<Vec<Value>> },
+    Insert {
+        relation: Oid,
+        rows: Vec<Vec<Value>>,
+    },
     /// A change of one row.
     One {
         relation: Oid,
@@ -99,9 +103,11 @@ impl<'a> Applier<'a> {
 
     /// The relation of a change, as the source described it.
     pub(crate) fn relation(&self, oid: Oid) -> Result<&Relation, ImportError> {
-        self.relations
-            .get(&oid)
-            .ok_or_else(|| ImportError::Protocol(format!("a change of relation {oid}, which was not described")))
+        self.relations.get(&oid).ok_or_else(|| {
+            ImportError::Protocol(format!(
+                "a change of relation {oid}, which was not described"
+            ))
+        })
     }
 
     /// Whether the target's table was found to be alike since the source described it.
@@ -195,7 +201,12 @@ impl<'a> Applier<'a> {
 
     /// Deletes one of the rows that are like `old`, and puts `new` in its place. There is nothing by which one of
     /// several can be named, so all go, and all but one come back.
-    async fn replace(&mut self, oid: Oid, old: Vec<Value>, new: Option<Vec<Value>>) -> Result<(), ImportError> {
+    async fn replace(
+        &mut self,
+        oid: Oid,
+        old: Vec<Value>,
+        new: Option<Vec<Value>>,
+    ) -> Result<(), ImportError> {
         let action = if new.is_some() { "changed" } else { "deleted" };
         self.flush().await?;
         self.open().await?;
@@ -222,7 +233,11 @@ impl<'a> Applier<'a> {
         }
     }
 
-    pub(crate) async fn truncate(&mut self, oids: &[Oid], restart: bool) -> Result<(), ImportError> {
+    pub(crate) async fn truncate(
+        &mut self,
+        oids: &[Oid],
+        restart: bool,
+    ) -> Result<(), ImportError> {
         if oids.is_empty() {
             return Ok(());
         }
@@ -232,10 +247,45 @@ impl<'a> Applier<'a> {
         for &oid in oids {
             names.push(self.table(oid)?.sql.clone());
         }
+        // A table of which checks are still to come is not emptied. At the source none were, or it would have refused.
+        let deferrable = self.deferrable(oids).await?;
         let restart = if restart { " RESTART IDENTITY" } else { "" };
-        let statement = format!("TRUNCATE {}{restart}", names.join(", "));
+        let mut statement = format!("TRUNCATE {}{restart}", names.join(", "));
+        if !deferrable.is_empty() {
+            let list = deferrable.join(", ");
+            statement = format!(
+                "SET CONSTRAINTS {list} IMMEDIATE; {statement}; SET CONSTRAINTS {list} DEFERRED"
+            );
+        }
         self.changes += 1;
-        self.target.batch_execute(&statement).await.map_err(ImportError::target(&statement))
+        self.target
+            .batch_execute(&statement)
+            .await
+            .map_err(ImportError::target(&statement))
+    }
+
+    /// The constraints of tables of the target that can be deferred, as a statement names them.
+    async fn deferrable(&self, oids: &[Oid]) -> Result<Vec<String>, ImportError> {
+        let mut names = Vec::new();
+        for &oid in oids {
+            let relation = self.relation(oid)?;
+            let rows = self
+                .target
+                .query(
+                    "SELECT k.conname::text FROM pg_catalog.pg_constraint k
+                     JOIN pg_catalog.pg_class c ON c.oid = k.conrelid
+                     JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+                     WHERE n.nspname = $1::text AND c.relname = $2::text AND k.condeferrable",
+                    &[&relation.schema, &relation.name],
+                )
+                .await
+                .map_err(ImportError::target("reading constraints"))?;
+            names.extend(
+                rows.iter()
+                    .map(|row| sql::qualified(&relation.schema, row.get(0))),
+            );
+        }
+        Ok(names)
     }
 
     /// Commits what came, as of `lsn`.
@@ -245,17 +295,24 @@ impl<'a> Applier<'a> {
     pub(crate) async fn commit(&mut self, lsn: Lsn) -> Result<(), ImportError> {
         self.open().await?;
         self.flush().await?;
-        self.record.fence(self.target, State::Following, lsn).await?;
-        self.target.batch_execute("COMMIT").await.map_err(ImportError::target("COMMIT"))?;
+        self.record
+            .fence(self.target, State::Following, lsn)
+            .await?;
+        self.target
+            .batch_execute("COMMIT")
+            .await
+            .map_err(ImportError::target("COMMIT"))?;
         self.open = false;
         self.changes = 0;
         Ok(())
     }
 
     fn table(&self, oid: Oid) -> Result<&Table, ImportError> {
-        self.tables
-            .get(&oid)
-            .ok_or_else(|| ImportError::Protocol(format!("a change of relation {oid}, which was not compared")))
+        self.tables.get(&oid).ok_or_else(|| {
+            ImportError::Protocol(format!(
+                "a change of relation {oid}, which was not compared"
+            ))
+        })
     }
 
     fn count(&mut self, values: &[Value]) {
@@ -263,7 +320,13 @@ impl<'a> Applier<'a> {
         self.queued_changes += 1;
         self.queued_bytes += values
             .iter()
-            .map(|value| if let Value::Text(text) = value { text.len() } else { 0 })
+            .map(|value| {
+                if let Value::Text(text) = value {
+                    text.len()
+                } else {
+                    0
+                }
+            })
             .sum::<usize>();
     }
 
@@ -271,7 +334,10 @@ impl<'a> Applier<'a> {
         if !self.open {
             // Of constraints that can be deferred the source may have deferred any.
             let begin = "BEGIN; SET CONSTRAINTS ALL DEFERRED";
-            self.target.batch_execute(begin).await.map_err(ImportError::target(begin))?;
+            self.target
+                .batch_execute(begin)
+                .await
+                .map_err(ImportError::target(begin))?;
             self.open = true;
         }
         Ok(())
@@ -305,7 +371,8 @@ impl<'a> Applier<'a> {
                 let mut rest = rows.as_slice();
                 while !rest.is_empty() {
                     let columns = rest[0].len();
-                    let fits = |&&size: &&usize| size <= rest.len() && size * columns <= PARAMETERS_MAX;
+                    let fits =
+                        |&&size: &&usize| size <= rest.len() && size * columns <= PARAMETERS_MAX;
                     let size = INSERT_ROWS.iter().find(fits).copied().unwrap_or(1);
                     let (these, after) = rest.split_at(size);
                     rest = after;
@@ -337,10 +404,12 @@ impl<'a> Applier<'a> {
 
     /// Sends statements without waiting for each, and then hears their answers in order.
     async fn send(&self, jobs: &[Job]) -> Result<(), ImportError> {
-        type Answer<'b> = Pin<Box<dyn Future<Output = Result<u64, tokio_postgres::Error>> + Send + 'b>>;
+        type Answer<'b> =
+            Pin<Box<dyn Future<Output = Result<u64, tokio_postgres::Error>> + Send + 'b>>;
         let mut waiting = Vec::with_capacity(jobs.len());
         for job in jobs {
-            let mut answer: Answer<'_> = Box::pin(self.target.execute_raw(&job.statement, job.params.iter()));
+            let mut answer: Answer<'_> =
+                Box::pin(self.target.execute_raw(&job.statement, job.params.iter()));
             // The first poll sends it; they go one after the other.
             let first = poll_fn(|context| Poll::Ready(answer.as_mut().poll(context))).await;
             waiting.push((answer, first));
@@ -355,7 +424,9 @@ impl<'a> Applier<'a> {
             if rows != job.rows {
                 return Err(match &job.missing {
                     Some((key, action)) => table.missing(key, action),
-                    None => ImportError::Protocol(format!("{rows} rows came of {} new ones", job.rows)),
+                    None => {
+                        ImportError::Protocol(format!("{rows} rows came of {} new ones", job.rows))
+                    }
                 });
             }
         }
@@ -368,8 +439,11 @@ impl<'a> Applier<'a> {
             return Ok(statement.clone());
         }
         let (text, types) = table.statement(&shape);
-        let statement =
-            self.target.prepare_typed(&text, &types).await.map_err(ImportError::target(format!("preparing {text}")))?;
+        let statement = self
+            .target
+            .prepare_typed(&text, &types)
+            .await
+            .map_err(ImportError::target(format!("preparing {text}")))?;
         if let Some(table) = self.tables.get_mut(&oid) {
             table.prepared.insert(shape, statement.clone());
         }

@@ -89,7 +89,11 @@ impl Table {
 
     /// The names of its columns in a statement.
     pub(crate) fn columns_sql(&self) -> String {
-        let names: Vec<_> = self.columns.iter().map(|column| sql::identifier(&column.name)).collect();
+        let names: Vec<_> = self
+            .columns
+            .iter()
+            .map(|column| sql::identifier(&column.name))
+            .collect();
         names.join(", ")
     }
 }
@@ -175,7 +179,11 @@ pub(crate) async fn tables(
         .filter(|table| wanted(&table.schema, &table.name))
         .collect();
     let oids: Vec<Oid> = tables.iter().map(|table| table.oid).collect();
-    let places: HashMap<Oid, usize> = oids.iter().enumerate().map(|(at, &oid)| (oid, at)).collect();
+    let places: HashMap<Oid, usize> = oids
+        .iter()
+        .enumerate()
+        .map(|(at, &oid)| (oid, at))
+        .collect();
     for row in source.query(COLUMNS, &[&oids]).await.map_err(failed())? {
         tables[places[&row.get(0)]].columns.push(Column {
             name: row.get(1),
@@ -188,7 +196,11 @@ pub(crate) async fn tables(
             default: row.get(8),
         });
     }
-    for row in source.query(CONSTRAINTS, &[&oids]).await.map_err(failed())? {
+    for row in source
+        .query(CONSTRAINTS, &[&oids])
+        .await
+        .map_err(failed())?
+    {
         tables[places[&row.get(0)]].constraints.push(Constraint {
             name: row.get(1),
             kind: row.get(2),
@@ -217,7 +229,10 @@ pub(crate) async fn sequences(
     tables: &[Oid],
     wanted: impl Fn(&str, &str) -> bool,
 ) -> Result<Vec<Sequence>, ImportError> {
-    let rows = source.query(SEQUENCES, &[]).await.map_err(ImportError::source("reading its sequences"))?;
+    let rows = source
+        .query(SEQUENCES, &[])
+        .await
+        .map_err(ImportError::source("reading its sequences"))?;
     let all = rows.iter().map(|row| Sequence {
         schema: row.get(0),
         name: row.get(1),
@@ -229,9 +244,14 @@ pub(crate) async fn sequences(
     });
     Ok(all
         .filter(|sequence| {
-            let owned = sequence.owner.as_ref().map(|(table, _)| tables.contains(table));
+            let owned = sequence
+                .owner
+                .as_ref()
+                .map(|(table, _)| tables.contains(table));
             let used = sequence.used_by.iter().any(|table| tables.contains(table));
-            used || owned.unwrap_or_else(|| sequence.used_by.is_empty() && wanted(&sequence.schema, &sequence.name))
+            used || owned.unwrap_or_else(|| {
+                sequence.used_by.is_empty() && wanted(&sequence.schema, &sequence.name)
+            })
         })
         .collect())
 }
@@ -240,8 +260,14 @@ pub(crate) async fn sequences(
 ///
 /// # Errors
 /// [`ImportError::Source`].
-pub(crate) async fn position(source: &Connection, sequence: &Sequence) -> Result<(i64, bool), ImportError> {
+pub(crate) async fn position(
+    source: &Connection,
+    sequence: &Sequence,
+) -> Result<(i64, bool), ImportError> {
     let query = format!("SELECT last_value, is_called FROM {}", sequence.sql());
-    let row = source.query_one(&query, &[]).await.map_err(ImportError::source(format!("reading {}", sequence.sql())))?;
+    let row = source
+        .query_one(&query, &[])
+        .await
+        .map_err(ImportError::source(format!("reading {}", sequence.sql())))?;
     Ok((row.get(0), row.get(1)))
 }

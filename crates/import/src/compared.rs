@@ -22,10 +22,20 @@ pub(crate) enum Compared {
 ///
 /// # Errors
 /// [`ImportError::Difference`] if they are not alike.
-pub(crate) async fn compare(following: &Following<'_>, relation: &Relation) -> Result<Compared, ImportError> {
+pub(crate) async fn compare(
+    following: &Following<'_>,
+    relation: &Relation,
+) -> Result<Compared, ImportError> {
     let label = format!("{}.{}", relation.schema, relation.name);
-    let Some(recorded) = following.tables.iter().find(|table| table.oid == relation.oid) else {
-        if !following.filter.wants_name(&relation.schema, &relation.name) {
+    let Some(recorded) = following
+        .tables
+        .iter()
+        .find(|table| table.oid == relation.oid)
+    else {
+        if !following
+            .filter
+            .wants_name(&relation.schema, &relation.name)
+        {
             return Ok(Compared::Ignored);
         }
         return Err(ImportError::Difference {
@@ -51,7 +61,11 @@ pub(crate) async fn compare(following: &Following<'_>, relation: &Relation) -> R
             kind: ColumnType::from_source(column.type_oid, column.typmod, as_text),
         })
         .collect();
-    let mut differences = compare_columns(&sql::qualified(&relation.schema, &relation.name), &columns, &there.columns);
+    let mut differences = compare_columns(
+        &sql::qualified(&relation.schema, &relation.name),
+        &columns,
+        &there.columns,
+    );
     if differences.texts.is_empty() {
         return Ok(Compared::Alike(Table::new(relation, &there, as_text)));
     }
@@ -68,12 +82,21 @@ fn moved(label: String, relation: &Relation, schema: &str, name: &str) -> Import
     let mut statements = Vec::new();
     let mut sql = sql::qualified(schema, name);
     if schema != relation.schema {
-        statements.push(format!("CREATE SCHEMA IF NOT EXISTS {}", sql::identifier(&relation.schema)));
-        statements.push(format!("ALTER TABLE {sql} SET SCHEMA {}", sql::identifier(&relation.schema)));
+        statements.push(format!(
+            "CREATE SCHEMA IF NOT EXISTS {}",
+            sql::identifier(&relation.schema)
+        ));
+        statements.push(format!(
+            "ALTER TABLE {sql} SET SCHEMA {}",
+            sql::identifier(&relation.schema)
+        ));
         sql = sql::qualified(&relation.schema, name);
     }
     if name != relation.name {
-        statements.push(format!("ALTER TABLE {sql} RENAME TO {}", sql::identifier(&relation.name)));
+        statements.push(format!(
+            "ALTER TABLE {sql} RENAME TO {}",
+            sql::identifier(&relation.name)
+        ));
     }
     let difference = if statements.is_empty() {
         "the target has no such table any more".to_owned()
@@ -108,16 +131,25 @@ async fn say_more(
             .map_err(ImportError::source("reading a new column"))?;
         // It was renamed or dropped since.
         let Some(row) = row else { continue };
-        let (not_null, default, filled): (bool, Option<String>, bool) = (row.get(0), row.get(1), row.get(2));
+        let (not_null, default, filled): (bool, Option<String>, bool) =
+            (row.get(0), row.get(1), row.get(2));
         let column = sql::identifier(&name);
         if let Some(value) = row.get::<_, Option<String>>(3).filter(|_| filled) {
             let add = format!("ALTER TABLE {table} ADD COLUMN {column} ");
-            if let Some(statement) = differences.statements.iter_mut().find(|text| text.starts_with(&add)) {
+            if let Some(statement) = differences
+                .statements
+                .iter_mut()
+                .find(|text| text.starts_with(&add))
+            {
                 statement.push_str(&format!(" DEFAULT {}", sql::literal(&value)));
                 statement.push_str(if not_null { " NOT NULL" } else { "" });
             }
-            let after = default.map_or("DROP DEFAULT".to_owned(), |default| format!("SET DEFAULT {default}"));
-            differences.statements.push(format!("ALTER TABLE {table} ALTER COLUMN {column} {after}"));
+            let after = default.map_or("DROP DEFAULT".to_owned(), |default| {
+                format!("SET DEFAULT {default}")
+            });
+            differences
+                .statements
+                .push(format!("ALTER TABLE {table} ALTER COLUMN {column} {after}"));
             continue;
         }
         if default.is_some() || row.get(4) {
@@ -127,10 +159,14 @@ async fn say_more(
             ));
         }
         if let Some(default) = default {
-            differences.statements.push(format!("ALTER TABLE {table} ALTER COLUMN {column} SET DEFAULT {default}"));
+            differences.statements.push(format!(
+                "ALTER TABLE {table} ALTER COLUMN {column} SET DEFAULT {default}"
+            ));
         }
         if not_null {
-            differences.texts.push(format!("column {name} is NOT NULL, which can be added once its rows have values"));
+            differences.texts.push(format!(
+                "column {name} is NOT NULL, which can be added once its rows have values"
+            ));
         }
     }
     Ok(())

@@ -27,14 +27,19 @@ impl Deref for Connection {
 pub(crate) async fn source(config: &Config) -> Result<Connection, ImportError> {
     if config.get_ssl_mode() == SslMode::Require {
         return Err(ImportError::Options(
-            "the importer speaks no TLS to the source yet: use sslmode=disable through a tunnel".to_owned(),
+            "the importer speaks no TLS to the source yet: use sslmode=disable through a tunnel"
+                .to_owned(),
         ));
     }
-    let connection = connect(config).await.map_err(ImportError::source("connecting"))?;
+    let connection = connect(config)
+        .await
+        .map_err(ImportError::source("connecting"))?;
     let mut settings = wire::SETTINGS.to_vec();
     // A policy that hides rows is an error and not a copy of some of them.
     settings.push(("row_security", "off"));
-    set(&connection, &settings).await.map_err(ImportError::source("its settings"))?;
+    set(&connection, &settings)
+        .await
+        .map_err(ImportError::source("its settings"))?;
     Ok(connection)
 }
 
@@ -43,11 +48,19 @@ pub(crate) async fn source(config: &Config) -> Result<Connection, ImportError> {
 /// # Errors
 /// [`ImportError::Target`].
 pub(crate) async fn target(config: &Config) -> Result<Connection, ImportError> {
-    let connection = connect(config).await.map_err(ImportError::target("connecting"))?;
-    let mut settings: Vec<_> = wire::SETTINGS.iter().filter(|(name, _)| *name != "search_path").copied().collect();
+    let connection = connect(config)
+        .await
+        .map_err(ImportError::target("connecting"))?;
+    let mut settings: Vec<_> = wire::SETTINGS
+        .iter()
+        .filter(|(name, _)| *name != "search_path")
+        .copied()
+        .collect();
     // What the source is told to forget must be on the target's disk.
     settings.push(("synchronous_commit", "on"));
-    set(&connection, &settings).await.map_err(ImportError::target("its settings"))?;
+    set(&connection, &settings)
+        .await
+        .map_err(ImportError::target("its settings"))?;
     Ok(connection)
 }
 
@@ -57,7 +70,10 @@ async fn connect(config: &Config) -> Result<Connection, tokio_postgres::Error> {
         // The client's next call gives the error.
         let _ = connection.await;
     });
-    Ok(Connection { client, _task: task })
+    Ok(Connection {
+        client,
+        _task: task,
+    })
 }
 
 async fn set(connection: &Client, settings: &[(&str, &str)]) -> Result<(), tokio_postgres::Error> {

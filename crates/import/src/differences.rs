@@ -39,7 +39,11 @@ impl TargetTable {
     ///
     /// # Errors
     /// [`ImportError::Target`].
-    pub(crate) async fn read(target: &Connection, schema: &str, name: &str) -> Result<Option<TargetTable>, ImportError> {
+    pub(crate) async fn read(
+        target: &Connection,
+        schema: &str,
+        name: &str,
+    ) -> Result<Option<TargetTable>, ImportError> {
         let failed = || ImportError::target("reading its tables");
         let found = target
             .query_opt(
@@ -103,7 +107,11 @@ pub(crate) struct Differences {
 }
 
 /// Compares columns by name; their order does not matter.
-pub(crate) fn compare(table_sql: &str, source: &[Expected], target: &[TargetColumn]) -> Differences {
+pub(crate) fn compare(
+    table_sql: &str,
+    source: &[Expected],
+    target: &[TargetColumn],
+) -> Differences {
     let mut differences = Differences::default();
     let mut missing: Vec<&Expected> = Vec::new();
     for column in source {
@@ -113,14 +121,19 @@ pub(crate) fn compare(table_sql: &str, source: &[Expected], target: &[TargetColu
         };
         differences.compare_types(table_sql, column, there);
     }
-    let mut surplus: Vec<&TargetColumn> =
-        target.iter().filter(|there| !source.iter().any(|column| column.name == there.name)).collect();
+    let mut surplus: Vec<&TargetColumn> = target
+        .iter()
+        .filter(|there| !source.iter().any(|column| column.name == there.name))
+        .collect();
     // A new name at the same place, with the same type, is a column renamed.
     missing.retain(|column| {
         let place = source.iter().position(|each| each.name == column.name);
         let at = surplus.iter().position(|there| {
             let same_place = target.iter().position(|each| each.name == there.name) == place;
-            let fits = column.kind.as_ref().is_some_and(|kind| kind.fits(there.type_oid, there.typmod));
+            let fits = column
+                .kind
+                .as_ref()
+                .is_some_and(|kind| kind.fits(there.type_oid, there.typmod));
             same_place && fits && source.len() == target.len()
         });
         let Some(at) = at else {
@@ -130,8 +143,13 @@ pub(crate) fn compare(table_sql: &str, source: &[Expected], target: &[TargetColu
         false
     });
     for there in surplus {
-        differences.texts.push(format!("column {} is gone", there.name));
-        differences.statements.push(format!("ALTER TABLE {table_sql} DROP COLUMN {}", sql::identifier(&there.name)));
+        differences
+            .texts
+            .push(format!("column {} is gone", there.name));
+        differences.statements.push(format!(
+            "ALTER TABLE {table_sql} DROP COLUMN {}",
+            sql::identifier(&there.name)
+        ));
     }
     for column in missing {
         differences.add(table_sql, column);
@@ -156,7 +174,10 @@ impl Differences {
                     kind.sql()
                 ));
             }
-            None => self.texts.push(format!("column {} has a type that is not supported", column.name)),
+            None => self.texts.push(format!(
+                "column {} has a type that is not supported",
+                column.name
+            )),
         }
     }
 
@@ -171,7 +192,10 @@ impl Differences {
 
     fn add(&mut self, table_sql: &str, column: &Expected) {
         let Some(kind) = &column.kind else {
-            self.texts.push(format!("column {} is new, and has a type that is not supported", column.name));
+            self.texts.push(format!(
+                "column {} is new, and has a type that is not supported",
+                column.name
+            ));
             return;
         };
         self.texts.push(format!("column {} is new", column.name));
@@ -224,9 +248,15 @@ mod tests {
     #[test]
     fn each_difference_has_its_statement() {
         let base = [("a", Type::INT4), ("b", Type::TEXT)];
-        assert_eq!(statements(&[("a", Type::INT4)], &base), [r#"ALTER TABLE t DROP COLUMN "b""#]);
         assert_eq!(
-            statements(&[("a", Type::INT4), ("b", Type::TEXT), ("c", Type::DATE)], &base),
+            statements(&[("a", Type::INT4)], &base),
+            [r#"ALTER TABLE t DROP COLUMN "b""#]
+        );
+        assert_eq!(
+            statements(
+                &[("a", Type::INT4), ("b", Type::TEXT), ("c", Type::DATE)],
+                &base
+            ),
             [r#"ALTER TABLE t ADD COLUMN "c" date"#]
         );
         assert_eq!(
@@ -239,7 +269,10 @@ mod tests {
         );
         assert_eq!(
             statements(&[("a", Type::INT4), ("c", Type::DATE)], &base),
-            [r#"ALTER TABLE t DROP COLUMN "b""#, r#"ALTER TABLE t ADD COLUMN "c" date"#]
+            [
+                r#"ALTER TABLE t DROP COLUMN "b""#,
+                r#"ALTER TABLE t ADD COLUMN "c" date"#
+            ]
         );
     }
 
@@ -250,7 +283,10 @@ mod tests {
             &source(&[("a", Type::INT4), ("j", Type::JSONB)]),
             &target(&[("a", Type::INT4)]),
         );
-        assert_eq!(differences.texts, ["column j is new, and has a type that is not supported"]);
+        assert_eq!(
+            differences.texts,
+            ["column j is new, and has a type that is not supported"]
+        );
         assert!(differences.statements.is_empty());
     }
 }

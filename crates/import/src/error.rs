@@ -72,7 +72,9 @@ pub enum ImportError {
         statements: Vec<String>,
     },
     /// A row that the source changed is not at the target.
-    #[error("{table} has no row {key} at the target, which the source {action}; somebody else changed the target")]
+    #[error(
+        "{table} has no row {key} at the target, which the source {action}; somebody else changed the target"
+    )]
     Missing {
         /// The table.
         table: String,
@@ -92,8 +94,10 @@ pub enum ImportError {
         detail: Option<String>,
     },
     /// A number has more digits than the target's column.
-    #[error("{table}: the target's column {column} has {scale} digits after the point, and {value} more of them; \
-        give it a type with more digits, such as numeric(38,20), before the import begins")]
+    #[error(
+        "{table}: the target's column {column} has {scale} digits after the point, and {value} more of them; \
+        give it a type with more digits, such as numeric(38,20), before the import begins"
+    )]
     Digits {
         /// The table.
         table: String,
@@ -105,8 +109,10 @@ pub enum ImportError {
         value: String,
     },
     /// The slot is gone, and with it changes that were not applied.
-    #[error("the replication slot {slot} {reason}; the changes since {lsn} are gone: \
-        drop the import, empty its tables and begin again")]
+    #[error(
+        "the replication slot {slot} {reason}; the changes since {lsn} are gone: \
+        drop the import, empty its tables and begin again"
+    )]
     SlotLost {
         /// The slot.
         slot: String,
@@ -116,8 +122,10 @@ pub enum ImportError {
         lsn: Lsn,
     },
     /// The target lost commits that it had acknowledged, or was restored from a backup.
-    #[error("the target is as of {lsn}, and the slot {slot} at {confirmed}: the target was restored, or lost commits \
-        that it had acknowledged; drop the import, empty its tables and begin again")]
+    #[error(
+        "the target is as of {lsn}, and the slot {slot} at {confirmed}: the target was restored, or lost commits \
+        that it had acknowledged; drop the import, empty its tables and begin again"
+    )]
     TargetBehind {
         /// The slot.
         slot: String,
@@ -172,22 +180,31 @@ impl fmt::Display for Complaint {
 
 impl ImportError {
     /// Whether the same may succeed later without anybody doing anything: a server that restarts, a connection that
-    /// breaks, a deadlock.
+    /// breaks, a deadlock, a slot whose reader is still going away.
     pub fn is_transient(&self) -> bool {
         match self {
-            ImportError::Source { source, .. } | ImportError::Target { source, .. } => passes(source),
-            ImportError::SourceRefused { code, .. } => passing_state(code),
+            ImportError::Source { source, .. } => {
+                passes(source) || source.code() == Some(&SqlState::OBJECT_IN_USE)
+            }
+            ImportError::Target { source, .. } => passes(source),
+            ImportError::SourceRefused { code, .. } => {
+                passing_state(code) || code == SqlState::OBJECT_IN_USE.code()
+            }
             ImportError::SourceLost { .. } | ImportError::Changed => true,
             _ => false,
         }
     }
 
-    pub(crate) fn source(what: impl Into<String>) -> impl FnOnce(tokio_postgres::Error) -> ImportError {
+    pub(crate) fn source(
+        what: impl Into<String>,
+    ) -> impl FnOnce(tokio_postgres::Error) -> ImportError {
         let what = what.into();
         move |source| ImportError::Source { what, source }
     }
 
-    pub(crate) fn target(what: impl Into<String>) -> impl FnOnce(tokio_postgres::Error) -> ImportError {
+    pub(crate) fn target(
+        what: impl Into<String>,
+    ) -> impl FnOnce(tokio_postgres::Error) -> ImportError {
         let what = what.into();
         move |source| ImportError::Target { what, source }
     }
@@ -197,7 +214,11 @@ impl ImportError {
         let table = table.to_owned();
         move |source| match source.as_db_error() {
             // Constraints, and values that the target's types do not have.
-            Some(error) if ["23", "22", "0A"].iter().any(|class| error.code().code().starts_with(class)) => {
+            Some(error)
+                if ["23", "22", "0A"]
+                    .iter()
+                    .any(|class| error.code().code().starts_with(class)) =>
+            {
                 ImportError::Conflict {
                     table,
                     message: error.message().to_owned(),
@@ -231,11 +252,12 @@ fn is_io(error: &tokio_postgres::Error) -> bool {
 }
 
 /// Connections (08), transactions that were rolled back (40), resources (53), an operator (57), and a lock that was
-/// not had in time or an object in use (55).
+/// not had in time.
 fn passing_state(code: &str) -> bool {
-    ["08", "40", "53", "57"].iter().any(|class| code.starts_with(class))
+    ["08", "40", "53", "57"]
+        .iter()
+        .any(|class| code.starts_with(class))
         || code == SqlState::LOCK_NOT_AVAILABLE.code()
-        || code == SqlState::OBJECT_IN_USE.code()
 }
 
 fn lines<T: fmt::Display>(items: &[T]) -> String {
@@ -246,11 +268,16 @@ fn run(statements: &[String]) -> String {
     if statements.is_empty() {
         return String::new();
     }
-    format!("\nrun at the target, and then the import again:{}", lines(statements))
+    format!(
+        "\nrun at the target, and then the import again:{}",
+        lines(statements)
+    )
 }
 
 fn also(text: &Option<String>) -> String {
-    text.as_ref().map(|text| format!("; {text}")).unwrap_or_default()
+    text.as_ref()
+        .map(|text| format!("; {text}"))
+        .unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -259,7 +286,13 @@ mod tests {
 
     #[test]
     fn a_server_that_restarts_passes_and_a_missing_slot_does_not() {
-        for (code, passes) in [("57P01", true), ("57P03", true), ("40P01", true), ("42704", false), ("55000", false)] {
+        for (code, passes) in [
+            ("57P01", true),
+            ("57P03", true),
+            ("40P01", true),
+            ("42704", false),
+            ("55000", false),
+        ] {
             let error = ImportError::SourceRefused {
                 what: "the slot".to_owned(),
                 code: code.to_owned(),

@@ -30,8 +30,7 @@ use crate::{
     plan::Filter,
     record::{Record, RecordedTable},
     run::Counters,
-    slot,
-    watch,
+    slot, watch,
     wire::{self, Stream},
 };
 
@@ -122,7 +121,10 @@ pub(crate) async fn follow<'a>(
     follower.watch().await?;
     let result = follower.run().await;
     if result.is_err() {
-        let others = follower.batch.as_ref().map_or(0, |batch| batch.transactions);
+        let others = follower
+            .batch
+            .as_ref()
+            .map_or(0, |batch| batch.transactions);
         follower.counters.batch_failed = others;
     }
     result
@@ -130,7 +132,11 @@ pub(crate) async fn follow<'a>(
 
 impl Follower<'_> {
     async fn run(&mut self) -> Result<(), ImportError> {
-        let every = if self.of.until.is_some() { ASK_EVERY } else { TICK_EVERY };
+        let every = if self.of.until.is_some() {
+            ASK_EVERY
+        } else {
+            TICK_EVERY
+        };
         let mut ticks = interval(every);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -191,7 +197,9 @@ impl Follower<'_> {
         match message {
             Message::Begin { commit, .. } => {
                 if self.within.is_some() {
-                    return Err(ImportError::Protocol("a transaction begins within another".to_owned()));
+                    return Err(ImportError::Protocol(
+                        "a transaction begins within another".to_owned(),
+                    ));
                 }
                 self.within = Some(commit >= self.of.record.lsn);
                 Ok(())
@@ -202,14 +210,18 @@ impl Follower<'_> {
             change => match self.within {
                 Some(true) => self.apply(change).await,
                 Some(false) => Ok(()),
-                None => Err(ImportError::Protocol("a change outside of a transaction".to_owned())),
+                None => Err(ImportError::Protocol(
+                    "a change outside of a transaction".to_owned(),
+                )),
             },
         }
     }
 
     fn commit(&mut self, end: Lsn, time_us: i64) -> Result<(), ImportError> {
-        let applied =
-            self.within.take().ok_or_else(|| ImportError::Protocol("an end without a transaction".to_owned()))?;
+        let applied = self
+            .within
+            .take()
+            .ok_or_else(|| ImportError::Protocol("an end without a transaction".to_owned()))?;
         self.received = self.received.max(end);
         // A transaction of other tables leaves nothing to commit.
         if !applied || (self.batch.is_none() && self.applier.changes == 0) {
@@ -311,7 +323,11 @@ impl Follower<'_> {
             self.watch().await?;
         }
         let (end, now_us) = slot::flushed(self.of.source).await?;
-        let here = if self.within.is_none() && self.batch.is_none() { self.received } else { self.lsn };
+        let here = if self.within.is_none() && self.batch.is_none() {
+            self.received
+        } else {
+            self.lsn
+        };
         let bytes = end.bytes_since(here);
         if bytes == 0 || self.fresh_us == 0 {
             self.fresh_us = now_us;

@@ -56,7 +56,18 @@ mod tests {
             assert_eq!(text.parse::<Lsn>(), Ok(Lsn(number)));
             assert_eq!(Lsn(number).to_string(), text);
         }
-        for text in ["", "/", "0", "0/", "/0", "0/+1", "0/1/2", "0/100000000", "g/0", "0/0 "] {
+        for text in [
+            "",
+            "/",
+            "0",
+            "0/",
+            "/0",
+            "0/+1",
+            "0/1/2",
+            "0/100000000",
+            "g/0",
+            "0/0 ",
+        ] {
             assert!(text.parse::<Lsn>().is_err(), "{text:?}");
         }
     }

@@ -235,12 +235,19 @@ impl Reader {
     }
 
     fn lsn(&mut self, field: &'static str) -> Result<Lsn, DecodeError> {
-        self.0.try_get_u64().map(Lsn).map_err(|_| DecodeError::Short(field))
+        self.0
+            .try_get_u64()
+            .map(Lsn)
+            .map_err(|_| DecodeError::Short(field))
     }
 
     /// A text up to its zero byte.
     fn text(&mut self, field: &'static str) -> Result<String, DecodeError> {
-        let end = self.0.iter().position(|&byte| byte == 0).ok_or(DecodeError::Short(field))?;
+        let end = self
+            .0
+            .iter()
+            .position(|&byte| byte == 0)
+            .ok_or(DecodeError::Short(field))?;
         let text = self.0.split_to(end);
         self.0.advance(1);
         String::from_utf8(text.to_vec()).map_err(|_| DecodeError::Utf8)

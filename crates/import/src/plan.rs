@@ -70,7 +70,10 @@ impl Plan {
     pub(crate) async fn read(source: &Connection, filter: &Filter) -> Result<Plan, ImportError> {
         let tables = catalog::tables(source, |schema, name| filter.wants(schema, name)).await?;
         let oids: Vec<Oid> = tables.iter().map(|table| table.oid).collect();
-        let sequences = catalog::sequences(source, &oids, |schema, name| filter.wants_sequence(schema, name)).await?;
+        let sequences = catalog::sequences(source, &oids, |schema, name| {
+            filter.wants_sequence(schema, name)
+        })
+        .await?;
         Ok(Plan { tables, sequences })
     }
 
@@ -86,21 +89,41 @@ impl Plan {
         let mut tables = catalog::tables(source, |_, _| true).await?;
         tables.retain(|table| recorded.iter().any(|each| each.oid == table.oid));
         let oids: Vec<Oid> = tables.iter().map(|table| table.oid).collect();
-        let sequences = catalog::sequences(source, &oids, |schema, name| filter.wants_sequence(schema, name)).await?;
+        let sequences = catalog::sequences(source, &oids, |schema, name| {
+            filter.wants_sequence(schema, name)
+        })
+        .await?;
         Ok(Plan { tables, sequences })
     }
 
     /// Why it cannot be imported. `follow` is whether changes are followed.
-    pub(crate) fn complaints(&self, filter: &Filter, follow: bool, as_text: bool) -> Vec<Complaint> {
+    pub(crate) fn complaints(
+        &self,
+        filter: &Filter,
+        follow: bool,
+        as_text: bool,
+    ) -> Vec<Complaint> {
         let mut complaints = Vec::new();
         for text in &filter.tables {
             let (schema, name) = split(text);
-            if !self.tables.iter().any(|table| table.schema == schema && table.name == name) {
-                complaints.push(complaint(text, "there is no such table", "name it as schema.table"));
+            if !self
+                .tables
+                .iter()
+                .any(|table| table.schema == schema && table.name == name)
+            {
+                complaints.push(complaint(
+                    text,
+                    "there is no such table",
+                    "name it as schema.table",
+                ));
             }
         }
         if self.tables.is_empty() && complaints.is_empty() {
-            complaints.push(complaint("the source", "none of its tables is asked for", ""));
+            complaints.push(complaint(
+                "the source",
+                "none of its tables is asked for",
+                "",
+            ));
         }
         for table in &self.tables {
             complain_of(table, follow, as_text, &mut complaints);
@@ -115,16 +138,32 @@ impl Plan {
             for column in &table.columns {
                 let label = format!("{}.{}", table.label(), column.name);
                 let exact = ColumnType::from_source(column.type_oid, column.typmod, false);
-                match exact.or_else(|| ColumnType::from_source(column.type_oid, column.typmod, as_text)) {
+                match exact
+                    .or_else(|| ColumnType::from_source(column.type_oid, column.typmod, as_text))
+                {
                     Some(there) if there.any_precision => {
-                        notes.push(format!("{label} is {}: digits beyond it are an error", there.sql()));
+                        notes.push(format!(
+                            "{label} is {}: digits beyond it are an error",
+                            there.sql()
+                        ));
                     }
-                    Some(there) if there.base != Type::from_oid(column.type_oid).unwrap_or(Type::UNKNOWN) => {
-                        notes.push(format!("{label} is {} instead of {}", there.sql(), column.type_name));
+                    Some(there)
+                        if there.base
+                            != Type::from_oid(column.type_oid).unwrap_or(Type::UNKNOWN) =>
+                    {
+                        notes.push(format!(
+                            "{label} is {} instead of {}",
+                            there.sql(),
+                            column.type_name
+                        ));
                     }
                     Some(there) if there.typmod != column.typmod => {
-                        notes.push(format!("{label} is {} instead of {}: values are the same, and new ones \
-                            are not rounded", there.sql(), column.type_name));
+                        notes.push(format!(
+                            "{label} is {} instead of {}: values are the same, and new ones \
+                            are not rounded",
+                            there.sql(),
+                            column.type_name
+                        ));
                     }
                     _ => {}
                 }
@@ -137,7 +176,11 @@ impl Plan {
 fn complain_of(table: &Table, follow: bool, as_text: bool, complaints: &mut Vec<Complaint>) {
     let label = table.label();
     if table.columns.is_empty() {
-        complaints.push(complaint(&label, "it has no columns", "leave the table out"));
+        complaints.push(complaint(
+            &label,
+            "it has no columns",
+            "leave the table out",
+        ));
     }
     for column in &table.columns {
         let subject = format!("{label}.{}", column.name);
@@ -167,15 +210,23 @@ fn complain_of(table: &Table, follow: bool, as_text: bool, complaints: &mut Vec<
         ));
     }
     let by_key = table.identity == "d" && table.primary_key;
-    let recognised = by_key || (!table.partitioned && (table.identity == "f" || table.identity == "i"));
+    let recognised =
+        by_key || (!table.partitioned && (table.identity == "f" || table.identity == "i"));
     if !recognised {
         // Published like this, the source itself would refuse UPDATE and DELETE.
         let hint = if table.partitioned {
             "give it a primary key, or leave the table out".to_owned()
         } else {
-            format!("give it a primary key, or at the source: ALTER TABLE {} REPLICA IDENTITY FULL", table.sql())
+            format!(
+                "give it a primary key, or at the source: ALTER TABLE {} REPLICA IDENTITY FULL",
+                table.sql()
+            )
         };
-        complaints.push(complaint(&label, "its rows have no identity for UPDATE and DELETE", &hint));
+        complaints.push(complaint(
+            &label,
+            "its rows have no identity for UPDATE and DELETE",
+            &hint,
+        ));
     }
 }
 
@@ -210,14 +261,26 @@ pub(crate) async fn server_complaints(
     let (version, level, replicates, user, standby): (i32, String, bool, String, bool) =
         (row.get(0), row.get(1), row.get(2), row.get(3), row.get(4));
     if version < 130_000 {
-        complaints.push(complaint("the source", "it is older than PostgreSQL 13", ""));
+        complaints.push(complaint(
+            "the source",
+            "it is older than PostgreSQL 13",
+            "",
+        ));
     }
     if follow && level != "logical" {
         let hint = "ALTER SYSTEM SET wal_level = logical, and a restart; or only copy (--once)";
-        complaints.push(complaint("the source", &format!("its wal_level is {level}, not logical"), hint));
+        complaints.push(complaint(
+            "the source",
+            &format!("its wal_level is {level}, not logical"),
+            hint,
+        ));
     }
     if follow && standby {
-        complaints.push(complaint("the source", "it is a standby", "import from its primary"));
+        complaints.push(complaint(
+            "the source",
+            "it is a standby",
+            "import from its primary",
+        ));
     }
     if follow && !replicates {
         complaints.push(complaint(
@@ -240,7 +303,11 @@ pub(crate) async fn server_complaints(
     for row in rights {
         let table: String = row.get(0);
         if !row.get::<_, bool>(1) {
-            complaints.push(complaint(&table, &format!("the role {user} may not read it"), "GRANT SELECT"));
+            complaints.push(complaint(
+                &table,
+                &format!("the role {user} may not read it"),
+                "GRANT SELECT",
+            ));
         } else if follow && own_publication && !row.get::<_, bool>(2) {
             complaints.push(complaint(
                 &table,
@@ -266,15 +333,28 @@ pub(crate) async fn publication_complaints(
     let subject = format!("publication {name}");
     let query = "SELECT pubinsert AND pubupdate AND pubdelete AND pubtruncate FROM pg_publication WHERE pubname = $1::text";
     let Some(row) = source.query_opt(query, &[&name]).await.map_err(failed())? else {
-        return Ok(vec![complaint(&subject, "there is no such publication", "")]);
+        return Ok(vec![complaint(
+            &subject,
+            "there is no such publication",
+            "",
+        )]);
     };
     let mut complaints = Vec::new();
     if !row.get::<_, bool>(0) {
         let hint = "ALTER PUBLICATION … SET (publish = 'insert, update, delete, truncate')";
         complaints.push(complaint(&subject, "it does not publish all changes", hint));
     }
-    for (schema, table) in filter.published.iter().flatten().filter(|(schema, table)| filter.wants(schema, table)) {
-        if !plan.tables.iter().any(|known| known.schema == *schema && known.name == *table) {
+    for (schema, table) in filter
+        .published
+        .iter()
+        .flatten()
+        .filter(|(schema, table)| filter.wants(schema, table))
+    {
+        if !plan
+            .tables
+            .iter()
+            .any(|known| known.schema == *schema && known.name == *table)
+        {
             complaints.push(complaint(
                 &format!("{schema}.{table}"),
                 &format!("the publication {name} has it, and it is no table of its own"),
@@ -289,7 +369,11 @@ pub(crate) async fn publication_complaints(
                  WHERE p.pubname = $1::text AND (to_jsonb(r) ->> 'prqual' IS NOT NULL OR to_jsonb(r) ->> 'prattrs' IS NOT NULL)";
     for row in source.query(query, &[&name]).await.map_err(failed())? {
         let table: String = row.get(0);
-        complaints.push(complaint(&table, &format!("the publication {name} leaves out rows or columns of it"), ""));
+        complaints.push(complaint(
+            &table,
+            &format!("the publication {name} leaves out rows or columns of it"),
+            "",
+        ));
     }
     Ok(complaints)
 }

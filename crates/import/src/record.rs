@@ -12,12 +12,7 @@
 
 use tokio_postgres::Row;
 
-use crate::{
-    catalog::Table,
-    connect::Connection,
-    error::ImportError,
-    lsn::Lsn,
-};
+use crate::{catalog::Table, connect::Connection, error::ImportError, lsn::Lsn};
 
 /// The schema of the importer's tables at the target.
 pub(crate) const SCHEMA: &str = "aerostat_import";
@@ -76,7 +71,10 @@ pub(crate) struct RecordedTable {
 /// # Errors
 /// [`ImportError::Target`].
 pub(crate) async fn prepare(target: &Connection) -> Result<(), ImportError> {
-    target.batch_execute(TABLES).await.map_err(ImportError::target("making the schema aerostat_import"))
+    target
+        .batch_execute(TABLES)
+        .await
+        .map_err(ImportError::target("making the schema aerostat_import"))
 }
 
 impl Record {
@@ -84,7 +82,10 @@ impl Record {
     ///
     /// # Errors
     /// [`ImportError::Target`], or [`ImportError::Protocol`] if the table says nothing that an importer wrote.
-    pub(crate) async fn take(target: &Connection, name: &str) -> Result<Option<Record>, ImportError> {
+    pub(crate) async fn take(
+        target: &Connection,
+        name: &str,
+    ) -> Result<Option<Record>, ImportError> {
         let row = target
             .query_opt(
                 "UPDATE aerostat_import.progress SET epoch = epoch + 1 WHERE name = $1
@@ -102,7 +103,9 @@ impl Record {
             "following" => State::Following,
             "finished" => State::Finished,
             other => {
-                return Err(ImportError::Options(format!("aerostat_import.progress has a state {other:?}")));
+                return Err(ImportError::Options(format!(
+                    "aerostat_import.progress has a state {other:?}"
+                )));
             }
         };
         let lsn: &str = row.get(7);
@@ -114,7 +117,9 @@ impl Record {
             own_publication: row.get(4),
             as_text: row.get(5),
             state,
-            lsn: lsn.parse().map_err(|error| ImportError::Options(format!("aerostat_import.progress: {error}")))?,
+            lsn: lsn.parse().map_err(|error| {
+                ImportError::Options(format!("aerostat_import.progress: {error}"))
+            })?,
             epoch: row.get(8),
         })
     }
@@ -124,22 +129,35 @@ impl Record {
     ///
     /// # Errors
     /// [`ImportError::Target`], or [`ImportError::Superseded`] if another importer has begun since.
-    pub(crate) async fn begin(&self, target: &Connection, tables: &[(&Table, bool)]) -> Result<(), ImportError> {
+    pub(crate) async fn begin(
+        &self,
+        target: &Connection,
+        tables: &[(&Table, bool)],
+    ) -> Result<(), ImportError> {
         let failed = || ImportError::target("writing its progress");
         target.batch_execute("BEGIN").await.map_err(failed())?;
         let fenced = target
-            .execute("DELETE FROM aerostat_import.progress WHERE name = $1 AND epoch = $2", &[&self.name, &self.epoch])
+            .execute(
+                "DELETE FROM aerostat_import.progress WHERE name = $1 AND epoch = $2",
+                &[&self.name, &self.epoch],
+            )
             .await
             .map_err(failed())?;
         let others = target
-            .query_opt("SELECT 1 FROM aerostat_import.progress WHERE name = $1", &[&self.name])
+            .query_opt(
+                "SELECT 1 FROM aerostat_import.progress WHERE name = $1",
+                &[&self.name],
+            )
             .await
             .map_err(failed())?;
         if fenced == 0 && others.is_some() {
             return self.superseded(target).await;
         }
         target
-            .execute("DELETE FROM aerostat_import.tables WHERE name = $1", &[&self.name])
+            .execute(
+                "DELETE FROM aerostat_import.tables WHERE name = $1",
+                &[&self.name],
+            )
             .await
             .map_err(failed())?;
         target
@@ -161,7 +179,13 @@ impl Record {
             target
                 .execute(
                     "INSERT INTO aerostat_import.tables VALUES ($1, $2, $3, $4, $5, false, 0)",
-                    &[&self.name, &i64::from(table.oid), &table.schema, &table.name, created],
+                    &[
+                        &self.name,
+                        &i64::from(table.oid),
+                        &table.schema,
+                        &table.name,
+                        created,
+                    ],
                 )
                 .await
                 .map_err(failed())?;
@@ -173,7 +197,10 @@ impl Record {
     ///
     /// # Errors
     /// [`ImportError::Target`].
-    pub(crate) async fn tables(&self, target: &Connection) -> Result<Vec<RecordedTable>, ImportError> {
+    pub(crate) async fn tables(
+        &self,
+        target: &Connection,
+    ) -> Result<Vec<RecordedTable>, ImportError> {
         let rows = target
             .query(
                 "SELECT source_oid, table_schema, table_name, created FROM aerostat_import.tables
@@ -220,7 +247,12 @@ impl Record {
     /// # Errors
     /// [`ImportError::Target`], or [`ImportError::Superseded`] if another importer has begun since: the transaction
     /// must not commit.
-    pub(crate) async fn fence(&self, target: &Connection, state: State, lsn: Lsn) -> Result<(), ImportError> {
+    pub(crate) async fn fence(
+        &self,
+        target: &Connection,
+        state: State,
+        lsn: Lsn,
+    ) -> Result<(), ImportError> {
         let state = match state {
             State::Copying => "copying",
             State::Following => "following",
@@ -234,7 +266,11 @@ impl Record {
             )
             .await
             .map_err(ImportError::target("writing its progress"))?;
-        if moved == 1 { Ok(()) } else { self.superseded(target).await }
+        if moved == 1 {
+            Ok(())
+        } else {
+            self.superseded(target).await
+        }
     }
 
     /// Forgets the import.
@@ -253,7 +289,10 @@ impl Record {
     }
 
     async fn superseded(&self, target: &Connection) -> Result<(), ImportError> {
-        target.batch_execute("ROLLBACK").await.map_err(ImportError::target("ROLLBACK"))?;
+        target
+            .batch_execute("ROLLBACK")
+            .await
+            .map_err(ImportError::target("ROLLBACK"))?;
         Err(ImportError::Superseded {
             name: self.name.clone(),
         })

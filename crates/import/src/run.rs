@@ -27,6 +27,9 @@ use crate::{
 const WAIT_MIN: Duration = Duration::from_millis(200);
 const WAIT_MAX: Duration = Duration::from_secs(15);
 
+/// A connection that lasted so long was no failure to go on, though nothing came to be done.
+const LASTED: Duration = Duration::from_secs(30);
+
 /// The longest name of an object at the source.
 const NAME_BYTES_MAX: usize = 63;
 
@@ -37,8 +40,10 @@ pub(crate) struct Counters {
     pub(crate) transactions: u64,
     pub(crate) changes: u64,
     lsn: Option<Lsn>,
-    /// When something was last done: a failure before is a failure to begin.
-    done: Option<Instant>,
+    /// Whether anything was begun: a failure before is a failure to begin.
+    begun: bool,
+    /// How many times the target committed.
+    commits: u64,
     /// How many transactions of the source were made and taken back with the one that failed after them.
     pub(crate) batch_failed: u64,
     /// How many transactions are to be committed one by one, so that those before one that fails stay.
@@ -52,11 +57,7 @@ impl Counters {
         self.transactions += transactions;
         self.changes += changes;
         self.singly = self.singly.saturating_sub(transactions);
-        self.done = Some(Instant::now());
-    }
-
-    fn begun(&mut self) {
-        self.done = Some(Instant::now());
+        self.commits += 1;
     }
 }
 
@@ -102,18 +103,28 @@ impl Session {
     fn new(options: Options) -> Result<Session, ImportError> {
         // The error does not show the text, which has a password.
         let mut source = Config::from_str(&options.source).map_err(|error| {
-            let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+            let cause = std::error::Error::source(&error)
+                .map(ToString::to_string)
+                .unwrap_or_default();
             ImportError::Options(format!("the source is no URL of a PostgreSQL: {cause}"))
         })?;
         if source.get_application_name().is_none() {
             source.application_name("aerostat import");
         }
         if source.get_user().is_none() {
-            return Err(ImportError::Options("the source's URL names no user".to_owned()));
+            return Err(ImportError::Options(
+                "the source's URL names no user".to_owned(),
+            ));
         }
         let name = match &options.name {
             Some(name) => name.clone(),
-            None => default_name(options.target.get_dbname().or(options.target.get_user()).unwrap_or_default()),
+            None => default_name(
+                options
+                    .target
+                    .get_dbname()
+                    .or(options.target.get_user())
+                    .unwrap_or_default(),
+            ),
         };
         let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
         if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.bytes().all(allowed) {
@@ -121,46 +132,65 @@ impl Session {
                 "{name:?} is no name of an import: lower-case letters, digits and underscores, at most 63"
             )));
         }
-        Ok(Session { options, source, name })
+        Ok(Session {
+            options,
+            source,
+            name,
+        })
     }
 
-    async fn work(&self, progress: &mut dyn Progress, counters: &mut Counters) -> Result<Outcome, ImportError> {
-        let mut wait = WAIT_MIN;
-        let mut before = None;
+    async fn work(
+        &self,
+        progress: &mut dyn Progress,
+        counters: &mut Counters,
+    ) -> Result<Outcome, ImportError> {
+        // Since when, with which wait, and after how many commits nothing goes on.
+        let mut failing: Option<(Instant, Duration, u64)> = None;
         loop {
+            let began = Instant::now();
+            counters.batch_failed = 0;
             let error = match self.attempt(progress, counters).await {
                 Ok(outcome) => return Ok(outcome),
                 Err(error) => error,
             };
             // A lock that is still there after a failure of ours is that of our own connection before.
-            let passes = error.is_transient() || (before.is_some() && matches!(error, ImportError::Busy { .. }));
+            let passes = error.is_transient()
+                || (failing.is_some() && matches!(error, ImportError::Busy { .. }));
             if !passes {
-                let others = std::mem::take(&mut counters.batch_failed);
-                if others == 0 || counters.singly > 0 {
+                let others = counters.batch_failed;
+                let taken_over = matches!(error, ImportError::Superseded { .. });
+                if others == 0 || counters.singly > 0 || taken_over {
                     return Err(error);
                 }
                 // Those before the one that failed are made first, each by itself.
                 counters.singly = others + 1;
                 continue;
             }
-            if counters.done != before {
-                wait = WAIT_MIN;
-                before = counters.done;
-            }
-            match counters.done {
-                Some(done) if done.elapsed() < self.options.patience => {}
-                _ => return Err(error),
+            let (since, wait) = match failing {
+                Some((since, wait, commits))
+                    if commits == counters.commits && began.elapsed() < LASTED =>
+                {
+                    (since, wait)
+                }
+                _ => (Instant::now(), WAIT_MIN),
+            };
+            if !counters.begun || since.elapsed() >= self.options.patience {
+                return Err(error);
             }
             progress.tell(&Event::Waiting {
                 reason: chain(&error),
                 wait,
             });
             sleep(wait).await;
-            wait = (wait * 2).min(WAIT_MAX);
+            failing = Some((since, (wait * 2).min(WAIT_MAX), counters.commits));
         }
     }
 
-    async fn attempt(&self, progress: &mut dyn Progress, counters: &mut Counters) -> Result<Outcome, ImportError> {
+    async fn attempt(
+        &self,
+        progress: &mut dyn Progress,
+        counters: &mut Counters,
+    ) -> Result<Outcome, ImportError> {
         let source = connect::source(&self.source).await?;
         slot::lock(&source, &self.name).await?;
         let target = connect::target(&self.options.target).await?;
@@ -173,7 +203,9 @@ impl Session {
                 self.name, record.source
             )));
         }
-        let unknown = || ImportError::Unknown { name: self.name.clone() };
+        let unknown = || ImportError::Unknown {
+            name: self.name.clone(),
+        };
         match (self.options.action, found) {
             (Action::Drop, found) => {
                 let record = found.ok_or_else(unknown)?;
@@ -185,23 +217,31 @@ impl Session {
                 Ok(Outcome::Finished)
             }
             (Action::Finish, None) => Err(unknown()),
-            (Action::Finish, Some(record)) if record.state == State::Copying => Err(ImportError::Options(format!(
-                "the import {} has not copied all rows yet: run it first",
-                self.name
-            ))),
-            (Action::Once, Some(record)) if record.state == State::Following => Err(ImportError::Options(format!(
-                "the import {} follows its source already: finish or drop it, or give this one another name",
-                self.name
-            ))),
+            (Action::Finish, Some(record)) if record.state == State::Copying => {
+                Err(ImportError::Options(format!(
+                    "the import {} has not copied all rows yet: run it first",
+                    self.name
+                )))
+            }
+            (Action::Once, Some(record)) if record.state == State::Following => {
+                Err(ImportError::Options(format!(
+                    "the import {} follows its source already: finish or drop it, or give this one another name",
+                    self.name
+                )))
+            }
             (_, Some(record)) if record.state == State::Following => {
-                self.follow(&source, &target, record, progress, counters).await
+                self.follow(&source, &target, record, progress, counters)
+                    .await
             }
             (_, found) => {
-                let record = self.copy(&source, &target, identity, found, progress, counters).await?;
+                let record = self
+                    .copy(&source, &target, identity, found, progress, counters)
+                    .await?;
                 if self.options.action == Action::Once {
                     return Ok(Outcome::Copied);
                 }
-                self.follow(&source, &target, record, progress, counters).await
+                self.follow(&source, &target, record, progress, counters)
+                    .await
             }
         }
     }
@@ -243,7 +283,9 @@ impl Session {
             Some(record) => record.tables(target).await?,
             None => Vec::new(),
         };
-        let created = self.check(source, target, &filter, &plan, found.as_ref(), &ours).await?;
+        let created = self
+            .check(source, target, &filter, &plan, found.as_ref(), &ours)
+            .await?;
         for note in plan.notes(self.options.as_text) {
             progress.tell(&Event::Note(note));
         }
@@ -253,7 +295,7 @@ impl Session {
         let record = self.record(identity, found);
         let pairs: Vec<_> = plan.tables.iter().zip(created.iter().copied()).collect();
         record.begin(target, &pairs).await?;
-        counters.begun();
+        counters.begun = true;
         // The snapshot is there until the first statement of its own transaction.
         let (lsn, snapshot) = self.snapshot(source, &record, &plan, progress).await?;
         if Plan::read(&snapshot, &filter).await? != plan {
@@ -261,7 +303,7 @@ impl Session {
         }
         tables::make(target, &plan, &created, record.as_text, progress).await?;
         counters.rows += copy::rows(&snapshot, target, &plan, &record, progress).await?;
-        counters.begun();
+        counters.begun = true;
         tables::complete(target, &plan, &created, progress).await?;
         tables::set_sequences(source, target, &plan).await?;
         if !follows {
@@ -293,7 +335,8 @@ impl Session {
         let own = self.options.publication.is_none();
         let mut complaints = server_complaints(source, plan, follows, own).await?;
         complaints.extend(plan.complaints(filter, follows, as_text));
-        let (created, of_target) = tables::check(target, plan, ours, self.options.truncate, as_text).await?;
+        let (created, of_target) =
+            tables::check(target, plan, ours, self.options.truncate, as_text).await?;
         complaints.extend(of_target);
         if follows && found.is_none() && slot::exists(source, &self.name).await? {
             complaints.push(complaint(
@@ -308,25 +351,44 @@ impl Session {
             ));
         }
         if let Some(publication) = &self.options.publication {
-            complaints.extend(crate::plan::publication_complaints(source, publication, filter, plan).await?);
+            complaints.extend(
+                crate::plan::publication_complaints(source, publication, filter, plan).await?,
+            );
         }
-        if complaints.is_empty() { Ok(created) } else { Err(ImportError::Unfit(complaints)) }
+        if complaints.is_empty() {
+            Ok(created)
+        } else {
+            Err(ImportError::Unfit(complaints))
+        }
     }
 
     fn record(&self, source: String, found: Option<Record>) -> Record {
         let follows = self.options.action == Action::Follow;
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
         Record {
             name: self.name.clone(),
             source,
-            slot: if follows { self.name.clone() } else { String::new() },
-            publication: self.options.publication.clone().unwrap_or_else(|| self.name.clone()),
+            slot: if follows {
+                self.name.clone()
+            } else {
+                String::new()
+            },
+            publication: self
+                .options
+                .publication
+                .clone()
+                .unwrap_or_else(|| self.name.clone()),
             own_publication: follows && self.options.publication.is_none(),
             as_text: self.options.as_text,
             state: State::Copying,
             lsn: Lsn::default(),
             // No epoch of an import of this name that was before.
-            epoch: found.map_or(i64::try_from(now.as_micros()).unwrap_or_default(), |record| record.epoch),
+            epoch: found.map_or(
+                i64::try_from(now.as_micros()).unwrap_or_default(),
+                |record| record.epoch,
+            ),
         }
     }
 
@@ -342,7 +404,10 @@ impl Session {
         let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
         let reader = connect::source(&self.source).await?;
         if record.slot.is_empty() {
-            reader.batch_execute(begin).await.map_err(ImportError::source(begin))?;
+            reader
+                .batch_execute(begin)
+                .await
+                .map_err(ImportError::source(begin))?;
             return Ok((Lsn::default(), reader));
         }
         // The publication has to be there before the first change that is asked for by it.
@@ -352,8 +417,14 @@ impl Session {
         progress.tell(&Event::MakingSlot);
         let mut wire = Wire::connect(&self.source).await?;
         let (lsn, snapshot) = slot::create(&mut wire, &record.slot).await?;
-        let statements = format!("{begin}; SET TRANSACTION SNAPSHOT {}", sql::literal(&snapshot));
-        reader.batch_execute(&statements).await.map_err(ImportError::source("taking the slot's snapshot"))?;
+        let statements = format!(
+            "{begin}; SET TRANSACTION SNAPSHOT {}",
+            sql::literal(&snapshot)
+        );
+        reader
+            .batch_execute(&statements)
+            .await
+            .map_err(ImportError::source("taking the slot's snapshot"))?;
         Ok((lsn, reader))
     }
 
@@ -368,9 +439,13 @@ impl Session {
         let filter = self.filter(source).await?;
         let recorded = record.tables(target).await?;
         let stream = slot::open(source, &self.source, &record).await?;
-        counters.begun();
+        counters.begun = true;
         let finishes = self.options.action == Action::Finish;
-        let until = if finishes { Some(slot::end_of_log(source).await?) } else { None };
+        let until = if finishes {
+            Some(slot::end_of_log(source).await?)
+        } else {
+            None
+        };
         let mut following = Following {
             source,
             target,
@@ -383,28 +458,58 @@ impl Session {
         let plan = Plan::of_import(source, &recorded, &filter).await?;
         tables::set_sequences(source, target, &plan).await?;
         tables::finish(target, &plan, progress).await?;
-        move_to(&record, target, State::Finished, counters.lsn.unwrap_or(record.lsn)).await?;
+        move_to(
+            &record,
+            target,
+            State::Finished,
+            counters.lsn.unwrap_or(record.lsn),
+        )
+        .await?;
         remove(source, target, &record).await?;
         Ok(Outcome::Finished)
     }
 }
 
 /// Takes away what an import needed.
-async fn remove(source: &Connection, target: &Connection, record: &Record) -> Result<(), ImportError> {
+async fn remove(
+    source: &Connection,
+    target: &Connection,
+    record: &Record,
+) -> Result<(), ImportError> {
     slot::remove(source, record).await?;
     record.forget(target).await
 }
 
-async fn move_to(record: &Record, target: &Connection, state: State, lsn: Lsn) -> Result<(), ImportError> {
-    target.batch_execute("BEGIN").await.map_err(ImportError::target("BEGIN"))?;
+async fn move_to(
+    record: &Record,
+    target: &Connection,
+    state: State,
+    lsn: Lsn,
+) -> Result<(), ImportError> {
+    target
+        .batch_execute("BEGIN")
+        .await
+        .map_err(ImportError::target("BEGIN"))?;
     record.fence(target, state, lsn).await?;
-    target.batch_execute("COMMIT").await.map_err(ImportError::target("COMMIT"))
+    target
+        .batch_execute("COMMIT")
+        .await
+        .map_err(ImportError::target("COMMIT"))
 }
 
 /// A name by a database's: other characters become underscores.
 fn default_name(database: &str) -> String {
-    let letter = |letter: char| if letter.is_ascii_alphanumeric() { letter.to_ascii_lowercase() } else { '_' };
-    let name: String = "aerostat_".chars().chain(database.chars().map(letter)).collect();
+    let letter = |letter: char| {
+        if letter.is_ascii_alphanumeric() {
+            letter.to_ascii_lowercase()
+        } else {
+            '_'
+        }
+    };
+    let name: String = "aerostat_"
+        .chars()
+        .chain(database.chars().map(letter))
+        .collect();
     name.chars().take(NAME_BYTES_MAX).collect()
 }
 

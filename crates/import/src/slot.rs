@@ -30,7 +30,10 @@ const TRIES_BEFORE_TERMINATE: usize = 10;
 pub(crate) async fn lock(source: &Connection, name: &str) -> Result<(), ImportError> {
     for _ in 0..TRIES {
         let row = source
-            .query_one("SELECT pg_try_advisory_lock(hashtextextended('aerostat_import.' || $1, 0))", &[&name])
+            .query_one(
+                "SELECT pg_try_advisory_lock(hashtextextended('aerostat_import.' || $1, 0))",
+                &[&name],
+            )
             .await
             .map_err(ImportError::source("taking the lock of the import"))?;
         if row.get(0) {
@@ -38,7 +41,9 @@ pub(crate) async fn lock(source: &Connection, name: &str) -> Result<(), ImportEr
         }
         sleep(TRY_EVERY).await;
     }
-    Err(ImportError::Busy { name: name.to_owned() })
+    Err(ImportError::Busy {
+        name: name.to_owned(),
+    })
 }
 
 /// What a source is recognised by: its cluster and database.
@@ -46,8 +51,12 @@ pub(crate) async fn lock(source: &Connection, name: &str) -> Result<(), ImportEr
 /// # Errors
 /// [`ImportError::Source`].
 pub(crate) async fn identify(source: &Connection) -> Result<String, ImportError> {
-    let query = "SELECT system_identifier::text || '/' || current_database() FROM pg_control_system()";
-    let row = source.query_one(query, &[]).await.map_err(ImportError::source("reading its identifier"))?;
+    let query =
+        "SELECT system_identifier::text || '/' || current_database() FROM pg_control_system()";
+    let row = source
+        .query_one(query, &[])
+        .await
+        .map_err(ImportError::source("reading its identifier"))?;
     Ok(row.get(0))
 }
 
@@ -58,7 +67,10 @@ pub(crate) async fn identify(source: &Connection) -> Result<String, ImportError>
 pub(crate) async fn exists(source: &Connection, name: &str) -> Result<bool, ImportError> {
     let query = "SELECT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $1::text)
                      OR EXISTS (SELECT FROM pg_publication WHERE pubname = $1::text)";
-    let row = source.query_one(query, &[&name]).await.map_err(ImportError::source("reading its slots"))?;
+    let row = source
+        .query_one(query, &[&name])
+        .await
+        .map_err(ImportError::source("reading its slots"))?;
     Ok(row.get(0))
 }
 
@@ -66,15 +78,28 @@ pub(crate) async fn exists(source: &Connection, name: &str) -> Result<bool, Impo
 ///
 /// # Errors
 /// [`ImportError::Source`].
-pub(crate) async fn publish(source: &Connection, name: &str, tables: &[Table]) -> Result<(), ImportError> {
-    let only = |table: &Table| if table.partitioned { table.sql() } else { format!("ONLY {}", table.sql()) };
+pub(crate) async fn publish(
+    source: &Connection,
+    name: &str,
+    tables: &[Table],
+) -> Result<(), ImportError> {
+    let only = |table: &Table| {
+        if table.partitioned {
+            table.sql()
+        } else {
+            format!("ONLY {}", table.sql())
+        }
+    };
     let tables: Vec<_> = tables.iter().map(only).collect();
     let statement = format!(
         "CREATE PUBLICATION {} FOR TABLE {} WITH (publish_via_partition_root = true)",
         sql::identifier(name),
         tables.join(", ")
     );
-    source.batch_execute(&statement).await.map_err(ImportError::source("CREATE PUBLICATION"))
+    source
+        .batch_execute(&statement)
+        .await
+        .map_err(ImportError::source("CREATE PUBLICATION"))
 }
 
 /// Makes a slot. Gives where it begins, and the snapshot of all that came before, which is there until the
@@ -83,11 +108,23 @@ pub(crate) async fn publish(source: &Connection, name: &str, tables: &[Table]) -
 /// # Errors
 /// [`ImportError::SourceRefused`].
 pub(crate) async fn create(wire: &mut Wire, name: &str) -> Result<(Lsn, String), ImportError> {
-    let command = format!("CREATE_REPLICATION_SLOT {} LOGICAL pgoutput EXPORT_SNAPSHOT", sql::identifier(name));
+    let command = format!(
+        "CREATE_REPLICATION_SLOT {} LOGICAL pgoutput EXPORT_SNAPSHOT",
+        sql::identifier(name)
+    );
     let rows = wire.query(&command).await?;
     let odd = || ImportError::Protocol("no position and snapshot of a new slot".to_owned());
-    let mut cells = rows.into_iter().next().ok_or_else(odd)?.into_iter().skip(1).flatten();
-    let lsn = cells.next().and_then(|text| text.parse().ok()).ok_or_else(odd)?;
+    let mut cells = rows
+        .into_iter()
+        .next()
+        .ok_or_else(odd)?
+        .into_iter()
+        .skip(1)
+        .flatten();
+    let lsn = cells
+        .next()
+        .and_then(|text| text.parse().ok())
+        .ok_or_else(odd)?;
     let snapshot = cells.next().ok_or_else(odd)?;
     Ok((lsn, snapshot))
 }
@@ -116,7 +153,9 @@ pub(crate) async fn open(
     };
     let row = row.ok_or_else(|| lost("is not at the source any more"))?;
     if row.get::<_, &str>(1) == "lost" {
-        return Err(lost("was invalidated, for it held more log than max_slot_wal_keep_size"));
+        return Err(lost(
+            "was invalidated, for it held more log than max_slot_wal_keep_size",
+        ));
     }
     if row.get::<_, Option<&str>>(2) != Some("pgoutput") {
         return Err(lost("is one of another output plugin"));
@@ -134,7 +173,11 @@ pub(crate) async fn open(
     }
     let mut tries = 0;
     loop {
-        match Wire::connect(config).await?.start(&record.slot, &record.publication).await {
+        match Wire::connect(config)
+            .await?
+            .start(&record.slot, &record.publication)
+            .await
+        {
             Err(ImportError::SourceRefused { code, .. })
                 if code == SqlState::OBJECT_IN_USE.code() && tries < TRIES =>
             {
@@ -166,8 +209,14 @@ pub(crate) async fn remove(source: &Connection, record: &Record) -> Result<(), I
         }
     }
     if record.own_publication {
-        let statement = format!("DROP PUBLICATION IF EXISTS {}", sql::identifier(&record.publication));
-        source.batch_execute(&statement).await.map_err(ImportError::source("DROP PUBLICATION"))?;
+        let statement = format!(
+            "DROP PUBLICATION IF EXISTS {}",
+            sql::identifier(&record.publication)
+        );
+        source
+            .batch_execute(&statement)
+            .await
+            .map_err(ImportError::source("DROP PUBLICATION"))?;
     }
     Ok(())
 }
@@ -177,7 +226,10 @@ async fn end_reader(source: &Connection, slot: &str, tries: usize) -> Result<(),
     if tries == TRIES_BEFORE_TERMINATE {
         let query = "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots
                      WHERE slot_name = $1::text AND active_pid IS NOT NULL";
-        source.query(query, &[&slot]).await.map_err(ImportError::source("ending who reads the slot"))?;
+        source
+            .query(query, &[&slot])
+            .await
+            .map_err(ImportError::source("ending who reads the slot"))?;
     }
     sleep(TRY_EVERY).await;
     Ok(())
@@ -211,6 +263,8 @@ pub(crate) async fn flushed(source: &Connection) -> Result<(Lsn, i64), ImportErr
         .await
         .map_err(ImportError::source("reading where its log ends"))?;
     let lsn: &str = row.get(0);
-    let lsn = lsn.parse().map_err(|error| ImportError::Protocol(format!("{error}")))?;
+    let lsn = lsn
+        .parse()
+        .map_err(|error| ImportError::Protocol(format!("{error}")))?;
     Ok((lsn, row.get(1)))
 }

@@ -89,12 +89,16 @@ impl Table {
                 let at = there.columns.iter().find(|at| at.name == column.name);
                 Column {
                     name: column.name.clone(),
-                    scale: kind.as_ref().zip(at).and_then(|(kind, at)| kind.scale_to_check(at.typmod)),
+                    scale: kind
+                        .as_ref()
+                        .zip(at)
+                        .and_then(|(kind, at)| kind.scale_to_check(at.typmod)),
                     kind: kind.map_or(Type::TEXT, |kind| kind.base),
                 }
             })
             .collect();
-        let places = |wanted: &dyn Fn(usize) -> bool| (0..columns.len()).filter(|&at| wanted(at)).collect();
+        let places =
+            |wanted: &dyn Fn(usize) -> bool| (0..columns.len()).filter(|&at| wanted(at)).collect();
         let key = match relation.identity {
             Identity::Full => places(&|at| there.primary_key.contains(&columns[at].name)),
             Identity::Nothing => Vec::new(),
@@ -113,15 +117,24 @@ impl Table {
     pub(crate) fn check_row(&self, row: &[Value], unchanged: bool) -> Result<(), ImportError> {
         if row.len() != self.columns.len() {
             let (has, columns) = (row.len(), self.columns.len());
-            return Err(ImportError::Protocol(format!("a row of {} with {has} of {columns} columns", self.label)));
+            return Err(ImportError::Protocol(format!(
+                "a row of {} with {has} of {columns} columns",
+                self.label
+            )));
         }
         for (value, column) in row.iter().zip(&self.columns) {
             match value {
                 Value::Unchanged if !unchanged => {
-                    return Err(ImportError::Protocol(format!("no value for {}.{}", self.label, column.name)));
+                    return Err(ImportError::Protocol(format!(
+                        "no value for {}.{}",
+                        self.label, column.name
+                    )));
                 }
                 Value::Text(text) => {
-                    if let Some(scale) = column.scale.filter(|&scale| scale_of(text) > scale as usize) {
+                    if let Some(scale) = column
+                        .scale
+                        .filter(|&scale| scale_of(text) > scale as usize)
+                    {
                         return Err(ImportError::Digits {
                             table: self.label.clone(),
                             column: column.name.clone(),
@@ -140,7 +153,10 @@ impl Table {
     pub(crate) fn key_of(&self, row: &[Value]) -> Result<Vec<Value>, ImportError> {
         let values: Vec<Value> = self.key.iter().map(|&at| row[at].clone()).collect();
         if values.iter().any(|value| !matches!(value, Value::Text(_))) {
-            return Err(ImportError::Protocol(format!("a row of {} without its key", self.label)));
+            return Err(ImportError::Protocol(format!(
+                "a row of {} without its key",
+                self.label
+            )));
         }
         Ok(values)
     }
@@ -148,10 +164,16 @@ impl Table {
     /// The columns that an UPDATE sets: those with a value, and of the key only if it changes.
     pub(crate) fn columns_to_set(&self, new: &[Value], key_changes: bool) -> Vec<usize> {
         let told = |at: &usize| new[*at] != Value::Unchanged;
-        let set: Vec<usize> =
-            (0..new.len()).filter(told).filter(|at| key_changes || !self.key.contains(at)).collect();
+        let set: Vec<usize> = (0..new.len())
+            .filter(told)
+            .filter(|at| key_changes || !self.key.contains(at))
+            .collect();
         // A row of nothing but its key: the statement still has to find it.
-        if set.is_empty() { self.key.iter().copied().filter(told).take(1).collect() } else { set }
+        if set.is_empty() {
+            self.key.iter().copied().filter(told).take(1).collect()
+        } else {
+            set
+        }
     }
 
     /// The text of a statement, and the types of its parameters in order.
@@ -161,26 +183,45 @@ impl Table {
             Shape::Insert(rows) => {
                 let names: Vec<_> = all.iter().map(|&at| self.name(at)).collect();
                 let row = |row: usize| {
-                    let numbers: Vec<_> = all.iter().map(|at| format!("${}", row * all.len() + at + 1)).collect();
+                    let numbers: Vec<_> = all
+                        .iter()
+                        .map(|at| format!("${}", row * all.len() + at + 1))
+                        .collect();
                     format!("({})", numbers.join(", "))
                 };
                 let rows_sql: Vec<_> = (0..*rows).map(row).collect();
-                let text = format!("INSERT INTO {} ({}) VALUES {}", self.sql, names.join(", "), rows_sql.join(", "));
+                let text = format!(
+                    "INSERT INTO {} ({}) VALUES {}",
+                    self.sql,
+                    names.join(", "),
+                    rows_sql.join(", ")
+                );
                 (text, (0..*rows).flat_map(|_| self.kinds(&all)).collect())
             }
             Shape::Update(set) => {
                 let assignments = self.conditions(set, "=", 0).join(", ");
                 let key = self.conditions(&self.key, "=", set.len()).join(" AND ");
                 let kinds = self.kinds(set).chain(self.kinds(&self.key)).collect();
-                (format!("UPDATE {} SET {assignments} WHERE {key}", self.sql), kinds)
+                (
+                    format!("UPDATE {} SET {assignments} WHERE {key}", self.sql),
+                    kinds,
+                )
             }
             Shape::Delete => {
                 let key = self.conditions(&self.key, "=", 0).join(" AND ");
-                (format!("DELETE FROM {} WHERE {key}", self.sql), self.kinds(&self.key).collect())
+                (
+                    format!("DELETE FROM {} WHERE {key}", self.sql),
+                    self.kinds(&self.key).collect(),
+                )
             }
             Shape::DeleteAlike => {
-                let alike = self.conditions(&all, "IS NOT DISTINCT FROM", 0).join(" AND ");
-                (format!("DELETE FROM {} WHERE {alike}", self.sql), self.kinds(&all).collect())
+                let alike = self
+                    .conditions(&all, "IS NOT DISTINCT FROM", 0)
+                    .join(" AND ");
+                (
+                    format!("DELETE FROM {} WHERE {alike}", self.sql),
+                    self.kinds(&all).collect(),
+                )
             }
         }
     }
@@ -190,7 +231,9 @@ impl Table {
     }
 
     fn conditions(&self, places: &[usize], operator: &str, before: usize) -> Vec<String> {
-        let one = |(number, &at): (usize, &usize)| format!("{} {operator} ${}", self.name(at), before + number + 1);
+        let one = |(number, &at): (usize, &usize)| {
+            format!("{} {operator} ${}", self.name(at), before + number + 1)
+        };
         places.iter().enumerate().map(one).collect()
     }
 
@@ -202,7 +245,10 @@ impl Table {
     pub(crate) fn missing(&self, row: &[Value], action: &'static str) -> ImportError {
         let all: Vec<usize> = (0..self.columns.len()).collect();
         let places = if self.key.is_empty() { &all } else { &self.key };
-        let names: Vec<_> = places.iter().map(|&at| self.columns[at].name.as_str()).collect();
+        let names: Vec<_> = places
+            .iter()
+            .map(|&at| self.columns[at].name.as_str())
+            .collect();
         let values: Vec<_> = row.iter().map(text).collect();
         ImportError::Missing {
             table: self.label.clone(),
@@ -213,7 +259,10 @@ impl Table {
 
     /// The error for a change of a table whose rows have no identity, which the source refuses to publish.
     pub(crate) fn no_identity(&self) -> ImportError {
-        ImportError::Protocol(format!("a change of a row of {}, whose rows have no identity", self.label))
+        ImportError::Protocol(format!(
+            "a change of a row of {}, whose rows have no identity",
+            self.label
+        ))
     }
 }
 
@@ -258,7 +307,10 @@ mod tests {
     fn statements_number_their_parameters() {
         let table = table(Identity::PrimaryKey, &["id"]);
         let (text, types) = table.statement(&Shape::Insert(2));
-        assert_eq!(text, r#"INSERT INTO "s"."t" ("id", "n", "t") VALUES ($1, $2, $3), ($4, $5, $6)"#);
+        assert_eq!(
+            text,
+            r#"INSERT INTO "s"."t" ("id", "n", "t") VALUES ($1, $2, $3), ($4, $5, $6)"#
+        );
         assert_eq!(types.len(), 6);
         let (text, types) = table.statement(&Shape::Update(vec![2]));
         assert_eq!(text, r#"UPDATE "s"."t" SET "t" = $1 WHERE "id" = $2"#);
@@ -286,14 +338,25 @@ mod tests {
         let unchanged = [value("1"), value("2"), Value::Unchanged];
         assert!(table.check_row(&unchanged, false).is_err());
         assert!(table.check_row(&unchanged, true).is_ok());
-        assert!(table.key_of(&[Value::Null, value("2"), Value::Null]).is_err());
+        assert!(
+            table
+                .key_of(&[Value::Null, value("2"), Value::Null])
+                .is_err()
+        );
     }
 
     #[test]
     fn a_row_that_is_not_there_is_named() {
-        let by_key = table(Identity::PrimaryKey, &["id"]).missing(&[value("7")], "changed").to_string();
-        assert!(by_key.starts_with("s.t has no row (id)=(7) at the target, which the source changed"), "{by_key}");
-        let whole = table(Identity::Full, &[]).missing(&[value("7"), Value::Null, value("x")], "deleted").to_string();
+        let by_key = table(Identity::PrimaryKey, &["id"])
+            .missing(&[value("7")], "changed")
+            .to_string();
+        assert!(
+            by_key.starts_with("s.t has no row (id)=(7) at the target, which the source changed"),
+            "{by_key}"
+        );
+        let whole = table(Identity::Full, &[])
+            .missing(&[value("7"), Value::Null, value("x")], "deleted")
+            .to_string();
         assert!(whole.contains("(id, n, t)=(7, NULL, x)"), "{whole}");
     }
 }

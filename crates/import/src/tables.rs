@@ -54,12 +54,19 @@ pub(crate) async fn check(
         if !found.foreign_keys.is_empty() {
             complaints.push(complaint(
                 &subject,
-                &format!("it is part of foreign keys: {}", found.foreign_keys.join(", ")),
+                &format!(
+                    "it is part of foreign keys: {}",
+                    found.foreign_keys.join(", ")
+                ),
                 "drop them for the time of the import; the end of it adds those of the source",
             ));
         }
         if !truncate && known.is_none() && has_rows(target, table).await? {
-            complaints.push(complaint(&subject, "it has rows", "empty it, or have the import do so (--truncate)"));
+            complaints.push(complaint(
+                &subject,
+                "it has rows",
+                "empty it, or have the import do so (--truncate)",
+            ));
         }
     }
     Ok((created, complaints))
@@ -67,7 +74,10 @@ pub(crate) async fn check(
 
 async fn has_rows(target: &Connection, table: &Table) -> Result<bool, ImportError> {
     let query = format!("SELECT 1 FROM {} LIMIT 1", table.sql());
-    let row = target.query_opt(&query, &[]).await.map_err(ImportError::target(format!("reading {}", table.label())))?;
+    let row = target
+        .query_opt(&query, &[])
+        .await
+        .map_err(ImportError::target(format!("reading {}", table.label())))?;
     Ok(row.is_some())
 }
 
@@ -85,10 +95,18 @@ pub(crate) async fn make(
     let schemas = plan.tables.iter().map(|table| &table.schema);
     for schema in schemas.chain(plan.sequences.iter().map(|sequence| &sequence.schema)) {
         if schema != "public" {
-            execute(target, &format!("CREATE SCHEMA IF NOT EXISTS {}", sql::identifier(schema))).await?;
+            execute(
+                target,
+                &format!("CREATE SCHEMA IF NOT EXISTS {}", sql::identifier(schema)),
+            )
+            .await?;
         }
     }
-    for sequence in plan.sequences.iter().filter(|sequence| !sequence.of_identity) {
+    for sequence in plan
+        .sequences
+        .iter()
+        .filter(|sequence| !sequence.of_identity)
+    {
         execute(target, &create_sequence(sequence)).await?;
     }
     for (table, &created) in plan.tables.iter().zip(created) {
@@ -99,18 +117,37 @@ pub(crate) async fn make(
         execute(target, &format!("DROP TABLE IF EXISTS {}", table.sql())).await?;
         execute(target, &create_table(table, plan, as_text)).await?;
         for column in &table.columns {
-            let Some(default) = &column.default else { continue };
+            let Some(default) = &column.default else {
+                continue;
+            };
             let (table_sql, name) = (table.sql(), sql::identifier(&column.name));
-            let statement = format!("ALTER TABLE {table_sql} ALTER COLUMN {name} SET DEFAULT {default}");
+            let statement =
+                format!("ALTER TABLE {table_sql} ALTER COLUMN {name} SET DEFAULT {default}");
             let label = format!("the default of {}.{}", table.label(), column.name);
             attempt(target, &statement, &label, progress).await?;
         }
     }
-    for sequence in plan.sequences.iter().filter(|sequence| !sequence.of_identity) {
-        let Some((table, column)) = owner(plan, sequence) else { continue };
+    for sequence in plan
+        .sequences
+        .iter()
+        .filter(|sequence| !sequence.of_identity)
+    {
+        let Some((table, column)) = owner(plan, sequence) else {
+            continue;
+        };
         let column = sql::identifier(column);
-        let statement = format!("ALTER SEQUENCE {} OWNED BY {}.{column}", sequence.sql(), table.sql());
-        attempt(target, &statement, &format!("the owner of {}", sequence.sql()), progress).await?;
+        let statement = format!(
+            "ALTER SEQUENCE {} OWNED BY {}.{column}",
+            sequence.sql(),
+            table.sql()
+        );
+        attempt(
+            target,
+            &statement,
+            &format!("the owner of {}", sequence.sql()),
+            progress,
+        )
+        .await?;
     }
     Ok(())
 }
@@ -126,17 +163,38 @@ pub(crate) async fn complete(
     created: &[bool],
     progress: &mut dyn Progress,
 ) -> Result<(), ImportError> {
-    for (table, _) in plan.tables.iter().zip(created).filter(|(_, created)| **created) {
+    for (table, _) in plan
+        .tables
+        .iter()
+        .zip(created)
+        .filter(|(_, created)| **created)
+    {
         let label = table.label();
         for constraint in &table.constraints {
             if constraint.kind == "p" || constraint.kind == "f" {
                 continue;
             }
-            attempt(target, &add(table, constraint), &format!("{} of {label}", constraint.name), progress).await?;
+            attempt(
+                target,
+                &add(table, constraint),
+                &format!("{} of {label}", constraint.name),
+                progress,
+            )
+            .await?;
         }
         for index in &table.indexes {
-            let kind = if index.unique { "unique index" } else { "index" };
-            attempt(target, &index.statement, &format!("{kind} {} of {label}", index.name), progress).await?;
+            let kind = if index.unique {
+                "unique index"
+            } else {
+                "index"
+            };
+            attempt(
+                target,
+                &index.statement,
+                &format!("{kind} {} of {label}", index.name),
+                progress,
+            )
+            .await?;
         }
     }
     Ok(())
@@ -146,22 +204,47 @@ pub(crate) async fn complete(
 ///
 /// # Errors
 /// [`ImportError::Target`] if the connection fails.
-pub(crate) async fn finish(target: &Connection, plan: &Plan, progress: &mut dyn Progress) -> Result<(), ImportError> {
+pub(crate) async fn finish(
+    target: &Connection,
+    plan: &Plan,
+    progress: &mut dyn Progress,
+) -> Result<(), ImportError> {
     for table in &plan.tables {
         let label = table.label();
         for column in table.columns.iter().filter(|column| column.identity == "a") {
             let name = sql::identifier(&column.name);
-            let statement = format!("ALTER TABLE {} ALTER COLUMN {name} SET GENERATED ALWAYS", table.sql());
-            attempt(target, &statement, &format!("the identity {label}.{}", column.name), progress).await?;
+            let statement = format!(
+                "ALTER TABLE {} ALTER COLUMN {name} SET GENERATED ALWAYS",
+                table.sql()
+            );
+            attempt(
+                target,
+                &statement,
+                &format!("the identity {label}.{}", column.name),
+                progress,
+            )
+            .await?;
         }
-        for constraint in table.constraints.iter().filter(|constraint| constraint.kind == "f") {
+        for constraint in table
+            .constraints
+            .iter()
+            .filter(|constraint| constraint.kind == "f")
+        {
             let what = format!("foreign key {} of {label}", constraint.name);
-            if !plan.tables.iter().any(|other| other.oid == constraint.refers_to) {
-                progress.tell(&Event::Note(format!("{what} is left out: it refers to a table that is not imported")));
+            if !plan
+                .tables
+                .iter()
+                .any(|other| other.oid == constraint.refers_to)
+            {
+                progress.tell(&Event::Note(format!(
+                    "{what} is left out: it refers to a table that is not imported"
+                )));
                 continue;
             }
             // An end that was interrupted has added some of them.
-            let there = TargetTable::read(target, &table.schema, &table.name).await?.unwrap_or_default();
+            let there = TargetTable::read(target, &table.schema, &table.name)
+                .await?
+                .unwrap_or_default();
             if !there.foreign_keys.contains(&constraint.name) {
                 attempt(target, &add(table, constraint), &what, progress).await?;
             }
@@ -174,18 +257,29 @@ pub(crate) async fn finish(target: &Connection, plan: &Plan, progress: &mut dyn 
 ///
 /// # Errors
 /// [`ImportError::Source`] and [`ImportError::Target`].
-pub(crate) async fn set_sequences(source: &Connection, target: &Connection, plan: &Plan) -> Result<(), ImportError> {
+pub(crate) async fn set_sequences(
+    source: &Connection,
+    target: &Connection,
+    plan: &Plan,
+) -> Result<(), ImportError> {
     for sequence in &plan.sequences {
         let (value, called) = crate::catalog::position(source, sequence).await?;
         let what = || ImportError::target(format!("setting {}", sequence.sql()));
         let name = if sequence.of_identity {
-            let Some((table, column)) = owner(plan, sequence) else { continue };
+            let Some((table, column)) = owner(plan, sequence) else {
+                continue;
+            };
             let row = target
-                .query_one("SELECT pg_get_serial_sequence($1, $2)::text", &[&table.sql(), &column])
+                .query_one(
+                    "SELECT pg_get_serial_sequence($1, $2)::text",
+                    &[&table.sql(), &column],
+                )
                 .await
                 .map_err(what())?;
             // A table that was there before may have a plain column.
-            let Some(name) = row.get::<_, Option<String>>(0) else { continue };
+            let Some(name) = row.get::<_, Option<String>>(0) else {
+                continue;
+            };
             name
         } else {
             sequence.sql()
@@ -204,7 +298,10 @@ fn owner<'a>(plan: &'a Plan, sequence: &'a Sequence) -> Option<(&'a Table, &'a s
 
 fn create_sequence(sequence: &Sequence) -> String {
     let (name, options) = (sequence.sql(), &sequence.options);
-    format!("CREATE SEQUENCE IF NOT EXISTS {name} AS {} {options}", sequence.type_name)
+    format!(
+        "CREATE SEQUENCE IF NOT EXISTS {name} AS {} {options}",
+        sequence.type_name
+    )
 }
 
 fn create_table(table: &Table, plan: &Plan, as_text: bool) -> String {
@@ -217,7 +314,11 @@ fn create_table(table: &Table, plan: &Plan, as_text: bool) -> String {
             let of_it = |sequence: &&Sequence| {
                 sequence.of_identity && sequence.owner == Some((table.oid, column.name.clone()))
             };
-            let options = plan.sequences.iter().find(of_it).map_or("", |sequence| &sequence.options);
+            let options = plan
+                .sequences
+                .iter()
+                .find(of_it)
+                .map_or("", |sequence| &sequence.options);
             // By default, for the rows come with their values; the end of the import makes it ALWAYS.
             part.push_str(&format!(" GENERATED BY DEFAULT AS IDENTITY ({options})"));
         }
@@ -226,19 +327,33 @@ fn create_table(table: &Table, plan: &Plan, as_text: bool) -> String {
         }
         parts.push(part);
     }
-    if let Some(key) = table.constraints.iter().find(|constraint| constraint.kind == "p") {
-        parts.push(format!("CONSTRAINT {} {}", sql::identifier(&key.name), key.definition));
+    if let Some(key) = table
+        .constraints
+        .iter()
+        .find(|constraint| constraint.kind == "p")
+    {
+        parts.push(format!(
+            "CONSTRAINT {} {}",
+            sql::identifier(&key.name),
+            key.definition
+        ));
     }
     format!("CREATE TABLE {} ({})", table.sql(), parts.join(", "))
 }
 
 fn add(table: &Table, constraint: &Constraint) -> String {
     let (table, name) = (table.sql(), sql::identifier(&constraint.name));
-    format!("ALTER TABLE {table} ADD CONSTRAINT {name} {}", constraint.definition)
+    format!(
+        "ALTER TABLE {table} ADD CONSTRAINT {name} {}",
+        constraint.definition
+    )
 }
 
 async fn execute(target: &Connection, statement: &str) -> Result<(), ImportError> {
-    target.batch_execute(statement).await.map_err(ImportError::target(statement))
+    target
+        .batch_execute(statement)
+        .await
+        .map_err(ImportError::target(statement))
 }
 
 /// Runs what can be left out; a refusal is told.
@@ -251,11 +366,15 @@ async fn attempt(
     let Err(error) = target.batch_execute(statement).await else {
         return Ok(());
     };
-    let message = error.as_db_error().map(|refusal| refusal.message().to_owned());
+    let message = error
+        .as_db_error()
+        .map(|refusal| refusal.message().to_owned());
     let error = ImportError::target(statement)(error);
     match message {
         Some(message) if !error.is_transient() => {
-            progress.tell(&Event::Note(format!("{what} is left out: {message}; it was: {statement}")));
+            progress.tell(&Event::Note(format!(
+                "{what} is left out: {message}; it was: {statement}"
+            )));
             Ok(())
         }
         _ => Err(error),

@@ -52,7 +52,9 @@ impl ColumnType {
             // A column of `bpchar` without a length does not exist at the target.
             Type::BPCHAR => (typmod >= 0).then(|| ColumnType::of(base, typmod)),
             // Values of fewer digits than six, or of fewer fields, are values of the whole type.
-            Type::TIME | Type::TIMESTAMP | Type::TIMESTAMPTZ | Type::INTERVAL => Some(ColumnType::of(base, -1)),
+            Type::TIME | Type::TIMESTAMP | Type::TIMESTAMPTZ | Type::INTERVAL => {
+                Some(ColumnType::of(base, -1))
+            }
             Type::NUMERIC => ColumnType::numeric(typmod),
             _ => None,
         }
@@ -128,7 +130,12 @@ pub(crate) fn scale_of(text: &[u8]) -> usize {
         return 0;
     };
     let digits = &text[point + 1..];
-    digits.len() - digits.iter().rev().take_while(|&&byte| byte == b'0').count()
+    digits.len()
+        - digits
+            .iter()
+            .rev()
+            .take_while(|&&byte| byte == b'0')
+            .count()
 }
 
 #[cfg(test)]
@@ -157,7 +164,11 @@ mod tests {
             (Type::INTERVAL, -1, "interval"),
             (Type::UUID, -1, "uuid"),
         ] {
-            assert_eq!(sql(&base, typmod).as_deref(), Some(expected), "{base} {typmod}");
+            assert_eq!(
+                sql(&base, typmod).as_deref(),
+                Some(expected),
+                "{base} {typmod}"
+            );
         }
     }
 
@@ -185,14 +196,22 @@ mod tests {
         assert!(any.fits(Type::NUMERIC.oid(), modifier(38, 20)));
         assert_eq!(any.scale_to_check(modifier(38, 20)), Some(20));
         assert_eq!(any.scale_to_check(-1), None);
-        let fixed = ColumnType::from_source(Type::NUMERIC.oid(), modifier(12, 2), false).expect("it is known");
+        let fixed = ColumnType::from_source(Type::NUMERIC.oid(), modifier(12, 2), false)
+            .expect("it is known");
         assert!(!fixed.fits(Type::NUMERIC.oid(), modifier(12, 3)));
         assert_eq!(fixed.scale_to_check(modifier(12, 2)), None);
     }
 
     #[test]
     fn zeros_at_the_end_are_no_digits() {
-        for (text, scale) in [("1", 0), ("1.000", 0), ("-1.50", 1), ("0.0001", 4), ("NaN", 0), ("1.", 0)] {
+        for (text, scale) in [
+            ("1", 0),
+            ("1.000", 0),
+            ("-1.50", 1),
+            ("0.0001", 4),
+            ("NaN", 0),
+            ("1.", 0),
+        ] {
             assert_eq!(scale_of(text.as_bytes()), scale, "{text}");
         }
     }

@@ -2,11 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::{
-    catalog,
-    error::ImportError,
-    follow::Following,
-};
+use crate::{catalog, error::ImportError, follow::Following};
 
 /// What there is to tell: tables that are new, that are gone, and that another stands in the place of.
 ///
@@ -23,8 +19,13 @@ pub(crate) async fn notes(following: &Following<'_>) -> Result<Vec<String>, Impo
         )
         .await
         .map_err(failed())?;
-    let published: HashSet<(String, String)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
-    let known: HashMap<u32, _> = following.tables.iter().map(|table| (table.oid, table)).collect();
+    let published: HashSet<(String, String)> =
+        rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+    let known: HashMap<u32, _> = following
+        .tables
+        .iter()
+        .map(|table| (table.oid, table))
+        .collect();
     let mut notes = Vec::new();
     for table in &tables {
         let label = table.label();
@@ -44,7 +45,9 @@ pub(crate) async fn notes(following: &Following<'_>) -> Result<Vec<String>, Impo
         } else if following.filter.wants_name(&table.schema, &table.name)
             && (following.record.own_publication || is_published)
         {
-            notes.push(format!("{label} is new at the source, and not part of the import"));
+            notes.push(format!(
+                "{label} is new at the source, and not part of the import"
+            ));
         }
     }
     for recorded in &following.tables {

@@ -85,8 +85,14 @@ impl Wire {
         for (at, host) in config.get_hosts().iter().enumerate() {
             let ports = config.get_ports();
             let port = ports.get(at).or(ports.first()).copied().unwrap_or(5432);
-            let limit = config.get_connect_timeout().copied().unwrap_or(CONNECT_TIMEOUT);
-            match timeout(limit, open(host, port)).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
+            let limit = config
+                .get_connect_timeout()
+                .copied()
+                .unwrap_or(CONNECT_TIMEOUT);
+            match timeout(limit, open(host, port))
+                .await
+                .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+            {
                 Ok(socket) => {
                     let buffer = BytesMut::new();
                     let mut wire = Wire { socket, buffer };
@@ -96,7 +102,9 @@ impl Wire {
                 Err(error) => failed = Some(error),
             }
         }
-        let source = failed.unwrap_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the URL names no host"));
+        let source = failed.unwrap_or_else(|| {
+            io::Error::new(io::ErrorKind::InvalidInput, "the URL names no host")
+        });
         Err(lost("connecting")(source))
     }
 
@@ -106,7 +114,10 @@ impl Wire {
             ("user", user),
             ("database", config.get_dbname().unwrap_or(user)),
             ("replication", "database"),
-            ("application_name", config.get_application_name().unwrap_or("aerostat import")),
+            (
+                "application_name",
+                config.get_application_name().unwrap_or("aerostat import"),
+            ),
         ];
         parameters.extend(config.get_options().map(|options| ("options", options)));
         parameters.extend(SETTINGS);
@@ -120,7 +131,8 @@ impl Wire {
                 | Message::BackendKeyData(_)
                 | Message::NoticeResponse(_) => {}
                 Message::AuthenticationCleartextPassword => {
-                    self.password(config.get_password().ok_or_else(no_password)?).await?;
+                    self.password(config.get_password().ok_or_else(no_password)?)
+                        .await?;
                 }
                 Message::AuthenticationMd5Password(body) => {
                     let password = config.get_password().ok_or_else(no_password)?;
@@ -134,12 +146,17 @@ impl Wire {
                         scram |= mechanism == SCRAM_SHA_256;
                     }
                     if !scram {
-                        return Err(ImportError::Protocol("it wants a way to log in other than SCRAM".to_owned()));
+                        return Err(ImportError::Protocol(
+                            "it wants a way to log in other than SCRAM".to_owned(),
+                        ));
                     }
-                    self.scram(config.get_password().ok_or_else(no_password)?).await?;
+                    self.scram(config.get_password().ok_or_else(no_password)?)
+                        .await?;
                 }
                 Message::ReadyForQuery(_) => return Ok(()),
-                Message::ErrorResponse(body) => return Err(refused("the connection", body.fields())),
+                Message::ErrorResponse(body) => {
+                    return Err(refused("the connection", body.fields()));
+                }
                 _ => return Err(unexpected("a way to log in")),
             }
         }
@@ -154,7 +171,8 @@ impl Wire {
     async fn scram(&mut self, password: &[u8]) -> Result<(), ImportError> {
         let mut scram = ScramSha256::new(password, ChannelBinding::unsupported());
         let mut out = BytesMut::new();
-        frontend::sasl_initial_response(SCRAM_SHA_256, scram.message(), &mut out).map_err(lost("logging in"))?;
+        frontend::sasl_initial_response(SCRAM_SHA_256, scram.message(), &mut out)
+            .map_err(lost("logging in"))?;
         self.send(&out, "logging in").await?;
         let Message::AuthenticationSaslContinue(body) = self.answer("the user").await? else {
             return Err(unexpected("SCRAM's second step"));
@@ -173,7 +191,10 @@ impl Wire {
     ///
     /// # Errors
     /// [`ImportError::SourceRefused`] if the source says no.
-    pub(crate) async fn query(&mut self, command: &str) -> Result<Vec<Vec<Option<String>>>, ImportError> {
+    pub(crate) async fn query(
+        &mut self,
+        command: &str,
+    ) -> Result<Vec<Vec<Option<String>>>, ImportError> {
         let mut out = BytesMut::new();
         frontend::query(command, &mut out).map_err(lost(command))?;
         self.send(&out, command).await?;
@@ -185,7 +206,10 @@ impl Wire {
                     let cells = body.buffer();
                     let row = body
                         .ranges()
-                        .map(|range| Ok(range.map(|range| String::from_utf8_lossy(&cells[range]).into_owned())))
+                        .map(|range| {
+                            Ok(range
+                                .map(|range| String::from_utf8_lossy(&cells[range]).into_owned()))
+                        })
                         .collect()
                         .map_err(lost(command))?;
                     rows.push(row);
@@ -206,7 +230,11 @@ impl Wire {
     ///
     /// # Errors
     /// [`ImportError::SourceRefused`] if the source says no: the slot is gone, is lost, or is in use.
-    pub(crate) async fn start(mut self, slot: &str, publication: &str) -> Result<Stream, ImportError> {
+    pub(crate) async fn start(
+        mut self,
+        slot: &str,
+        publication: &str,
+    ) -> Result<Stream, ImportError> {
         let command = format!(
             "START_REPLICATION SLOT {} LOGICAL 0/0 (proto_version '1', publication_names {})",
             crate::sql::identifier(slot),
@@ -220,7 +248,9 @@ impl Wire {
             match tag {
                 b'W' => break,
                 b'E' => match parse(frame)? {
-                    Message::ErrorResponse(body) => return Err(refused("replication", body.fields())),
+                    Message::ErrorResponse(body) => {
+                        return Err(refused("replication", body.fields()));
+                    }
                     _ => return Err(unexpected("an error")),
                 },
                 b'N' | b'S' => {}
@@ -303,13 +333,18 @@ impl Stream {
                     return event(frame.freeze());
                 }
                 b'E' => match parse(frame)? {
-                    Message::ErrorResponse(body) => return Err(refused("replication", body.fields())),
+                    Message::ErrorResponse(body) => {
+                        return Err(refused("replication", body.fields()));
+                    }
                     _ => return Err(unexpected("an error")),
                 },
                 b'N' | b'S' => {}
                 // A server that shuts down ends the copy, and then the connection.
                 b'c' | b'C' | b'Z' => {
-                    let ended = io::Error::new(io::ErrorKind::UnexpectedEof, "the source ended replication");
+                    let ended = io::Error::new(
+                        io::ErrorKind::UnexpectedEof,
+                        "the source ended replication",
+                    );
                     return Err(lost("replication")(ended));
                 }
                 _ => return Err(unexpected("a change")),
@@ -358,7 +393,9 @@ fn length(buffer: &[u8]) -> Result<Option<usize>, ImportError> {
     };
     let length = u32::from_be_bytes([head[0], head[1], head[2], head[3]]) as usize;
     if !(4..MESSAGE_BYTES_MAX).contains(&length) {
-        return Err(ImportError::Protocol(format!("a message of {length} bytes; is this a PostgreSQL?")));
+        return Err(ImportError::Protocol(format!(
+            "a message of {length} bytes; is this a PostgreSQL?"
+        )));
     }
     Ok(Some(length + 1))
 }
@@ -387,7 +424,9 @@ fn event(mut data: Bytes) -> Result<Event, ImportError> {
             let reply = data.try_get_u8().map_err(short)? == 1;
             Ok(Event::Keepalive { end, reply })
         }
-        kind => Err(ImportError::Protocol(format!("a message of replication of kind {kind:#04x}"))),
+        kind => Err(ImportError::Protocol(format!(
+            "a message of replication of kind {kind:#04x}"
+        ))),
     }
 }
 
@@ -402,7 +441,10 @@ async fn write_status(mut socket: WriteHalf<Box<dyn Socket>>, mut told: watch::R
         }
         let status = *told.borrow_and_update();
         let mut out = BytesMut::new();
-        if frontend::CopyData::new(status_update(status)).map(|data| data.write(&mut out)).is_err() {
+        if frontend::CopyData::new(status_update(status))
+            .map(|data| data.write(&mut out))
+            .is_err()
+        {
             return;
         }
         // The reader sees the end of a connection and says why.
@@ -434,7 +476,9 @@ async fn open(host: &Host, port: u16) -> io::Result<Box<dyn Socket>> {
             socket.set_nodelay(true)?;
             Ok(Box::new(socket))
         }
-        Host::Unix(folder) => Ok(Box::new(UnixStream::connect(folder.join(format!(".s.PGSQL.{port}"))).await?)),
+        Host::Unix(folder) => Ok(Box::new(
+            UnixStream::connect(folder.join(format!(".s.PGSQL.{port}"))).await?,
+        )),
     }
 }
 

@@ -38,13 +38,21 @@ fn text(out: &mut BytesMut, text: &str) {
 fn encode(message: &Message) -> Bytes {
     let mut out = BytesMut::new();
     match message {
-        Message::Begin { commit, time_us, xid } => {
+        Message::Begin {
+            commit,
+            time_us,
+            xid,
+        } => {
             out.put_u8(b'B');
             out.put_u64(commit.0);
             out.put_i64(*time_us);
             out.put_u32(*xid);
         }
-        Message::Commit { commit, end, time_us } => {
+        Message::Commit {
+            commit,
+            end,
+            time_us,
+        } => {
             out.put_slice(b"C\0");
             out.put_u64(commit.0);
             out.put_u64(end.0);
@@ -132,7 +140,10 @@ fn values() -> impl Strategy<Value = Vec<Value>> {
 }
 
 fn old() -> impl Strategy<Value = OldRow> {
-    prop_oneof![values().prop_map(OldRow::Key), values().prop_map(OldRow::Full)]
+    prop_oneof![
+        values().prop_map(OldRow::Key),
+        values().prop_map(OldRow::Full)
+    ]
 }
 
 fn relation() -> impl Strategy<Value = Relation> {
@@ -142,36 +153,45 @@ fn relation() -> impl Strategy<Value = Relation> {
         Just(Identity::Full),
         Just(Identity::Index)
     ];
-    let column = (any::<bool>(), "[a-zé ]{0,8}", any::<u32>(), any::<i32>()).prop_map(|(key, name, type_oid, typmod)| {
-        RelationColumn {
+    let column = (any::<bool>(), "[a-zé ]{0,8}", any::<u32>(), any::<i32>()).prop_map(
+        |(key, name, type_oid, typmod)| RelationColumn {
             key,
             name,
             type_oid,
             typmod,
-        }
-    });
-    (any::<u32>(), "[a-z]{1,8}", "[a-z\"é]{0,8}", identity, proptest::collection::vec(column, 0..6)).prop_map(
-        |(oid, schema, name, identity, columns)| Relation {
+        },
+    );
+    (
+        any::<u32>(),
+        "[a-z]{1,8}",
+        "[a-z\"é]{0,8}",
+        identity,
+        proptest::collection::vec(column, 0..6),
+    )
+        .prop_map(|(oid, schema, name, identity, columns)| Relation {
             oid,
             schema,
             name,
             identity,
             columns,
-        },
-    )
+        })
 }
 
 fn message() -> impl Strategy<Value = Message> {
     prop_oneof![
-        (any::<u64>(), any::<i64>(), any::<u32>()).prop_map(|(commit, time_us, xid)| Message::Begin {
-            commit: Lsn(commit),
-            time_us,
-            xid
+        (any::<u64>(), any::<i64>(), any::<u32>()).prop_map(|(commit, time_us, xid)| {
+            Message::Begin {
+                commit: Lsn(commit),
+                time_us,
+                xid,
+            }
         }),
-        (any::<u64>(), any::<u64>(), any::<i64>()).prop_map(|(commit, end, time_us)| Message::Commit {
-            commit: Lsn(commit),
-            end: Lsn(end),
-            time_us
+        (any::<u64>(), any::<u64>(), any::<i64>()).prop_map(|(commit, end, time_us)| {
+            Message::Commit {
+                commit: Lsn(commit),
+                end: Lsn(end),
+                time_us,
+            }
         }),
         Just(Message::Origin),
         relation().prop_map(Message::Relation),
@@ -180,13 +200,16 @@ fn message() -> impl Strategy<Value = Message> {
         (any::<u32>(), proptest::option::of(old()), values())
             .prop_map(|(relation, old, new)| Message::Update { relation, old, new }),
         (any::<u32>(), old()).prop_map(|(relation, old)| Message::Delete { relation, old }),
-        (proptest::collection::vec(any::<u32>(), 0..5), any::<bool>(), any::<bool>()).prop_map(
-            |(relations, cascade, restart)| Message::Truncate {
+        (
+            proptest::collection::vec(any::<u32>(), 0..5),
+            any::<bool>(),
+            any::<bool>()
+        )
+            .prop_map(|(relations, cascade, restart)| Message::Truncate {
                 relations,
                 cascade,
                 restart
-            }
-        ),
+            }),
         Just(Message::Logical),
     ]
 }
@@ -247,7 +270,10 @@ proptest! {
 fn lengths_that_lie_reserve_nothing() {
     // Four thousand million relations, and a value of four GiB.
     let truncate = Bytes::from_static(b"T\xff\xff\xff\xff\0\0\0\0\x01");
-    assert_eq!(Message::decode(truncate), Err(DecodeError::Short("Truncate")));
+    assert_eq!(
+        Message::decode(truncate),
+        Err(DecodeError::Short("Truncate"))
+    );
     let insert = Bytes::from_static(b"I\0\0\0\x01N\0\x01t\xff\xff\xff\xffabc");
     assert_eq!(Message::decode(insert), Err(DecodeError::Short("a value")));
 }

@@ -14,7 +14,9 @@ fn framed(tag: u8, body: &[u8]) -> Vec<u8> {
 
 /// What a reader makes of bytes, after which the connection ends.
 fn read_all(bytes: Vec<u8>) -> Vec<Result<Event, ImportError>> {
-    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .expect("a runtime");
     runtime.block_on(async move {
         let (mut source, ours) = duplex(bytes.len().max(1));
         source.write_all(&bytes).await.expect("there is room");
@@ -65,22 +67,35 @@ proptest! {
 #[test]
 fn a_connection_cut_at_any_byte_gives_whole_events_alone() {
     let mut bytes = keepalive(1);
-    bytes.extend(framed(b'd', b"w\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0abc"));
+    bytes.extend(framed(
+        b'd',
+        b"w\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0abc",
+    ));
     bytes.extend(keepalive(2));
     for end in 0..=bytes.len() {
         let events = read_all(bytes[..end].to_vec());
         let whole = events.iter().filter(|event| event.is_ok()).count();
         let one = keepalive(1).len();
-        let expected = [one, bytes.len() - one, bytes.len()].iter().filter(|&&each| each <= end).count();
+        let expected = [one, bytes.len() - one, bytes.len()]
+            .iter()
+            .filter(|&&each| each <= end)
+            .count();
         assert_eq!(whole, expected, "cut at {end}");
     }
 }
 
 #[test]
 fn a_length_that_lies_reserves_nothing() {
-    for head in [b"d\xff\xff\xff\xff".as_slice(), b"d\0\0\0\x03", b"d\x7f\xff\xff\xff"] {
+    for head in [
+        b"d\xff\xff\xff\xff".as_slice(),
+        b"d\0\0\0\x03",
+        b"d\x7f\xff\xff\xff",
+    ] {
         let events = read_all(head.to_vec());
-        assert!(matches!(events[..], [Err(ImportError::Protocol(_))]), "{events:?}");
+        assert!(
+            matches!(events[..], [Err(ImportError::Protocol(_))]),
+            "{events:?}"
+        );
     }
 }
 
@@ -90,10 +105,15 @@ async fn a_server_that_is_no_postgresql_is_told() {
     let port = listener.local_addr().expect("an address").port();
     let server = tokio::spawn(async move {
         let (mut socket, _) = listener.accept().await.expect("a client");
-        socket.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.expect("it is there");
+        socket
+            .write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            .await
+            .expect("it is there");
         socket
     });
-    let config = format!("host=127.0.0.1 port={port} user=a dbname=b").parse().expect("a configuration");
+    let config = format!("host=127.0.0.1 port={port} user=a dbname=b")
+        .parse()
+        .expect("a configuration");
     let error = Wire::connect(&config).await.err().expect("no connection");
     assert!(matches!(error, ImportError::Protocol(_)), "{error}");
     drop(server.await);
@@ -104,7 +124,9 @@ async fn a_source_that_is_not_there_is_told() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let port = listener.local_addr().expect("an address").port();
     drop(listener);
-    let config = format!("host=127.0.0.1 port={port} user=a dbname=b").parse().expect("a configuration");
+    let config = format!("host=127.0.0.1 port={port} user=a dbname=b")
+        .parse()
+        .expect("a configuration");
     let error = Wire::connect(&config).await.err().expect("no connection");
     assert!(matches!(error, ImportError::SourceLost { .. }), "{error}");
     assert!(error.is_transient());

@@ -29,12 +29,17 @@ INSERT INTO "Odd ""schema"."Tä ble" VALUES
 const TYPED: &str = r#"SELECT * FROM "Odd ""schema"."Tä ble""#;
 
 async fn run(client: &Client, statements: &str) {
-    client.batch_execute(statements).await.unwrap_or_else(|error| panic!("{statements}: {error:?}"));
+    client
+        .batch_execute(statements)
+        .await
+        .unwrap_or_else(|error| panic!("{statements}: {error:?}"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn values_and_definitions_come_whole() {
-    let Some(pair) = Pair::start().await else { return };
+    let Some(pair) = Pair::start().await else {
+        return;
+    };
     let (source, target) = pair.database("kinds").await;
     run(&source, TYPES).await;
     run(
@@ -70,9 +75,17 @@ async fn values_and_definitions_come_whole() {
     let told = running.told.lock().expect("nobody panics").clone();
     running.kill().await;
     if pair.target.is_aerostat() {
-        assert!(notes(&told).contains("index child_some of public.child is left out"), "{}", notes(&told));
+        assert!(
+            notes(&told).contains("index child_some of public.child is left out"),
+            "{}",
+            notes(&told)
+        );
     }
-    assert!(notes(&told).contains("public.child.at is timestamp without time zone instead of"), "{}", notes(&told));
+    assert!(
+        notes(&told).contains("public.child.at is timestamp without time zone instead of"),
+        "{}",
+        notes(&told)
+    );
     finish(options(&pair, "kinds")).await;
     same(&source, &target, &tables).await;
     // The target is its own master: sequences go on, and foreign keys act.
@@ -83,19 +96,35 @@ async fn values_and_definitions_come_whole() {
              DELETE FROM parent WHERE id = 2; INSERT INTO parent (id) VALUES (nextval('loose') + 100)",
         )
         .await;
-        let refused = client.batch_execute("INSERT INTO child (parent) VALUES (77)").await.expect_err("no such parent");
+        let refused = client
+            .batch_execute("INSERT INTO child (parent) VALUES (77)")
+            .await
+            .expect_err("no such parent");
         assert_eq!(refused.code().map(|code| code.code()), Some("23503"));
-        let refused = client.batch_execute("INSERT INTO child (id) VALUES (77)").await.expect_err("always");
+        let refused = client
+            .batch_execute("INSERT INTO child (id) VALUES (77)")
+            .await
+            .expect_err("always");
         assert_eq!(refused.code().map(|code| code.code()), Some("428C9"));
-        let refused = client.batch_execute("INSERT INTO parent (code) VALUES ('z')").await.expect_err("too short");
+        let refused = client
+            .batch_execute("INSERT INTO parent (code) VALUES ('z')")
+            .await
+            .expect_err("too short");
         assert_eq!(refused.code().map(|code| code.code()), Some("23514"));
     }
-    same(&source, &target, &["parent", "SELECT id, parent, note FROM child"]).await;
+    same(
+        &source,
+        &target,
+        &["parent", "SELECT id, parent, note FROM child"],
+    )
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn changes_of_every_kind_are_made() {
-    let Some(pair) = Pair::start().await else { return };
+    let Some(pair) = Pair::start().await else {
+        return;
+    };
     let (source, target) = pair.database("kinds").await;
     run(
         &source,
@@ -121,7 +150,15 @@ async fn changes_of_every_kind_are_made() {
     )
     .await;
     let tables = [
-        "keyed", "keys_only", "toasted", "whole", "whole_keyed", "by_index", "late", "parts", "wide",
+        "keyed",
+        "keys_only",
+        "toasted",
+        "whole",
+        "whole_keyed",
+        "by_index",
+        "late",
+        "parts",
+        "wide",
     ];
     let running = start(options(&pair, "kinds"));
     running.follows().await;
@@ -161,7 +198,9 @@ async fn changes_of_every_kind_are_made() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_copy_alone_needs_no_replication_and_leaves_nothing() {
-    let Some(pair) = Pair::with(&["wal_level=replica"]).await else { return };
+    let Some(pair) = Pair::with(&["wal_level=replica"]).await else {
+        return;
+    };
     let (source, target) = pair.database("once").await;
     run(
         &source,
@@ -176,13 +215,25 @@ async fn a_copy_alone_needs_no_replication_and_leaves_nothing() {
     let summary = summary.expect("it is copied");
     assert_eq!((summary.rows, summary.lsn), (100_002, None));
     same(&source, &target, &["bare", "up", "down"]).await;
-    assert!(target.query("SELECT name FROM aerostat_import.progress", &[]).await.expect("rows").is_empty());
-    let refused = target.batch_execute("INSERT INTO down VALUES (9)").await.expect_err("the foreign key is there");
+    assert!(
+        target
+            .query("SELECT name FROM aerostat_import.progress", &[])
+            .await
+            .expect("rows")
+            .is_empty()
+    );
+    let refused = target
+        .batch_execute("INSERT INTO down VALUES (9)")
+        .await
+        .expect_err("the foreign key is there");
     assert_eq!(refused.code().map(|code| code.code()), Some("23503"));
     // A second time the rows would be there twice.
     let (again, _) = import(once.clone()).await;
     let again = again.expect_err("there are rows").to_string();
-    assert!(again.contains("public.bare at the target: it has rows"), "{again}");
+    assert!(
+        again.contains("public.bare at the target: it has rows"),
+        "{again}"
+    );
     run(&target, "ALTER TABLE down DROP CONSTRAINT down_up_fkey").await;
     once.truncate = true;
     let (summary, _) = import(once).await;

@@ -8,12 +8,17 @@ use crate::imports::{LIMIT, Running};
 
 /// The rows of a query, as texts, in any order.
 pub(crate) async fn rows(client: &Client, query: &str) -> Vec<String> {
-    let messages = client.simple_query(query).await.unwrap_or_else(|error| panic!("{query}: {error:?}"));
+    let messages = client
+        .simple_query(query)
+        .await
+        .unwrap_or_else(|error| panic!("{query}: {error:?}"));
     let mut rows: Vec<String> = messages
         .iter()
         .filter_map(|message| match message {
             SimpleQueryMessage::Row(row) => {
-                let cells: Vec<_> = (0..row.len()).map(|at| row.get(at).unwrap_or("NULL")).collect();
+                let cells: Vec<_> = (0..row.len())
+                    .map(|at| row.get(at).unwrap_or("NULL"))
+                    .collect();
                 Some(cells.join("|"))
             }
             _ => None,
@@ -24,17 +29,35 @@ pub(crate) async fn rows(client: &Client, query: &str) -> Vec<String> {
 }
 
 /// The first difference between both sides' tables.
-pub(crate) async fn difference(source: &Client, target: &Client, tables: &[&str]) -> Option<String> {
+pub(crate) async fn difference(
+    source: &Client,
+    target: &Client,
+    tables: &[&str],
+) -> Option<String> {
     for table in tables {
-        let query = if table.contains(' ') { (*table).to_owned() } else { format!("SELECT * FROM {table}") };
+        let query = if table.contains(' ') {
+            (*table).to_owned()
+        } else {
+            format!("SELECT * FROM {table}")
+        };
         let (here, there) = (rows(source, &query).await, rows(target, &query).await);
         if here == there {
             continue;
         }
-        let missing: Vec<_> = here.iter().filter(|row| there.binary_search(row).is_err()).take(3).collect();
-        let surplus: Vec<_> = there.iter().filter(|row| here.binary_search(row).is_err()).take(3).collect();
+        let missing: Vec<_> = here
+            .iter()
+            .filter(|row| there.binary_search(row).is_err())
+            .take(3)
+            .collect();
+        let surplus: Vec<_> = there
+            .iter()
+            .filter(|row| here.binary_search(row).is_err())
+            .take(3)
+            .collect();
         let (here, there) = (here.len(), there.len());
-        return Some(format!("{table}: {here} rows and {there}; missing {missing:?}, surplus {surplus:?}"));
+        return Some(format!(
+            "{table}: {here} rows and {there}; missing {missing:?}, surplus {surplus:?}"
+        ));
     }
     None
 }
@@ -50,8 +73,12 @@ pub(crate) async fn same(source: &Client, target: &Client, tables: &[&str]) {
 pub(crate) async fn settle(running: &Running, source: &Client, target: &Client, tables: &[&str]) {
     let begun = Instant::now();
     while let Some(difference) = difference(source, target, tables).await {
-        assert!(!running.ended(), "the import ended; {difference}; {:?}", running.told);
-        assert!(begun.elapsed() < LIMIT, "{difference}");
+        assert!(
+            !running.ended(),
+            "the import ended; {difference}; {:?}",
+            running.told
+        );
+        assert!(begun.elapsed() < LIMIT, "{difference}; {:?}", running.told);
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }

@@ -10,7 +10,10 @@ use crate::{
 };
 
 async fn run(client: &Client, statements: &str) {
-    client.batch_execute(statements).await.unwrap_or_else(|error| panic!("{statements}: {error:?}"));
+    client
+        .batch_execute(statements)
+        .await
+        .unwrap_or_else(|error| panic!("{statements}: {error:?}"));
 }
 
 /// What is run at the source, what the error says, and the statements it gives.
@@ -57,7 +60,9 @@ const CHANGES: &[(&str, &str, &[&str])] = &[
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn differences_stop_and_go_on_after_the_statement() {
-    let Some(pair) = Pair::start().await else { return };
+    let Some(pair) = Pair::start().await else {
+        return;
+    };
     let (source, target) = pair.database("forms").await;
     run(
         &source,
@@ -70,19 +75,32 @@ async fn differences_stop_and_go_on_after_the_statement() {
         let running = start(options(&pair, "forms"));
         running.follows().await;
         // Transactions right before the change are made, and the change's own one is not.
-        let before: String = (0..20).map(|at| format!("INSERT INTO other VALUES ({}, 0);", number * 100 + at)).collect();
+        let before: String = (0..20)
+            .map(|at| format!("INSERT INTO other VALUES ({}, 0);", number * 100 + at))
+            .collect();
         for statement in before.split_terminator(';') {
             run(&source, statement).await;
         }
-        let within = format!("BEGIN; INSERT INTO other VALUES ({}, 1); {change}; COMMIT", number * 100 + 50);
+        let within = format!(
+            "BEGIN; INSERT INTO other VALUES ({}, 1); {change}; COMMIT",
+            number * 100 + 50
+        );
         run(&source, &within).await;
         let error = running.error().await;
         assert!(error.contains(text), "{change}: {error}");
         for statement in *statements {
             assert!(error.contains(statement), "{change}: {error}");
         }
-        let there = rows(&target, &format!("SELECT id FROM other WHERE id >= {}", number * 100)).await;
-        assert_eq!(there.len(), 20, "{change}: the transactions before it, and they alone");
+        let there = rows(
+            &target,
+            &format!("SELECT id FROM other WHERE id >= {}", number * 100),
+        )
+        .await;
+        assert_eq!(
+            there.len(),
+            20,
+            "{change}: the transactions before it, and they alone"
+        );
         // Again, the same; and then it goes on.
         assert!(start(options(&pair, "forms")).error().await.contains(text));
         for statement in *statements {
@@ -99,9 +117,15 @@ async fn differences_stop_and_go_on_after_the_statement() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_no_statement_mends_is_told() {
-    let Some(pair) = Pair::start().await else { return };
+    let Some(pair) = Pair::start().await else {
+        return;
+    };
     let (source, target) = pair.database("forms").await;
-    run(&source, "CREATE TABLE items (id int PRIMARY KEY, v int); INSERT INTO items VALUES (1, 1)").await;
+    run(
+        &source,
+        "CREATE TABLE items (id int PRIMARY KEY, v int); INSERT INTO items VALUES (1, 1)",
+    )
+    .await;
     let running = start(options(&pair, "forms"));
     running.follows().await;
     run(
@@ -110,13 +134,25 @@ async fn what_no_statement_mends_is_told() {
     )
     .await;
     let error = running.error().await;
-    assert!(error.contains("column j is new, and has a type that is not supported"), "{error}");
-    assert!(error.contains("values are in no log, so drop the import and begin again"), "{error}");
+    assert!(
+        error.contains("column j is new, and has a type that is not supported"),
+        "{error}"
+    );
+    assert!(
+        error.contains("values are in no log, so drop the import and begin again"),
+        "{error}"
+    );
     let mut drop = options(&pair, "forms");
     drop.action = aerostat_import::Action::Drop;
     crate::imports::import(drop).await.0.expect("it is dropped");
-    for query in ["SELECT slot_name FROM pg_replication_slots", "SELECT pubname FROM pg_publication"] {
-        assert!(source.query(query, &[]).await.expect("rows").is_empty(), "{query}");
+    for query in [
+        "SELECT slot_name FROM pg_replication_slots",
+        "SELECT pubname FROM pg_publication",
+    ] {
+        assert!(
+            source.query(query, &[]).await.expect("rows").is_empty(),
+            "{query}"
+        );
     }
     // As texts, and from the beginning, it goes.
     run(&target, "DROP TABLE items").await;
@@ -124,7 +160,11 @@ async fn what_no_statement_mends_is_told() {
     again.as_text = true;
     let running = start(again.clone());
     running.follows().await;
-    run(&source, r#"INSERT INTO items VALUES (3, 3, 0.5, '{"a": [1, 2]}')"#).await;
+    run(
+        &source,
+        r#"INSERT INTO items VALUES (3, 3, 0.5, '{"a": [1, 2]}')"#,
+    )
+    .await;
     settle(&running, &source, &target, &["items"]).await;
     running.kill().await;
     finish(again).await;
@@ -132,13 +172,19 @@ async fn what_no_statement_mends_is_told() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tables_that_come_and_go_are_told() {
-    let Some(pair) = Pair::start().await else { return };
+    let Some(pair) = Pair::start().await else {
+        return;
+    };
     let (source, target) = pair.database("forms").await;
     run(&source, "CREATE TABLE a (id int PRIMARY KEY); CREATE TABLE b (id int PRIMARY KEY); CREATE TABLE c (id int PRIMARY KEY)").await;
     let running = start(options(&pair, "forms"));
     running.follows().await;
     running.kill().await;
-    run(&source, "CREATE TABLE d (id int PRIMARY KEY); DROP TABLE b; INSERT INTO a VALUES (1)").await;
+    run(
+        &source,
+        "CREATE TABLE d (id int PRIMARY KEY); DROP TABLE b; INSERT INTO a VALUES (1)",
+    )
+    .await;
     let running = start(options(&pair, "forms"));
     settle(&running, &source, &target, &["a"]).await;
     let told = notes(&running.told.lock().expect("nobody panics"));
@@ -147,12 +193,18 @@ async fn tables_that_come_and_go_are_told() {
     running.kill().await;
     run(&source, "ALTER PUBLICATION aerostat_forms DROP TABLE c").await;
     let error = start(options(&pair, "forms")).error().await;
-    assert!(error.contains("public.c differs at the source") && error.contains("is not in the publication"), "{error}");
+    assert!(
+        error.contains("public.c differs at the source")
+            && error.contains("is not in the publication"),
+        "{error}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_publication_that_is_given_is_used_and_left() {
-    let Some(pair) = Pair::start().await else { return };
+    let Some(pair) = Pair::start().await else {
+        return;
+    };
     let (source, target) = pair.database("forms").await;
     run(
         &source,
@@ -166,11 +218,23 @@ async fn a_publication_that_is_given_is_used_and_left() {
     let running = start(given.clone());
     running.follows().await;
     // Changes of a table that is left out pass by.
-    run(&source, "INSERT INTO b VALUES (1); INSERT INTO a VALUES (1); INSERT INTO c VALUES ('1')").await;
+    run(
+        &source,
+        "INSERT INTO b VALUES (1); INSERT INTO a VALUES (1); INSERT INTO c VALUES ('1')",
+    )
+    .await;
     settle(&running, &source, &target, &["a"]).await;
-    run(&source, "CREATE TABLE d (id int PRIMARY KEY); INSERT INTO d VALUES (1)").await;
+    run(
+        &source,
+        "CREATE TABLE d (id int PRIMARY KEY); INSERT INTO d VALUES (1)",
+    )
+    .await;
     let error = running.error().await;
-    assert!(error.contains("public.d differs at the source") && error.contains("came after the import began"), "{error}");
+    assert!(
+        error.contains("public.d differs at the source")
+            && error.contains("came after the import began"),
+        "{error}"
+    );
     given.exclude.push("d".to_owned());
     finish(given).await;
     let left = rows(&source, "SELECT pubname FROM pg_publication").await;

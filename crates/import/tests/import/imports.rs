@@ -62,7 +62,10 @@ pub(crate) async fn finish(mut options: Options) -> Summary {
 impl Running {
     /// What it ends with.
     pub(crate) async fn result(self) -> Result<Summary, ImportError> {
-        tokio::time::timeout(LIMIT, self.task).await.expect("it ends").expect("it does not panic")
+        tokio::time::timeout(LIMIT, self.task)
+            .await
+            .expect("it ends")
+            .expect("it does not panic")
     }
 
     /// What it ends with, which must be an error; its text with its causes.
@@ -90,7 +93,8 @@ impl Running {
 
     /// Waits until it follows changes.
     pub(crate) async fn follows(&self) {
-        self.until(|event| matches!(event, Event::Following { .. })).await;
+        self.until(|event| matches!(event, Event::Following { .. }))
+            .await;
     }
 
     pub(crate) fn ended(&self) -> bool {

@@ -10,12 +10,17 @@ use crate::{
 };
 
 async fn run(client: &Client, statements: &str) {
-    client.batch_execute(statements).await.unwrap_or_else(|error| panic!("{statements}: {error:?}"));
+    client
+        .batch_execute(statements)
+        .await
+        .unwrap_or_else(|error| panic!("{statements}: {error:?}"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_does_not_fit_is_told_before_anything_begins() {
-    let Some(pair) = Pair::start().await else { return };
+    let Some(pair) = Pair::start().await else {
+        return;
+    };
     let (source, target) = pair.database("unfit").await;
     run(
         &source,
@@ -53,47 +58,90 @@ async fn what_does_not_fit_is_told_before_anything_begins() {
     let made = "SELECT relname FROM pg_class JOIN pg_namespace n ON n.oid = relnamespace
                 WHERE nspname = 'public' AND relkind = 'r' ORDER BY 1";
     assert_eq!(rows(&target, made).await, ["full_table", "there"]);
-    for query in ["SELECT slot_name FROM pg_replication_slots", "SELECT pubname FROM pg_publication"] {
+    for query in [
+        "SELECT slot_name FROM pg_replication_slots",
+        "SELECT pubname FROM pg_publication",
+    ] {
         assert!(rows(&source, query).await.is_empty(), "{query}");
     }
-    run(&source, "INSERT INTO bare VALUES (1); UPDATE bare SET v = 2").await;
+    run(
+        &source,
+        "INSERT INTO bare VALUES (1); UPDATE bare SET v = 2",
+    )
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_source_that_does_not_do_is_told() {
-    let Some(pair) = Pair::with(&["wal_level=replica"]).await else { return };
+    let Some(pair) = Pair::with(&["wal_level=replica"]).await else {
+        return;
+    };
     let (source, _target) = pair.database("plain").await;
-    run(&source, "CREATE TABLE a (id int PRIMARY KEY); CREATE ROLE weak LOGIN").await;
+    run(
+        &source,
+        "CREATE TABLE a (id int PRIMARY KEY); CREATE ROLE weak LOGIN",
+    )
+    .await;
     let (result, _) = import(options(&pair, "plain")).await;
     let error = result.expect_err("no log to read").to_string();
-    assert!(error.contains("its wal_level is replica, not logical"), "{error}");
+    assert!(
+        error.contains("its wal_level is replica, not logical"),
+        "{error}"
+    );
     let mut weak = options(&pair, "plain");
     weak.source = weak.source.replace("aerostat@", "weak@");
     let error = import(weak).await.0.expect_err("no rights").to_string();
-    for text in ["role weak: it may not replicate", "public.a: the role weak may not read it"] {
+    for text in [
+        "role weak: it may not replicate",
+        "public.a: the role weak may not read it",
+    ] {
         assert!(error.contains(text), "{text}: {error}");
     }
     let mut nothing = options(&pair, "plain");
     nothing.tables = vec!["nowhere.b".to_owned()];
-    let error = import(nothing).await.0.expect_err("no such table").to_string();
-    assert!(error.contains("nowhere.b: there is no such table"), "{error}");
+    let error = import(nothing)
+        .await
+        .0
+        .expect_err("no such table")
+        .to_string();
+    assert!(
+        error.contains("nowhere.b: there is no such table"),
+        "{error}"
+    );
     let mut wrong = options(&pair, "plain");
     wrong.source = wrong.source.replace("/plain", "/nowhere");
     let error = chain(&import(wrong).await.0.expect_err("no such database"));
     assert!(error.contains("does not exist"), "{error}");
     let mut unknown = options(&pair, "plain");
     unknown.action = Action::Finish;
-    let error = import(unknown).await.0.expect_err("nothing to finish").to_string();
-    assert!(error.contains("knows of no import named aerostat_plain"), "{error}");
+    let error = import(unknown)
+        .await
+        .0
+        .expect_err("nothing to finish")
+        .to_string();
+    assert!(
+        error.contains("knows of no import named aerostat_plain"),
+        "{error}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn numbers_with_more_digits_are_errors_and_not_rounded() {
-    let Some(pair) = Pair::start().await else { return };
+    let Some(pair) = Pair::start().await else {
+        return;
+    };
     let (source, target) = pair.database("digits").await;
     run(&source, "CREATE TABLE n (id int PRIMARY KEY, v numeric); INSERT INTO n VALUES (1, 1.5), (2, 0.12345678901)").await;
-    let error = import(options(&pair, "digits")).await.0.expect_err("too many digits").to_string();
-    assert!(error.contains("public.n: the target's column v has 10 digits") && error.contains("0.12345678901"), "{error}");
+    let error = import(options(&pair, "digits"))
+        .await
+        .0
+        .expect_err("too many digits")
+        .to_string();
+    assert!(
+        error.contains("public.n: the target's column v has 10 digits")
+            && error.contains("0.12345678901"),
+        "{error}"
+    );
     run(&source, "UPDATE n SET v = 2.5000000000000000 WHERE id = 2").await;
     let running = start(options(&pair, "digits"));
     running.follows().await;
@@ -106,48 +154,180 @@ async fn numbers_with_more_digits_are_errors_and_not_rounded() {
     // The target's column can be given more digits.
     run(&target, "ALTER TABLE n ALTER COLUMN v TYPE numeric(38,20)").await;
     let running = start(options(&pair, "digits"));
-    settle(&running, &source, &target, &["SELECT id, v::numeric(38,20) FROM n"]).await;
+    settle(
+        &running,
+        &source,
+        &target,
+        &["SELECT id, v::numeric(38,20) FROM n"],
+    )
+    .await;
     running.kill().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rows_that_somebody_else_changed_stop_the_import() {
-    let Some(pair) = Pair::start().await else { return };
+    let Some(pair) = Pair::start().await else {
+        return;
+    };
     let (source, target) = pair.database("conflict").await;
     run(&source, "CREATE TABLE t (id int PRIMARY KEY, v text); INSERT INTO t VALUES (1, 'a'), (2, 'b'), (3, 'c')").await;
     let running = start(options(&pair, "conflict"));
     running.follows().await;
-    run(&target, "DELETE FROM t WHERE id = 2; INSERT INTO t VALUES (9, 'theirs')").await;
-    run(&source, "BEGIN; UPDATE t SET v = 'x' WHERE id = 1; UPDATE t SET v = 'y' WHERE id = 2; COMMIT").await;
+    run(
+        &target,
+        "DELETE FROM t WHERE id = 2; INSERT INTO t VALUES (9, 'theirs')",
+    )
+    .await;
+    run(
+        &source,
+        "BEGIN; UPDATE t SET v = 'x' WHERE id = 1; UPDATE t SET v = 'y' WHERE id = 2; COMMIT",
+    )
+    .await;
     let error = running.error().await;
-    assert!(error.contains("public.t has no row (id)=(2) at the target, which the source changed"), "{error}");
-    assert_eq!(rows(&target, "SELECT v FROM t WHERE id = 1").await, ["a"], "nothing is half made");
+    assert!(
+        error.contains("public.t has no row (id)=(2) at the target, which the source changed"),
+        "{error}"
+    );
+    assert_eq!(
+        rows(&target, "SELECT v FROM t WHERE id = 1").await,
+        ["a"],
+        "nothing is half made"
+    );
     run(&target, "INSERT INTO t VALUES (2, 'b')").await;
     let running = start(options(&pair, "conflict"));
     running.follows().await;
-    run(&source, "BEGIN; DELETE FROM t WHERE id = 3; INSERT INTO t VALUES (8, 'ours'), (9, 'ours'); COMMIT").await;
+    run(
+        &source,
+        "BEGIN; DELETE FROM t WHERE id = 3; INSERT INTO t VALUES (8, 'ours'), (9, 'ours'); COMMIT",
+    )
+    .await;
     let error = running.error().await;
-    assert!(error.contains("public.t cannot take a row") && error.contains("(id)=(9)"), "{error}");
-    assert_eq!(rows(&target, "SELECT v FROM t WHERE id = 3").await, ["c"], "nothing is half made");
+    assert!(
+        error.contains("public.t cannot take a row") && error.contains("(id)=(9)"),
+        "{error}"
+    );
+    assert_eq!(
+        rows(&target, "SELECT v FROM t WHERE id = 3").await,
+        ["c"],
+        "nothing is half made"
+    );
     run(&target, "DELETE FROM t WHERE id = 9").await;
     finish(options(&pair, "conflict")).await;
-    assert_eq!(rows(&target, "TABLE t").await, rows(&source, "TABLE t").await);
+    assert_eq!(
+        rows(&target, "TABLE t").await,
+        rows(&source, "TABLE t").await
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_importer_of_a_name_runs_and_foreign_slots_stay() {
-    let Some(pair) = Pair::start().await else { return };
-    let (source, _target) = pair.database("busy").await;
+    let Some(pair) = Pair::start().await else {
+        return;
+    };
+    let (source, target) = pair.database("busy").await;
     run(&source, "CREATE TABLE t (id int PRIMARY KEY)").await;
-    run(&source, "SELECT pg_create_logical_replication_slot('aerostat_busy', 'pgoutput')").await;
-    let error = import(options(&pair, "busy")).await.0.expect_err("the slot is another's").to_string();
-    assert!(error.contains("aerostat_busy: the source has a slot or a publication of this name"), "{error}");
-    assert_eq!(rows(&source, "SELECT slot_name FROM pg_replication_slots").await, ["aerostat_busy"]);
+    run(
+        &source,
+        "SELECT pg_create_logical_replication_slot('aerostat_busy', 'pgoutput')",
+    )
+    .await;
+    let error = import(options(&pair, "busy"))
+        .await
+        .0
+        .expect_err("the slot is another's")
+        .to_string();
+    assert!(
+        error.contains("aerostat_busy: the source has a slot or a publication of this name"),
+        "{error}"
+    );
+    assert_eq!(
+        rows(&source, "SELECT slot_name FROM pg_replication_slots").await,
+        ["aerostat_busy"]
+    );
     run(&source, "SELECT pg_drop_replication_slot('aerostat_busy')").await;
     let running = start(options(&pair, "busy"));
     running.follows().await;
-    let error = import(options(&pair, "busy")).await.0.expect_err("one runs").to_string();
-    assert!(error.contains("another import named aerostat_busy is running"), "{error}");
+    let error = import(options(&pair, "busy"))
+        .await
+        .0
+        .expect_err("one runs")
+        .to_string();
+    assert!(
+        error.contains("another import named aerostat_busy is running"),
+        "{error}"
+    );
     assert!(!running.ended());
-    running.kill().await;
+    // One that came from elsewhere and took over: the first commits nothing more.
+    run(
+        &target,
+        "UPDATE aerostat_import.progress SET epoch = epoch + 1",
+    )
+    .await;
+    run(&source, "INSERT INTO t VALUES (1)").await;
+    let error = running.error().await;
+    assert!(
+        error.contains("another import named aerostat_busy has taken over"),
+        "{error}"
+    );
+    assert!(rows(&target, "TABLE t").await.is_empty());
+    // A source that is another one.
+    run(
+        &target,
+        "UPDATE aerostat_import.progress SET source = '1/elsewhere'",
+    )
+    .await;
+    let error = import(options(&pair, "busy"))
+        .await
+        .0
+        .expect_err("another source")
+        .to_string();
+    assert!(
+        error.contains("is of another source: 1/elsewhere"),
+        "{error}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sources_that_ask_for_passwords_get_them() {
+    let Some(pair) = Pair::start().await else {
+        return;
+    };
+    let (source, target) = pair.database("secret").await;
+    pair.source.ask_for_passwords().await;
+    run(
+        &source,
+        "CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1)",
+    )
+    .await;
+    for role in ["scram-sha-256", "md5", "password"] {
+        let encryption = if role == "md5" {
+            "md5"
+        } else {
+            "scram-sha-256"
+        };
+        run(
+            &source,
+            &format!("SET password_encryption = '{encryption}'; CREATE ROLE \"{role}\" SUPERUSER LOGIN PASSWORD 'it''s \u{e9} secret'"),
+        )
+        .await;
+        let mut asked = options(&pair, "secret");
+        asked.truncate = true;
+        let url = |password: &str| {
+            pair.source
+                .url("secret")
+                .replace("aerostat@", &format!("{role}:{password}@"))
+        };
+        asked.source = url("wrong");
+        let error = chain(&import(asked.clone()).await.0.expect_err("a wrong password"));
+        assert!(
+            error.contains("password authentication failed") && !error.contains("wrong"),
+            "{error}"
+        );
+        asked.source = url("it's%20%C3%A9%20secret");
+        let running = start(asked.clone());
+        running.follows().await;
+        settle(&running, &source, &target, &["t"]).await;
+        running.kill().await;
+        finish(asked).await;
+    }
 }

@@ -58,7 +58,9 @@ impl Pair {
     /// The same, with settings of the source.
     pub(crate) async fn with(settings: &[&str]) -> Option<Pair> {
         if !Path::new(PROGRAMS).join("initdb").exists() {
-            eprintln!("skipped: imports from PostgreSQL (no {PROGRAMS}/initdb; scripts/setup postgres)");
+            eprintln!(
+                "skipped: imports from PostgreSQL (no {PROGRAMS}/initdb; scripts/setup postgres)"
+            );
             return None;
         }
         let source = Postgres::start(settings).await;
@@ -72,10 +74,16 @@ impl Pair {
     /// Makes a database of this name on both sides, and connects to them.
     pub(crate) async fn database(&self, name: &str) -> (Client, Client) {
         let create = format!("CREATE DATABASE {name}");
-        for admin in [self.source.connect("postgres").await, self.target.connect("postgres").await] {
+        for admin in [
+            self.source.connect("postgres").await,
+            self.target.connect("postgres").await,
+        ] {
             admin.batch_execute(&create).await.expect("a database");
         }
-        (self.source.connect(name).await, self.target.connect(name).await)
+        (
+            self.source.connect(name).await,
+            self.target.connect(name).await,
+        )
     }
 }
 
@@ -89,18 +97,49 @@ impl Postgres {
             settings: settings.iter().map(|&setting| setting.to_owned()).collect(),
         };
         if is_root() {
-            chown(server.folder.path(), Some(NOBODY), Some(NOBODY)).expect("root gives folders away");
+            chown(server.folder.path(), Some(NOBODY), Some(NOBODY))
+                .expect("root gives folders away");
         }
         let data = server.data();
-        let options = ["--auth=trust", "--username=aerostat", "--encoding=UTF8", "--locale=C", "--no-sync"];
-        let made = server.command("initdb").arg("--pgdata").arg(data).args(options).output().expect("initdb runs");
-        assert!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
+        let options = [
+            "--auth=trust",
+            "--username=aerostat",
+            "--encoding=UTF8",
+            "--locale=C",
+            "--no-sync",
+        ];
+        let made = server
+            .command("initdb")
+            .arg("--pgdata")
+            .arg(data)
+            .args(options)
+            .output()
+            .expect("initdb runs");
+        assert!(
+            made.status.success(),
+            "initdb: {}",
+            String::from_utf8_lossy(&made.stderr)
+        );
         server.run().await;
         server
     }
 
-    pub(crate) fn port(&self) -> u16 {
-        self.port
+    /// Asks roles for passwords, each in the way that is its name; others may go on without.
+    pub(crate) async fn ask_for_passwords(&self) {
+        let ways = ["scram-sha-256", "md5", "password"];
+        let lines = ways
+            .map(|way| format!("host all {way} 127.0.0.1/32 {way}\n"))
+            .concat();
+        fs::write(
+            self.data().join("pg_hba.conf"),
+            format!("{lines}host all all 127.0.0.1/32 trust\n"),
+        )
+        .expect("it is ours");
+        self.connect("postgres")
+            .await
+            .batch_execute("SELECT pg_reload_conf()")
+            .await
+            .expect("it is read again");
     }
 
     fn data(&self) -> PathBuf {
@@ -123,7 +162,11 @@ impl Postgres {
             .append(true)
             .open(self.folder.path().join("log"))
             .expect("a log");
-        command.arg("-D").arg(self.data()).stdout(Stdio::null()).stderr(log);
+        command
+            .arg("-D")
+            .arg(self.data())
+            .stdout(Stdio::null())
+            .stderr(log);
         let port = format!("port={}", self.port);
         let ours = [
             "listen_addresses=127.0.0.1",
@@ -138,12 +181,18 @@ impl Postgres {
             "jit=off",
             &port,
         ];
-        for setting in ours.into_iter().chain(self.settings.iter().map(String::as_str)) {
+        for setting in ours
+            .into_iter()
+            .chain(self.settings.iter().map(String::as_str))
+        {
             command.arg("-c").arg(setting);
         }
         self.process = Some(command.spawn().expect("postgres starts"));
         let config = self.config("postgres");
-        answers(&config, || fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()).await;
+        answers(&config, || {
+            fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+        })
+        .await;
     }
 
     /// Stops it as a crash would, and starts it again.
@@ -156,7 +205,12 @@ impl Postgres {
     pub(crate) fn stop(&mut self) {
         if let Some(mut process) = self.process.take() {
             let data = self.data();
-            let stopped = self.command("pg_ctl").arg("-D").arg(data).args(["-m", "immediate", "-w", "stop"]).output();
+            let stopped = self
+                .command("pg_ctl")
+                .arg("-D")
+                .arg(data)
+                .args(["-m", "immediate", "-w", "stop"])
+                .output();
             if !stopped.is_ok_and(|stopped| stopped.status.success()) {
                 let _ = process.kill();
             }
@@ -183,8 +237,15 @@ impl Postgres {
     /// Runs one of PostgreSQL's programs against it.
     pub(crate) fn program(&self, program: &str, arguments: &[&str]) -> Child {
         let mut command = self.command(program);
-        command.args(["-h", "127.0.0.1", "-U", "aerostat", "-p"]).arg(self.port.to_string()).args(arguments);
-        command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts")
+        command
+            .args(["-h", "127.0.0.1", "-U", "aerostat", "-p"])
+            .arg(self.port.to_string())
+            .args(arguments);
+        command
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("it starts")
     }
 }
 
@@ -226,7 +287,10 @@ impl Aerostat {
             .stderr(log);
         self.process = Some(command.spawn().expect("the node starts"));
         let log = self.folder.path().join("log");
-        answers(&config(self.port, "postgres"), || fs::read_to_string(&log).unwrap_or_default()).await;
+        answers(&config(self.port, "postgres"), || {
+            fs::read_to_string(&log).unwrap_or_default()
+        })
+        .await;
     }
 
     fn stop(&mut self) {
@@ -273,7 +337,11 @@ impl Target {
 
 fn config(port: u16, database: &str) -> Config {
     let mut config = Config::new();
-    config.host("127.0.0.1").port(port).user("aerostat").dbname(database);
+    config
+        .host("127.0.0.1")
+        .port(port)
+        .user("aerostat")
+        .dbname(database);
     config
 }
 
@@ -290,7 +358,11 @@ async fn answers(config: &Config, log: impl Fn() -> String) {
     loop {
         match config.connect(NoTls).await {
             Ok(_) => return,
-            Err(error) => assert!(begun.elapsed() < START, "it does not start: {error}\n{}", log()),
+            Err(error) => assert!(
+                begun.elapsed() < START,
+                "it does not start: {error}\n{}",
+                log()
+            ),
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
