@@ -373,10 +373,10 @@ async fn frame<R: AsyncRead + Unpin>(
     what: &str,
 ) -> Result<(u8, BytesMut), ImportError> {
     loop {
-        if let Some(total) = length(buffer)? {
-            if buffer.len() >= total {
-                return Ok((buffer[0], buffer.split_to(total)));
-            }
+        if let Some(total) = length(buffer)?
+            && buffer.len() >= total
+        {
+            return Ok((buffer[0], buffer.split_to(total)));
         }
         // It grows with what comes, not with what a length says will come.
         buffer.reserve(8 << 10);

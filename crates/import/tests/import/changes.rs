@@ -1,9 +1,7 @@
 //! Changes of every kind, row by row the same on both sides.
 
-use tokio_postgres::Client;
-
 use crate::{
-    compare::{same, settle},
+    compare::{run, same, settle},
     imports::{finish, import, notes, options, start},
     servers::Pair,
 };
@@ -27,13 +25,6 @@ INSERT INTO "Odd ""schema"."Tä ble" VALUES
 "#;
 
 const TYPED: &str = r#"SELECT * FROM "Odd ""schema"."Tä ble""#;
-
-async fn run(client: &Client, statements: &str) {
-    client
-        .batch_execute(statements)
-        .await
-        .unwrap_or_else(|error| panic!("{statements}: {error:?}"));
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn values_and_definitions_come_whole() {

@@ -6,6 +6,12 @@ use tokio_postgres::{Client, SimpleQueryMessage};
 
 use crate::imports::{LIMIT, Running};
 
+/// Runs statements.
+pub(crate) async fn run(client: &Client, statements: &str) {
+    let done = client.batch_execute(statements).await;
+    done.unwrap_or_else(|error| panic!("{statements}: {error:?}"));
+}
+
 /// The rows of a query, as texts, in any order.
 pub(crate) async fn rows(client: &Client, query: &str) -> Vec<String> {
     let messages = client

@@ -1,20 +1,11 @@
 //! Tables that change while they are followed: the import stops before the first row of the new form, says what to do,
 //! and goes on once that is done.
 
-use tokio_postgres::Client;
-
 use crate::{
-    compare::{rows, same, settle},
+    compare::{rows, run, same, settle},
     imports::{finish, notes, options, start},
     servers::Pair,
 };
-
-async fn run(client: &Client, statements: &str) {
-    client
-        .batch_execute(statements)
-        .await
-        .unwrap_or_else(|error| panic!("{statements}: {error:?}"));
-}
 
 /// What is run at the source, what the error says, and the statements it gives.
 const CHANGES: &[(&str, &str, &[&str])] = &[

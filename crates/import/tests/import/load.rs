@@ -63,7 +63,7 @@ async fn rows_and_changes_come_under_load() {
         .query_one("SELECT count(*) FROM pgbench_history", &[])
         .await
         .expect("a count");
-    println!(
+    eprintln!(
         "pgbench: {} transactions, {summary:?}",
         count.get::<_, i64>(0)
     );
@@ -99,7 +99,7 @@ async fn importers_that_die_make_each_change_once() {
         .ok()
         .and_then(|text| text.parse().ok())
         .unwrap_or(25);
-    println!("IMPORT_SEED={seed} IMPORT_ROUNDS={rounds}");
+    eprintln!("IMPORT_SEED={seed} IMPORT_ROUNDS={rounds}");
     let mut random = StdRng::seed_from_u64(seed);
     let (source, target) = pair.database("kills").await;
     initialise(&pair.source, &source, "kills", "3").await;
@@ -138,7 +138,7 @@ async fn importers_that_die_make_each_change_once() {
         .query_one("SELECT count(*) FROM pgbench_history", &[])
         .await
         .expect("a count");
-    println!(
+    eprintln!(
         "{copying} importers died before all rows were there and {following} after, over {} transactions",
         count.get::<_, i64>(0)
     );

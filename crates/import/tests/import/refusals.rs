@@ -1,20 +1,12 @@
 //! What cannot be imported is told by name, and nothing is changed on either side.
 
 use aerostat_import::Action;
-use tokio_postgres::Client;
 
 use crate::{
-    compare::{rows, settle},
+    compare::{rows, run, settle},
     imports::{chain, finish, import, options, start},
     servers::Pair,
 };
-
-async fn run(client: &Client, statements: &str) {
-    client
-        .batch_execute(statements)
-        .await
-        .unwrap_or_else(|error| panic!("{statements}: {error:?}"));
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_does_not_fit_is_told_before_anything_begins() {

@@ -6,17 +6,10 @@ use aerostat_import::{Action, Event};
 use tokio_postgres::Client;
 
 use crate::{
-    compare::{same, settle},
+    compare::{run, same, settle},
     imports::{finish, import, options, start},
     servers::{Pair, Postgres},
 };
-
-async fn run(client: &Client, statements: &str) {
-    client
-        .batch_execute(statements)
-        .await
-        .unwrap_or_else(|error| panic!("{statements}: {error:?}"));
-}
 
 fn write(source: &Postgres, seconds: &str) -> std::process::Child {
     source.program("pgbench", &["-n", "-c", "2", "-T", seconds, "moved"])
