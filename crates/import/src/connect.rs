@@ -1,10 +1,39 @@
 //! Connections of statements, to both sides.
 
-use std::ops::Deref;
+use std::{ops::Deref, path::Path};
 
-use tokio_postgres::{Client, Config, NoTls, config::SslMode};
+use tokio_postgres::{
+    Client, Config, NoTls, Socket,
+    config::SslMode,
+    tls::{MakeTlsConnect, TlsConnect},
+};
 
-use crate::{error::ImportError, task::Task, wire};
+use crate::{error::ImportError, task::Task, tls::Tls, wire};
+
+/// A server and a database of it, and whether what goes there is encrypted.
+pub(crate) struct Endpoint {
+    pub(crate) config: Config,
+    pub(crate) tls: Option<Tls>,
+}
+
+impl Endpoint {
+    /// Encrypted if the configuration requires it; `trust` is a file with certificates.
+    ///
+    /// # Errors
+    /// [`ImportError::Options`] if there are no certificates to trust.
+    pub(crate) fn new(config: Config, trust: Option<&Path>) -> Result<Endpoint, ImportError> {
+        let required = config.get_ssl_mode() == SslMode::Require;
+        let tls = required.then(|| Tls::new(trust)).transpose()?;
+        Ok(Endpoint { config, tls })
+    }
+
+    async fn connect(&self) -> Result<Connection, tokio_postgres::Error> {
+        match &self.tls {
+            Some(tls) => connect(&self.config, tls.clone()).await,
+            None => connect(self.config.clone().ssl_mode(SslMode::Disable), NoTls).await,
+        }
+    }
+}
 
 /// A connection that ends when this is dropped.
 pub(crate) struct Connection {
@@ -24,14 +53,9 @@ impl Deref for Connection {
 ///
 /// # Errors
 /// [`ImportError::Source`].
-pub(crate) async fn source(config: &Config) -> Result<Connection, ImportError> {
-    if config.get_ssl_mode() == SslMode::Require {
-        return Err(ImportError::Options(
-            "the importer speaks no TLS to the source yet: use sslmode=disable through a tunnel"
-                .to_owned(),
-        ));
-    }
-    let connection = connect(config)
+pub(crate) async fn source(endpoint: &Endpoint) -> Result<Connection, ImportError> {
+    let connection = endpoint
+        .connect()
         .await
         .map_err(ImportError::source("connecting"))?;
     let mut settings = wire::SETTINGS.to_vec();
@@ -47,8 +71,9 @@ pub(crate) async fn source(config: &Config) -> Result<Connection, ImportError> {
 ///
 /// # Errors
 /// [`ImportError::Target`].
-pub(crate) async fn target(config: &Config) -> Result<Connection, ImportError> {
-    let connection = connect(config)
+pub(crate) async fn target(endpoint: &Endpoint) -> Result<Connection, ImportError> {
+    let connection = endpoint
+        .connect()
         .await
         .map_err(ImportError::target("connecting"))?;
     let mut settings: Vec<_> = wire::SETTINGS
@@ -58,14 +83,21 @@ pub(crate) async fn target(config: &Config) -> Result<Connection, ImportError> {
         .collect();
     // What the source is told to forget must be on the target's disk.
     settings.push(("synchronous_commit", "on"));
+    // Somebody who holds rows is told of, and the import tries again.
+    settings.retain(|(name, _)| *name != "lock_timeout");
+    settings.push(("lock_timeout", "60s"));
     set(&connection, &settings)
         .await
         .map_err(ImportError::target("its settings"))?;
     Ok(connection)
 }
 
-async fn connect(config: &Config) -> Result<Connection, tokio_postgres::Error> {
-    let (client, connection) = config.connect(NoTls).await?;
+async fn connect<T>(config: &Config, tls: T) -> Result<Connection, tokio_postgres::Error>
+where
+    T: MakeTlsConnect<Socket, Stream: Send + 'static, TlsConnect: Send>,
+    <T::TlsConnect as TlsConnect<Socket>>::Future: Send,
+{
+    let (client, connection) = config.connect(tls).await?;
     let task = Task::spawn(async move {
         // The client's next call gives the error.
         let _ = connection.await;

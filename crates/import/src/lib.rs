@@ -39,11 +39,12 @@ mod sql;
 mod statements;
 mod tables;
 mod task;
+mod tls;
 mod types;
 mod watch;
 mod wire;
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 pub use error::{Complaint, ImportError};
 pub use lsn::{Lsn, LsnSyntax};
@@ -52,10 +53,13 @@ pub use run::run;
 /// What to import, from where and to where.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The source: a URL or a list of `key=value`, as libpq takes them, with its database.
+    /// The source: a URL or a list of `key=value`, as libpq takes them, with its database. With `sslmode=require` the
+    /// connection is encrypted, and the source's certificate is checked; with no other mode it is encrypted.
     pub source: String,
-    /// The target: an Aerostat node and a database of it.
+    /// The target: an Aerostat node and a database of it. The same of encryption.
     pub target: tokio_postgres::Config,
+    /// A file in PEM with the certificates to trust, of servers or of their issuers. If `None`, those of the system.
+    pub trust: Option<PathBuf>,
     /// The name of the import, by which it is found again: lower-case letters, digits and underscores, at most 63
     /// bytes. It also names the slot and the publication. If `None`, it is `aerostat_` and the target's database.
     pub name: Option<String>,
@@ -83,6 +87,7 @@ impl Options {
         Options {
             source: source.into(),
             target,
+            trust: None,
             name: None,
             publication: None,
             schemas: Vec::new(),

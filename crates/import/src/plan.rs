@@ -253,13 +253,14 @@ pub(crate) async fn server_complaints(
         .query_one(
             "SELECT current_setting('server_version_num')::int4, current_setting('wal_level'),
                     (SELECT rolreplication OR rolsuper FROM pg_roles WHERE rolname = current_user), current_user::text,
-                    pg_is_in_recovery()",
+                    pg_is_in_recovery(), has_database_privilege(current_database(), 'CREATE')",
             &[],
         )
         .await
         .map_err(ImportError::source("reading its settings"))?;
     let (version, level, replicates, user, standby): (i32, String, bool, String, bool) =
         (row.get(0), row.get(1), row.get(2), row.get(3), row.get(4));
+    let publishes: bool = row.get(5);
     if version < 130_000 {
         complaints.push(complaint(
             "the source",
@@ -287,6 +288,13 @@ pub(crate) async fn server_complaints(
             &format!("role {user}"),
             "it may not replicate",
             &format!("ALTER ROLE {} REPLICATION", crate::sql::identifier(&user)),
+        ));
+    }
+    if follow && own_publication && !publishes {
+        complaints.push(complaint(
+            &format!("role {user}"),
+            "it may not make a publication in this database",
+            "GRANT CREATE ON DATABASE, or name one that is there (--publication)",
         ));
     }
     let oids: Vec<Oid> = plan.tables.iter().map(|table| table.oid).collect();

@@ -12,7 +12,7 @@ use tokio_postgres::Config;
 
 use crate::{
     Action, Event, Options, Outcome, Progress, Summary,
-    connect::{self, Connection},
+    connect::{self, Connection, Endpoint},
     copy,
     error::ImportError,
     follow::{Following, follow},
@@ -95,14 +95,20 @@ pub async fn run(
 /// What stays the same over all connections of a run.
 struct Session {
     options: Options,
-    source: Config,
+    source: Endpoint,
+    target: Endpoint,
     name: String,
 }
 
 impl Session {
     fn new(options: Options) -> Result<Session, ImportError> {
+        // All of them check certificates here, and names.
+        let text = options
+            .source
+            .replace("sslmode=verify-full", "sslmode=require");
+        let text = text.replace("sslmode=verify-ca", "sslmode=require");
         // The error does not show the text, which has a password.
-        let mut source = Config::from_str(&options.source).map_err(|error| {
+        let mut source = Config::from_str(&text).map_err(|error| {
             let cause = std::error::Error::source(&error)
                 .map(ToString::to_string)
                 .unwrap_or_default();
@@ -132,9 +138,11 @@ impl Session {
                 "{name:?} is no name of an import: lower-case letters, digits and underscores, at most 63"
             )));
         }
+        let trust = options.trust.as_deref();
         Ok(Session {
+            source: Endpoint::new(source, trust)?,
+            target: Endpoint::new(options.target.clone(), trust)?,
             options,
-            source,
             name,
         })
     }
@@ -193,7 +201,7 @@ impl Session {
     ) -> Result<Outcome, ImportError> {
         let source = connect::source(&self.source).await?;
         slot::lock(&source, &self.name).await?;
-        let target = connect::target(&self.options.target).await?;
+        let target = connect::target(&self.target).await?;
         record::prepare(&target).await?;
         let identity = slot::identify(&source).await?;
         let found = Record::take(&target, &self.name).await?;

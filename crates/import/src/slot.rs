@@ -7,7 +7,7 @@ use tokio_postgres::error::SqlState;
 
 use crate::{
     catalog::Table,
-    connect::Connection,
+    connect::{Connection, Endpoint},
     error::ImportError,
     lsn::Lsn,
     record::Record,
@@ -135,7 +135,7 @@ pub(crate) async fn create(wire: &mut Wire, name: &str) -> Result<(Lsn, String),
 /// [`ImportError::SlotLost`] and [`ImportError::TargetBehind`], which cannot be mended; others as the source gives.
 pub(crate) async fn open(
     source: &Connection,
-    config: &tokio_postgres::Config,
+    endpoint: &Endpoint,
     record: &Record,
 ) -> Result<Stream, ImportError> {
     let row = source
@@ -173,7 +173,7 @@ pub(crate) async fn open(
     }
     let mut tries = 0;
     loop {
-        match Wire::connect(config)
+        match Wire::connect(endpoint)
             .await?
             .start(&record.slot, &record.publication)
             .await

@@ -29,9 +29,9 @@ use tokio::{
     sync::watch,
     time::{MissedTickBehavior, interval, timeout},
 };
-use tokio_postgres::config::{Config, Host, SslMode};
+use tokio_postgres::config::{Config, Host};
 
-use crate::{error::ImportError, lsn::Lsn, task::Task};
+use crate::{connect::Endpoint, error::ImportError, lsn::Lsn, task::Task, tls::Tls};
 
 /// The longest message that a server can send: values have at most 1 GiB, and a row of them is built as one.
 const MESSAGE_BYTES_MAX: usize = 1 << 30;
@@ -75,12 +75,8 @@ impl Wire {
     ///
     /// # Errors
     /// [`ImportError::SourceLost`] if none answers, [`ImportError::SourceRefused`] if one says no.
-    pub(crate) async fn connect(config: &Config) -> Result<Wire, ImportError> {
-        if config.get_ssl_mode() == SslMode::Require {
-            return Err(ImportError::Options(
-                "the importer speaks no TLS to the source yet: use sslmode=disable through a tunnel".to_owned(),
-            ));
-        }
+    pub(crate) async fn connect(endpoint: &Endpoint) -> Result<Wire, ImportError> {
+        let config = &endpoint.config;
         let mut failed = None;
         for (at, host) in config.get_hosts().iter().enumerate() {
             let ports = config.get_ports();
@@ -89,7 +85,7 @@ impl Wire {
                 .get_connect_timeout()
                 .copied()
                 .unwrap_or(CONNECT_TIMEOUT);
-            match timeout(limit, open(host, port))
+            match timeout(limit, open(host, port, endpoint.tls.as_ref()))
                 .await
                 .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
             {
@@ -469,16 +465,26 @@ fn status_update(status: Status) -> Bytes {
     update.freeze()
 }
 
-async fn open(host: &Host, port: u16) -> io::Result<Box<dyn Socket>> {
+async fn open(host: &Host, port: u16, tls: Option<&Tls>) -> io::Result<Box<dyn Socket>> {
     match host {
         Host::Tcp(name) => {
-            let socket = TcpStream::connect((name.as_str(), port)).await?;
+            let mut socket = TcpStream::connect((name.as_str(), port)).await?;
             socket.set_nodelay(true)?;
-            Ok(Box::new(socket))
+            let Some(tls) = tls else {
+                return Ok(Box::new(socket));
+            };
+            let mut request = BytesMut::new();
+            frontend::ssl_request(&mut request);
+            socket.write_all(&request).await?;
+            if socket.read_u8().await? != b'S' {
+                return Err(io::Error::new(io::ErrorKind::Unsupported, "it has no TLS"));
+            }
+            Ok(Box::new(tls.encrypt(name, socket).await?))
         }
-        Host::Unix(folder) => Ok(Box::new(
-            UnixStream::connect(folder.join(format!(".s.PGSQL.{port}"))).await?,
-        )),
+        Host::Unix(folder) => {
+            let path = folder.join(format!(".s.PGSQL.{port}"));
+            Ok(Box::new(UnixStream::connect(path).await?))
+        }
     }
 }
 

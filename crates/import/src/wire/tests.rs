@@ -114,7 +114,8 @@ async fn a_server_that_is_no_postgresql_is_told() {
     let config = format!("host=127.0.0.1 port={port} user=a dbname=b")
         .parse()
         .expect("a configuration");
-    let error = Wire::connect(&config).await.err().expect("no connection");
+    let endpoint = Endpoint { config, tls: None };
+    let error = Wire::connect(&endpoint).await.err().expect("no connection");
     assert!(matches!(error, ImportError::Protocol(_)), "{error}");
     drop(server.await);
 }
@@ -127,7 +128,8 @@ async fn a_source_that_is_not_there_is_told() {
     let config = format!("host=127.0.0.1 port={port} user=a dbname=b")
         .parse()
         .expect("a configuration");
-    let error = Wire::connect(&config).await.err().expect("no connection");
+    let endpoint = Endpoint { config, tls: None };
+    let error = Wire::connect(&endpoint).await.err().expect("no connection");
     assert!(matches!(error, ImportError::SourceLost { .. }), "{error}");
     assert!(error.is_transient());
 }

@@ -6,7 +6,7 @@ use rand::{Rng, SeedableRng, rngs::StdRng};
 use tokio_postgres::Client;
 
 use crate::{
-    compare::{same, settle},
+    compare::{run, same, settle},
     imports::{finish, options, start},
     servers::{Pair, Postgres},
 };
@@ -18,6 +18,12 @@ const TABLES: &[&str] = &[
     "pgbench_history",
     "SELECT count(*), sum(abalance) FROM pgbench_accounts",
 ];
+
+/// A COMMIT takes its time, so that many importers die within one.
+const SLOW_COMMITS: &str = "
+CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.1); RETURN NULL; END $$;
+CREATE CONSTRAINT TRIGGER slow AFTER UPDATE ON aerostat_import.progress
+    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION slow()";
 
 async fn initialise(source: &Postgres, client: &Client, database: &str, scale: &str) {
     let made = source
@@ -108,6 +114,14 @@ async fn importers_that_die_make_each_change_once() {
         .program("pgbench", &["-n", "-c", "3", "-T", "600", "kills"]);
     let (mut copying, mut following) = (0, 0);
     for round in 0..rounds {
+        if round == rounds / 2 {
+            let running = start(options(&pair, "kills"));
+            running.follows().await;
+            running.kill().await;
+            if !pair.target.is_aerostat() {
+                run(&target, SLOW_COMMITS).await;
+            }
+        }
         let running = start(options(&pair, "kills"));
         // Early ones die while they begin or copy, later ones while they follow.
         let most = if round < rounds / 2 { 500 } else { 1500 };

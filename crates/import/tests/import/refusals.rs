@@ -323,3 +323,56 @@ async fn sources_that_ask_for_passwords_get_them() {
         finish(asked).await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn encrypted_sources_are_checked() {
+    let Some(pair) = Pair::start().await else {
+        return;
+    };
+    let (source, target) = pair.database("sealed").await;
+    run(&source, "CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1); CREATE ROLE far SUPERUSER LOGIN").await;
+    let certificate = pair.source.encrypt().await;
+    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    let url = pair.source.url("sealed").replace("aerostat@", "far@");
+    let mut plain = options(&pair, "sealed");
+    plain.source = url.clone();
+    let error = chain(&import(plain.clone()).await.0.expect_err("not encrypted"));
+    assert!(error.contains("no encryption"), "{error}");
+    let mut unknown = plain.clone();
+    unknown.source = format!("{}?sslmode=require", url.replace("127.0.0.1", "localhost"));
+    let trusted = tempfile::NamedTempFile::new().expect("a file");
+    let other =
+        rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
+    std::fs::write(trusted.path(), other.cert.pem()).expect("it is ours");
+    unknown.trust = Some(trusted.path().to_owned());
+    let error = chain(
+        &import(unknown.clone())
+            .await
+            .0
+            .expect_err("another's certificate"),
+    );
+    assert!(error.contains("certificate"), "{error}");
+    let mut misnamed = unknown.clone();
+    misnamed.source = format!("{url}?sslmode=require");
+    misnamed.trust = Some(certificate.clone());
+    let error = chain(
+        &import(misnamed)
+            .await
+            .0
+            .expect_err("a certificate for localhost"),
+    );
+    assert!(error.contains("certificate"), "{error}");
+    let mut sealed = unknown;
+    sealed.trust = Some(certificate);
+    sealed.source = sealed.source.replace("=require", "=verify-full");
+    let running = start(sealed.clone());
+    running.follows().await;
+    run(&source, "INSERT INTO t SELECT generate_series(2, 5000)").await;
+    settle(&running, &source, &target, &["t"]).await;
+    let encrypted = "SELECT count(*) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE usename = 'far' AND NOT ssl";
+    assert_eq!(rows(&source, encrypted).await, ["0"]);
+    let senders = "SELECT count(*) FROM pg_stat_replication WHERE usename = 'far'";
+    assert_eq!(rows(&source, senders).await, ["1"]);
+    running.kill().await;
+    finish(sealed).await;
+}

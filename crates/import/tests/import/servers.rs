@@ -4,7 +4,7 @@ use std::{
     fs,
     net::TcpListener,
     os::unix::{
-        fs::{MetadataExt, chown},
+        fs::{MetadataExt, PermissionsExt, chown},
         process::CommandExt,
     },
     path::{Path, PathBuf},
@@ -122,6 +122,34 @@ impl Postgres {
         );
         server.run().await;
         server
+    }
+
+    /// Encrypts connections from now on. Gives a file with the certificate, which is for `localhost`.
+    pub(crate) async fn encrypt(&self) -> PathBuf {
+        let made =
+            rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
+        let (certificate, key) = (
+            self.data().join("server.crt"),
+            self.data().join("server.key"),
+        );
+        fs::write(&certificate, made.cert.pem()).expect("it is ours");
+        fs::write(&key, made.signing_key.serialize_pem()).expect("it is ours");
+        fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).expect("it is ours");
+        if is_root() {
+            chown(&key, Some(NOBODY), Some(NOBODY)).expect("root gives files away");
+        }
+        let client = self.connect("postgres").await;
+        client
+            .batch_execute("ALTER SYSTEM SET ssl = on")
+            .await
+            .expect("it has a certificate");
+        let only = "hostssl all all 127.0.0.1/32 trust\nhost all aerostat 127.0.0.1/32 trust\n";
+        fs::write(self.data().join("pg_hba.conf"), only).expect("it is ours");
+        client
+            .batch_execute("SELECT pg_reload_conf()")
+            .await
+            .expect("it is read again");
+        certificate
     }
 
     /// Asks roles for passwords, each in the way that is its name; others may go on without.
