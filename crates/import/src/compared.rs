@@ -3,7 +3,7 @@
 use crate::{
     differences::{Differences, Expected, TargetTable, compare as compare_columns},
     error::ImportError,
-    follow::Following,
+    following::Following,
     pgoutput::Relation,
     sql,
     statements::Table,

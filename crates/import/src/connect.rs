@@ -1,6 +1,6 @@
 //! Connections of statements, to both sides.
 
-use std::{ops::Deref, path::Path};
+use std::ops::Deref;
 
 use tokio_postgres::{
     Client, Config, NoTls, Socket,
@@ -8,32 +8,11 @@ use tokio_postgres::{
     tls::{MakeTlsConnect, TlsConnect},
 };
 
-use crate::{error::ImportError, task::Task, tls::Tls, wire};
-
-/// A server and a database of it, and whether what goes there is encrypted.
-pub(crate) struct Endpoint {
-    pub(crate) config: Config,
-    pub(crate) tls: Option<Tls>,
-}
-
-impl Endpoint {
-    /// Encrypted if the configuration requires it; `trust` is a file with certificates.
-    ///
-    /// # Errors
-    /// [`ImportError::Options`] if there are no certificates to trust.
-    pub(crate) fn new(config: Config, trust: Option<&Path>) -> Result<Endpoint, ImportError> {
-        let required = config.get_ssl_mode() == SslMode::Require;
-        let tls = required.then(|| Tls::new(trust)).transpose()?;
-        Ok(Endpoint { config, tls })
-    }
-
-    async fn connect(&self) -> Result<Connection, tokio_postgres::Error> {
-        match &self.tls {
-            Some(tls) => connect(&self.config, tls.clone()).await,
-            None => connect(self.config.clone().ssl_mode(SslMode::Disable), NoTls).await,
-        }
-    }
-}
+use crate::{
+    endpoint::{Endpoint, SETTINGS},
+    error::ImportError,
+    task::Task,
+};
 
 /// A connection that ends when this is dropped.
 pub(crate) struct Connection {
@@ -54,11 +33,10 @@ impl Deref for Connection {
 /// # Errors
 /// [`ImportError::Source`].
 pub(crate) async fn source(endpoint: &Endpoint) -> Result<Connection, ImportError> {
-    let connection = endpoint
-        .connect()
+    let connection = open(endpoint)
         .await
         .map_err(ImportError::source("connecting"))?;
-    let mut settings = wire::SETTINGS.to_vec();
+    let mut settings = SETTINGS.to_vec();
     // A policy that hides rows is an error and not a copy of some of them.
     settings.push(("row_security", "off"));
     set(&connection, &settings)
@@ -72,11 +50,10 @@ pub(crate) async fn source(endpoint: &Endpoint) -> Result<Connection, ImportErro
 /// # Errors
 /// [`ImportError::Target`].
 pub(crate) async fn target(endpoint: &Endpoint) -> Result<Connection, ImportError> {
-    let connection = endpoint
-        .connect()
+    let connection = open(endpoint)
         .await
         .map_err(ImportError::target("connecting"))?;
-    let mut settings: Vec<_> = wire::SETTINGS
+    let mut settings: Vec<_> = SETTINGS
         .iter()
         .filter(|(name, _)| *name != "search_path")
         .copied()
@@ -90,6 +67,13 @@ pub(crate) async fn target(endpoint: &Endpoint) -> Result<Connection, ImportErro
         .await
         .map_err(ImportError::target("its settings"))?;
     Ok(connection)
+}
+
+async fn open(endpoint: &Endpoint) -> Result<Connection, tokio_postgres::Error> {
+    match &endpoint.tls {
+        Some(tls) => connect(&endpoint.config, tls.clone()).await,
+        None => connect(endpoint.config.clone().ssl_mode(SslMode::Disable), NoTls).await,
+    }
 }
 
 async fn connect<T>(config: &Config, tls: T) -> Result<Connection, tokio_postgres::Error>

@@ -23,13 +23,11 @@ use crate::{
     Event, Progress,
     apply::Applier,
     compared::{self, Compared},
-    connect::Connection,
+    counters::Counters,
     error::ImportError,
+    following::Following,
     lsn::Lsn,
     pgoutput::Message,
-    plan::Filter,
-    record::{Record, RecordedTable},
-    run::Counters,
     slot, watch,
     wire::{self, Stream},
 };
@@ -49,17 +47,6 @@ const TICK_EVERY: Duration = Duration::from_secs(1);
 
 /// While a run that ends has caught up but for a keepalive.
 const ASK_EVERY: Duration = Duration::from_millis(100);
-
-/// What is followed.
-pub(crate) struct Following<'a> {
-    pub(crate) source: &'a Connection,
-    pub(crate) target: &'a Connection,
-    pub(crate) record: &'a Record,
-    pub(crate) tables: Vec<RecordedTable>,
-    pub(crate) filter: &'a Filter,
-    /// Where to end, if not only when stopped.
-    pub(crate) until: Option<Lsn>,
-}
 
 /// Source transactions within the target's transaction.
 struct Batch {

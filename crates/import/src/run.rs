@@ -12,10 +12,13 @@ use tokio_postgres::Config;
 
 use crate::{
     Action, Event, Options, Outcome, Progress, Summary,
-    connect::{self, Connection, Endpoint},
+    connect::{self, Connection},
     copy,
+    counters::Counters,
+    endpoint::Endpoint,
     error::ImportError,
-    follow::{Following, follow},
+    follow::follow,
+    following::Following,
     lsn::Lsn,
     plan::{Filter, Plan, complaint, server_complaints},
     record::{self, Record, RecordedTable, State},
@@ -32,34 +35,6 @@ const LASTED: Duration = Duration::from_secs(30);
 
 /// The longest name of an object at the source.
 const NAME_BYTES_MAX: usize = 63;
-
-/// What a run has done so far, over all its connections.
-#[derive(Debug, Default)]
-pub(crate) struct Counters {
-    pub(crate) rows: u64,
-    pub(crate) transactions: u64,
-    pub(crate) changes: u64,
-    lsn: Option<Lsn>,
-    /// Whether anything was begun: a failure before is a failure to begin.
-    begun: bool,
-    /// How many times the target committed.
-    commits: u64,
-    /// How many transactions of the source were made and taken back with the one that failed after them.
-    pub(crate) batch_failed: u64,
-    /// How many transactions are to be committed one by one, so that those before one that fails stay.
-    pub(crate) singly: u64,
-}
-
-impl Counters {
-    /// The target committed.
-    pub(crate) fn applied(&mut self, lsn: Lsn, transactions: u64, changes: u64) {
-        self.lsn = Some(lsn);
-        self.transactions += transactions;
-        self.changes += changes;
-        self.singly = self.singly.saturating_sub(transactions);
-        self.commits += 1;
-    }
-}
 
 /// Runs an import until it is done, fails, or `stop` is there. Dropping the future at any time is as safe as `stop`:
 /// what the target has committed stays, and a later run goes on from there.

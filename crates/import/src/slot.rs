@@ -7,7 +7,8 @@ use tokio_postgres::error::SqlState;
 
 use crate::{
     catalog::Table,
-    connect::{Connection, Endpoint},
+    connect::Connection,
+    endpoint::Endpoint,
     error::ImportError,
     lsn::Lsn,
     record::Record,

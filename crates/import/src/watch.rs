@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::{catalog, error::ImportError, follow::Following};
+use crate::{catalog, error::ImportError, following::Following};
 
 /// What there is to tell: tables that are new, that are gone, and that another stands in the place of.
 ///

@@ -31,7 +31,13 @@ use tokio::{
 };
 use tokio_postgres::config::{Config, Host};
 
-use crate::{connect::Endpoint, error::ImportError, lsn::Lsn, task::Task, tls::Tls};
+use crate::{
+    endpoint::{Endpoint, SETTINGS},
+    error::ImportError,
+    lsn::Lsn,
+    task::Task,
+    tls::Tls,
+};
 
 /// The longest message that a server can send: values have at most 1 GiB, and a row of them is built as one.
 const MESSAGE_BYTES_MAX: usize = 1 << 30;
@@ -45,20 +51,6 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Seconds from 1970 to 2000, where PostgreSQL's times begin.
 const EPOCH_2000_S: u64 = 946_684_800;
-
-/// Settings by which the texts of values are those that the first copy gets, and that the target reads.
-pub(crate) const SETTINGS: &[(&str, &str)] = &[
-    ("client_encoding", "UTF8"),
-    ("DateStyle", "ISO, MDY"),
-    ("IntervalStyle", "postgres"),
-    ("TimeZone", "UTC"),
-    ("extra_float_digits", "3"),
-    ("bytea_output", "hex"),
-    ("search_path", "pg_catalog"),
-    ("statement_timeout", "0"),
-    ("lock_timeout", "0"),
-    ("idle_in_transaction_session_timeout", "0"),
-];
 
 trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
 
