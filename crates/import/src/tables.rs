@@ -92,6 +92,15 @@ pub(crate) async fn make(
     as_text: bool,
     progress: &mut dyn Progress,
 ) -> Result<(), ImportError> {
+    // Those of a copy that was interrupted, before sequences are looked for: each takes its own along.
+    for (table, _) in plan
+        .tables
+        .iter()
+        .zip(created)
+        .filter(|(_, created)| **created)
+    {
+        execute(target, &format!("DROP TABLE IF EXISTS {}", table.sql())).await?;
+    }
     let schemas = plan.tables.iter().map(|table| &table.schema);
     for schema in schemas.chain(plan.sequences.iter().map(|sequence| &sequence.schema)) {
         if schema != "public" {
@@ -114,7 +123,6 @@ pub(crate) async fn make(
             execute(target, &format!("TRUNCATE {}", table.sql())).await?;
             continue;
         }
-        execute(target, &format!("DROP TABLE IF EXISTS {}", table.sql())).await?;
         execute(target, &create_table(table, plan, as_text)).await?;
         for column in &table.columns {
             let Some(default) = &column.default else {

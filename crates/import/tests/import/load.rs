@@ -1,6 +1,6 @@
 //! pgbench writes while rows are copied and changes are followed, and importers die.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use tokio_postgres::Client;
@@ -54,14 +54,18 @@ async fn rows_and_changes_come_under_load() {
         .program("pgbench", &["-n", "-c", "4", "-T", "12", "bench"]);
     // The copy begins while they write.
     tokio::time::sleep(Duration::from_millis(500)).await;
+    let begun = Instant::now();
     let running = start(options(&pair, "bench"));
     running.follows().await;
-    let ended = tokio::task::spawn_blocking(move || clients.wait())
+    let copied = begun.elapsed();
+    let done = tokio::task::spawn_blocking(move || clients.wait())
         .await
         .expect("a wait")
         .expect("pgbench");
-    assert!(ended.success());
+    assert!(done.success());
+    let ended = Instant::now();
     settle(&running, &source, &target, TABLES).await;
+    let caught_up = ended.elapsed();
     running.kill().await;
     let summary = finish(options(&pair, "bench")).await;
     same(&source, &target, TABLES).await;
@@ -70,7 +74,7 @@ async fn rows_and_changes_come_under_load() {
         .await
         .expect("a count");
     eprintln!(
-        "pgbench: {} transactions, {summary:?}",
+        "copied in {copied:?}; {} transactions, {caught_up:?} behind at their end; {summary:?}",
         count.get::<_, i64>(0)
     );
     // Nothing is left behind on either side.

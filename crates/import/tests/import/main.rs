@@ -2,6 +2,8 @@
 //!
 //! The target is the node that `AEROSTAT_BIN` names, or else a second PostgreSQL, which speaks the same SQL.
 //! Where PostgreSQL is not installed these tests say so and pass.
+//!
+//! `IMPORT_SEED` gives the moments at which importers die again, and `IMPORT_ROUNDS` says how many of them do.
 
 #![expect(
     clippy::panic,

@@ -259,3 +259,41 @@ async fn a_target_that_takes_its_time_loses_no_connection() {
     }
     running.kill().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_that_was_interrupted_begins_again() {
+    let Some(pair) = Pair::start().await else {
+        return;
+    };
+    let (source, target) = pair.database("moved").await;
+    run(
+        &source,
+        "CREATE TABLE ours (id serial PRIMARY KEY, n bigint GENERATED ALWAYS AS IDENTITY, v text UNIQUE);
+         CREATE INDEX ours_v ON ours (v, id); CREATE TABLE theirs (id int PRIMARY KEY, ours int REFERENCES ours);
+         INSERT INTO ours (v) SELECT 'v' || g FROM generate_series(1, 1000) g; INSERT INTO theirs VALUES (1, 1)",
+    )
+    .await;
+    run(
+        &target,
+        "CREATE TABLE theirs (ours int, id int PRIMARY KEY)",
+    )
+    .await;
+    let tables = ["ours", "SELECT id, ours FROM theirs"];
+    for round in 0..3 {
+        let running = start(options(&pair, "moved"));
+        running.follows().await;
+        settle(&running, &source, &target, &tables).await;
+        running.kill().await;
+        if round < 2 {
+            // As if it had been killed before the last row.
+            run(&target, "UPDATE aerostat_import.progress SET state = 'copying'; DELETE FROM ours WHERE id % 7 = 0").await;
+            run(&source, &format!("INSERT INTO ours (v) VALUES ('again {round}'); INSERT INTO theirs VALUES ({round} + 10, 2)")).await;
+        }
+    }
+    finish(options(&pair, "moved")).await;
+    same(&source, &target, &tables).await;
+    for client in [&source, &target] {
+        run(client, "INSERT INTO ours (v) VALUES ('after')").await;
+    }
+    same(&source, &target, &tables).await;
+}
