@@ -7,8 +7,9 @@ use std::{
 
 use aerostat_import::{Action, Event, ImportError, Options, Progress, Summary, run};
 use tokio::task::JoinHandle;
+use tokio_postgres::Client;
 
-use crate::servers::Pair;
+use crate::{compare::run as execute, servers::Pair};
 
 /// How long a test waits for what must come.
 pub(crate) const LIMIT: Duration = Duration::from_secs(120);
@@ -120,4 +121,17 @@ pub(crate) fn notes(told: &[Event]) -> String {
         _ => None,
     });
     notes.collect::<Vec<_>>().join("\n")
+}
+
+const SLOW_COMMITS: &str = "
+CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.1); RETURN NULL; END $$;
+CREATE CONSTRAINT TRIGGER slow AFTER UPDATE ON aerostat_import.progress
+    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION slow()";
+
+/// Has each COMMIT of an import that has begun take its time, so that importers and servers die within one. Only
+/// PostgreSQL can be told to.
+pub(crate) async fn slow_commits(pair: &Pair, target: &Client) {
+    if !pair.target.is_aerostat() {
+        execute(target, SLOW_COMMITS).await;
+    }
 }

@@ -6,8 +6,8 @@ use rand::{Rng, SeedableRng, rngs::StdRng};
 use tokio_postgres::Client;
 
 use crate::{
-    compare::{run, same, settle},
-    imports::{finish, options, start},
+    compare::{same, settle},
+    imports::{finish, options, slow_commits, start},
     servers::{Pair, Postgres},
 };
 
@@ -18,12 +18,6 @@ const TABLES: &[&str] = &[
     "pgbench_history",
     "SELECT count(*), sum(abalance) FROM pgbench_accounts",
 ];
-
-/// A COMMIT takes its time, so that many importers die within one.
-const SLOW_COMMITS: &str = "
-CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.1); RETURN NULL; END $$;
-CREATE CONSTRAINT TRIGGER slow AFTER UPDATE ON aerostat_import.progress
-    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION slow()";
 
 async fn initialise(source: &Postgres, client: &Client, database: &str, scale: &str) {
     let made = source
@@ -122,9 +116,7 @@ async fn importers_that_die_make_each_change_once() {
             let running = start(options(&pair, "kills"));
             running.follows().await;
             running.kill().await;
-            if !pair.target.is_aerostat() {
-                run(&target, SLOW_COMMITS).await;
-            }
+            slow_commits(&pair, &target).await;
         }
         let running = start(options(&pair, "kills"));
         // Early ones die while they begin or copy, later ones while they follow.

@@ -7,7 +7,7 @@ use tokio_postgres::Client;
 
 use crate::{
     compare::{run, same, settle},
-    imports::{finish, import, options, start},
+    imports::{finish, import, options, slow_commits, start},
     servers::{Pair, Postgres},
 };
 
@@ -38,7 +38,8 @@ async fn an_import_outlives_its_servers() {
     drop(source);
     let running = start(options(&pair, "moved"));
     running.follows().await;
-    for round in 0..4 {
+    slow_commits(&pair, &pair.target.connect("moved").await).await;
+    for round in 0..6 {
         let mut clients = write(&pair.source, "600");
         tokio::time::sleep(Duration::from_millis(1500)).await;
         if round % 2 == 0 {
