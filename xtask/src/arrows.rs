@@ -12,7 +12,8 @@
 //!   └────────────────────────────── workload ◄──────────┬─────────────────────────────────────────────────────┤
 //!                 segment, advice, calibrate, micro-vm ◄┴─ lab ◄──────────────────────────────────────────────┤
 //!                               capacity ◄─────────────────┴──────────────────────────────────────────────────┤
-//!                       balloon ◄── broker ◄──────────────────────────────────────────────────────────────────┘
+//!                       balloon ◄── broker ◄──────────────────────────────────────────────────────────────────┤
+//!                                   import ◄──────────────────────────────────────────────────────────────────┘
 //! ```
 //!
 //! `sync` is below `segment`, `txn` and `schedule`, and knows none of ours. `replication` knows `types`;
@@ -66,6 +67,8 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("capacity", &[]),
     ("balloon", &[]),
     ("broker", &["types", "balloon"]),
+    // It reaches both databases over the wire, and knows nothing of ours.
+    ("import", &[]),
     ("replication", &["types"]),
     // Tests make tenants.
     (
@@ -172,6 +175,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "cluster",
             "embedded",
             "gateway",
+            "import",
             "workload",
         ],
     ),

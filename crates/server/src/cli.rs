@@ -12,6 +12,7 @@ use crate::client::backup::{BackupArguments, RestoreArguments};
 use crate::client::bench::BenchCommand;
 use crate::client::calibrate::CalibrateArguments;
 use crate::client::demo::DemoArguments;
+use crate::client::import::ImportArguments;
 use crate::client::load::LoadCommand;
 use crate::client::plan::PlanArguments;
 use crate::client::promote::PromoteArguments;
@@ -71,6 +72,8 @@ pub(crate) enum Command {
     },
     /// Plan which tenants go on which nodes
     Plan(PlanArguments),
+    /// Copy a PostgreSQL database into a running node, and follow its changes
+    Import(ImportArguments),
     /// Have a node of a cluster lead a database
     Promote(PromoteArguments),
     /// Start a node, load four tenants, check every answer, measure

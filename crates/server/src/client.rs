@@ -5,6 +5,7 @@ pub(crate) mod backup;
 pub(crate) mod bench;
 pub(crate) mod calibrate;
 pub(crate) mod demo;
+pub(crate) mod import;
 pub(crate) mod load;
 pub(crate) mod plan;
 pub(crate) mod promote;

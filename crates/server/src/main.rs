@@ -5,7 +5,7 @@
 //!   sql           config ─► engine ─► statements, without a node
 //!   repair        config ─► each database opened, damage told and cut out, without a node
 //!   config check  config ─► print
-//!   load, bench, demo, backup, restore, promote
+//!   load, bench, demo, backup, restore, promote, import
 //!                 clients over the wire; they know nothing of the engine
 //!   calibrate     times this machine's memory ─► a file that serve reads
 //!   plan          tenants, a workload model ─► which of them on which nodes
@@ -89,6 +89,7 @@ fn main() -> ExitCode {
         Command::Lab { command } => lab(command),
         Command::Broker { command } => broker::run(command),
         Command::Plan(arguments) => client::plan::run(&arguments),
+        Command::Import(arguments) => client::import::run(arguments),
         Command::Promote(arguments) => client::promote::run(&arguments),
         Command::Demo(arguments) => client::demo::run(&arguments),
     };
