@@ -7,7 +7,9 @@ use aerostat_storage::{SegmentError, StorageError};
 use aerostat_txn::CommitError;
 use aerostat_types::{ErrorKind, SqlError};
 
-use crate::state::taken_over;
+/// How a client comes to the node that takes changes.
+pub(crate) const CHANGES_HINT: &str =
+    "Connect with target_session_attrs=read-write and all nodes' addresses.";
 
 /// The user's error for one of storage's.
 pub fn from_storage(error: StorageError) -> SqlError {
@@ -70,7 +72,12 @@ pub fn from_storage(error: StorageError) -> SqlError {
         StorageError::Commit(CommitError::Refused(failure)) | StorageError::Log(failure)
             if failure.is_by_another_leader() =>
         {
-            taken_over()
+            SqlError::new(
+                ErrorKind::ReadOnlyTransaction,
+                "cannot commit: another node has taken over the database",
+            )
+            .with_detail("The transaction was rolled back.")
+            .with_hint(CHANGES_HINT)
         }
         error @ (StorageError::Commit(_) | StorageError::Log(_) | StorageError::Checkpoint(_)) => {
             let is_full = chain(&error).any(is_full);

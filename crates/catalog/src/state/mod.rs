@@ -19,6 +19,7 @@ mod record;
 mod sequence;
 mod standing;
 mod temporary;
+mod twin;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -54,7 +55,6 @@ pub use node::{CopiesRecord, Database, DatabaseRecord, Lowered, NodeRecord, Role
 pub(crate) use record::NamedRoles;
 pub use record::RecordError;
 pub use sequence::{Identity, OwnedBy, SEQUENCE_COLUMNS, SequenceEntry};
-pub(crate) use standing::taken_over;
 pub use standing::{CopyFacts, CopyState, Order, PeerFacts, Standing};
 pub use temporary::{OnCommit, PG_TEMP, Temporaries, is_temporary, temporary_schema};
 

@@ -10,18 +10,14 @@
 
 use std::{
     fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicI64, Ordering},
-    },
+    sync::atomic::{AtomicBool, Ordering},
     time::{Duration, Instant},
 };
 
 use aerostat_types::{CommitTs, Durability, Epoch, ErrorKind, NodeId, SqlError};
-use arc_swap::ArcSwap;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 
-use super::{Catalog, Database};
+use crate::failure::CHANGES_HINT;
 
 /// How soon the end of a promotion is looked for.
 const LOOK: Duration = Duration::from_millis(10);
@@ -238,41 +234,9 @@ impl fmt::Debug for CopyState {
     }
 }
 
-impl Database {
-    /// The same rows, and the catalogue as it is now, as a node has them that copies the database: for tests
-    /// of what sessions do on copies.
-    #[doc(hidden)]
-    pub fn as_copy(&self, copy: Arc<CopyState>) -> Arc<Self> {
-        Arc::new(Self {
-            id: self.id,
-            name: RwLock::new(self.name.read().clone()),
-            catalog: Catalog {
-                state: ArcSwap::new(self.catalog.load()),
-                committing: Mutex::new(()),
-            },
-            store: Arc::clone(&self.store),
-            connections: AtomicI64::new(0),
-            copy: Some(copy),
-        })
-    }
-}
-
-/// The error of whoever commits what another node, which has taken over, would have to take.
-pub(crate) fn taken_over() -> SqlError {
-    SqlError::new(
-        ErrorKind::ReadOnlyTransaction,
-        "cannot commit: another node has taken over the database",
-    )
-    .with_detail("The transaction was rolled back.")
-    .with_hint(CHANGES_HINT)
-}
-
 /// Says where changes are taken.
 fn elsewhere(error: SqlError) -> SqlError {
     error
         .with_detail("This node has a copy of the database; another node takes its changes.")
         .with_hint(CHANGES_HINT)
 }
-
-/// How a client comes to the node that takes changes.
-const CHANGES_HINT: &str = "Connect with target_session_attrs=read-write and all nodes' addresses.";

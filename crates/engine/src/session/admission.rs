@@ -1,5 +1,6 @@
 //! What a statement is for its transaction, and what it would change in one that only reads.
 
+use aerostat_catalog::CopyState;
 use aerostat_sql::{
     statement::StatementKind,
     tree::{locking::shown, modifying::modifies_in_with},
@@ -9,7 +10,7 @@ use aerostat_txn::{self as txn, LockMode};
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::sql::sqlparser::ast;
 
-use super::{ClientState, SessionView, TransactionState, machine::Kind, standing::refused_change};
+use super::{ClientState, SessionView, TransactionState, machine::Kind};
 
 /// Where a change happens that a statement makes.
 enum Change {
@@ -92,6 +93,17 @@ pub(super) fn read_only(word: &str) -> SqlError {
         ErrorKind::ReadOnlyTransaction,
         format!("cannot execute {word} in a read-only transaction"),
     )
+}
+
+/// The error for changing something on a copy.
+pub(super) fn refused_change(copy: Option<&CopyState>, what: &str) -> SqlError {
+    match copy {
+        Some(copy) => copy.read_only(what),
+        // The node has taken over since the block began.
+        None => read_only(what)
+            .with_detail("The transaction began while another node took the database's changes.")
+            .with_hint("End it, and run the statement again in another."),
+    }
 }
 
 /// What kind of statement it is for its transaction.

@@ -17,13 +17,12 @@ use aerostat_types::{ByteSize, RelationId, SqlError};
 use parking_lot::Mutex;
 
 use super::{
-    admission::read_only,
+    admission::{read_only, refused_change},
     named::NamedStatements,
     notify::Sayings,
     roles::{Asking, is_role},
     settings::Settings,
     signal::require_right,
-    standing::refused_change,
     waiting::Waiting,
 };
 use crate::engine::Engine;

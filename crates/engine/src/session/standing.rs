@@ -93,14 +93,3 @@ impl TransactionState {
         began_so || client.follows().is_some()
     }
 }
-
-/// The error for changing something on a copy.
-pub(super) fn refused_change(copy: Option<&CopyState>, what: &str) -> SqlError {
-    match copy {
-        Some(copy) => copy.read_only(what),
-        // The node has taken over since the block began.
-        None => super::admission::read_only(what)
-            .with_detail("The transaction began while another node took the database's changes.")
-            .with_hint("End it, and run the statement again in another."),
-    }
-}

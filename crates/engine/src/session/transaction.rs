@@ -145,7 +145,7 @@ impl TransactionState {
         }
     }
 
-    /// Whether the transaction at hand is one that only reads. On a copy every one does.
+    /// Whether the transaction at hand is to read alone. On a copy none writes in any case.
     pub(super) fn read_only(&self, client: &ClientState) -> bool {
         match self.machine.modes() {
             Some(modes) => modes.read_only,
