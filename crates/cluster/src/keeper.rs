@@ -29,7 +29,7 @@ use tokio::{net::TcpListener, runtime::Handle, task::JoinHandle as Task};
 use crate::{
     Identity, Space, SpaceError,
     inventory::Inventory,
-    owner::{CopyOwner, Ending, Held},
+    owner::{CopyOwner, Ending, Held, Home},
 };
 
 /// How often the keeper looks around, where nothing wakes it.
@@ -59,17 +59,15 @@ pub struct Setup {
     pub settings: Settings,
 }
 
-/// What the keeper and its copies share.
-pub(crate) struct Inner {
-    pub(crate) node: Arc<Node>,
-    pub(crate) holders: Arc<dyn Holders + Send + Sync>,
+/// What the keeper's threads share.
+struct Inner {
+    home: Arc<Home>,
     identity: Identity,
     space: Space,
     token: Vec<u8>,
     runtime: Handle,
     settings: Settings,
     openings: AtomicU64,
-    pub(crate) nodes: Arc<Mutex<Inventory>>,
     copies: Mutex<HashMap<TenantId, Copy>>,
     stops: Arc<AtomicBool>,
 }
@@ -141,15 +139,17 @@ impl Cluster {
         } = setup;
         let token = space.token()?;
         let inner = Arc::new(Inner {
-            node,
-            holders,
+            home: Arc::new(Home {
+                node,
+                holders,
+                nodes: Mutex::default(),
+            }),
             identity,
             space,
             token: token.clone(),
             runtime: runtime.clone(),
             settings,
             openings: AtomicU64::new(0),
-            nodes: Arc::default(),
             copies: Mutex::default(),
             stops: Arc::default(),
         });
@@ -211,7 +211,7 @@ impl Cluster {
                 .is_some_and(|copy| copy.state.is_shown())
         };
         loop {
-            let record = self.inner.node.record();
+            let record = self.inner.home.node.record();
             let mut all = record.databases.values();
             if all.all(|entry| entry.copies.is_none() || is_shown(entry)) {
                 return true;
@@ -252,9 +252,9 @@ impl Inner {
 
     /// Where nodes are.
     fn addresses(&self) -> Address {
-        let nodes = Arc::clone(&self.nodes);
+        let home = Arc::clone(&self.home);
         Arc::new(move |node: NodeId| -> Option<SocketAddr> {
-            nodes.lock().node(node).map(|(_, entry)| entry.address)
+            home.nodes.lock().node(node).map(|(_, entry)| entry.address)
         })
     }
 
@@ -270,7 +270,7 @@ impl Inner {
     fn look_at_nodes(&self) -> Result<(), SpaceError> {
         let store = self.space.nodes()?;
         match Inventory::load(&*store) {
-            Ok(nodes) => *self.nodes.lock() = nodes,
+            Ok(nodes) => *self.home.nodes.lock() = nodes,
             Err(error) => tracing::warn!(
                 error = &error as &dyn std::error::Error,
                 "the list of the cluster's nodes cannot be read"
@@ -282,7 +282,7 @@ impl Inner {
     /// Keeps copies as the record says, until the node ends.
     fn keep(self: Arc<Self>) {
         while !self.stops.load(Ordering::Acquire) {
-            if let Err(error) = self.node.refresh() {
+            if let Err(error) = self.home.node.refresh() {
                 tracing::warn!(message = error.message, detail = ?error.detail, "the cluster's catalogue");
             }
             if let Err(error) = self.look_at_nodes() {
@@ -293,7 +293,7 @@ impl Inner {
             }
             self.end_dropped();
             self.start_due();
-            self.node.await_change(LOOK);
+            self.home.node.await_change(LOOK);
         }
         let copies = std::mem::take(&mut *self.copies.lock());
         for copy in copies.into_values() {
@@ -308,7 +308,7 @@ impl Inner {
 
     /// Ends copies of databases that the record has no more.
     fn end_dropped(&self) {
-        let record = self.node.record();
+        let record = self.home.node.record();
         let is_there = |id: TenantId| record.databases.values().any(|entry| entry.oid == id);
         let gone: Vec<(TenantId, Copy)> = {
             let mut copies = self.copies.lock();
@@ -324,9 +324,9 @@ impl Inner {
             drop(copy.running);
             let database = copy.held.lock().database.take();
             if let Some(database) = database {
-                self.node.close_copy(id, database, &*self.holders);
+                self.home.node.close_copy(id, database, &*self.home.holders);
             }
-            match self.node.remove_copy(id) {
+            match self.home.node.remove_copy(id) {
                 Ok(()) => tracing::info!(tenant = %id, "a dropped database's copy is gone"),
                 Err(error) => tracing::warn!(
                     tenant = %id,
@@ -339,7 +339,7 @@ impl Inner {
 
     /// Opens copies that do not run.
     fn start_due(self: &Arc<Self>) {
-        let record = self.node.record();
+        let record = self.home.node.record();
         let all = record.databases.iter();
         for (name, entry, copies) in
             all.filter_map(|(name, entry)| Some((name, entry, entry.copies?)))
@@ -417,13 +417,13 @@ impl Inner {
                 );
                 let database = held.lock().database.take();
                 if let Some(database) = database {
-                    self.node.close_copy(id, database, &*self.holders);
+                    self.home.node.close_copy(id, database, &*self.home.holders);
                 }
                 let ending = match why.is_diverged() {
                     true => Ending::NeedsSeed,
                     false => Ending::Failed,
                 };
-                self.node.fail_copy(id, why);
+                self.home.node.fail_copy(id, why);
                 held.lock().ended = Some((Instant::now(), ending));
             }
         }
@@ -451,7 +451,10 @@ impl Inner {
             Err(reason) => {
                 tracing::info!(database = name, reason, "a copy is not made anew yet");
                 let reason = format!("its copy is being made anew: {reason}");
-                keeper.node.fail_copy(entry.oid, Unopened::ended(reason));
+                keeper
+                    .home
+                    .node
+                    .fail_copy(entry.oid, Unopened::ended(reason));
                 // Where nobody leads it goes on with what it has.
                 held.lock().ended = Some((Instant::now(), Ending::Failed));
             }
@@ -481,7 +484,7 @@ impl Inner {
             me: self.next_member(),
             tenant: id,
             timeline: Some(of.timeline),
-            folder: self.node.copy_folder(id),
+            folder: self.home.node.copy_folder(id),
             disk: Arc::new(SystemDisk),
             stop: Arc::clone(stop),
         };
@@ -510,7 +513,7 @@ impl Inner {
         let configurations = configurations.map_err(|error| failed(&error))?;
         let has_lost = self.has_lost(id, &*configurations)?;
         let me = self.next_member();
-        let opened = self.node.open_copy(id, state, None)?;
+        let opened = self.home.node.open_copy(id, state, None)?;
         let store = Arc::clone(&opened.database.store);
         held.lock().database = Some(opened.database);
         let links = Links::new(
@@ -531,7 +534,7 @@ impl Inner {
             configurations,
             links,
             owner: Box::new(CopyOwner {
-                keeper: Arc::downgrade(self),
+                home: Arc::clone(&self.home),
                 id,
                 state: Arc::clone(state),
                 held: Arc::clone(held),
@@ -544,7 +547,7 @@ impl Inner {
     /// Whether the files of a database are gone that the cluster takes this node to have. Where others have
     /// theirs it is a new copy in time; where none has, nobody goes on with nothing.
     fn has_lost(&self, id: TenantId, configurations: &dyn MetaStore) -> Result<bool, Unopened> {
-        if self.node.has_log(id) {
+        if self.home.node.has_log(id) {
             return Ok(false);
         }
         let found = configurations

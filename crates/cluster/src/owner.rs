@@ -1,20 +1,25 @@
 //! What a node does for one of its copies: sessions, catalogue, and what is shown of it.
 
-use std::{
-    collections::BTreeMap,
-    io,
-    sync::{Arc, Weak},
-    thread,
-    time::Instant,
-};
+use std::{collections::BTreeMap, io, sync::Arc, thread, time::Instant};
 
-use aerostat_catalog::{CopyFacts, CopyState, Database, PeerFacts, admin::Unopened};
+use aerostat_catalog::{
+    CopyFacts, CopyState, Database, PeerFacts,
+    admin::{Holders, Node, Unopened},
+};
 use aerostat_copies::{CopyError, Known, Owner};
 use aerostat_storage::{Applier, RecoverError, Table, TenantStore};
 use aerostat_types::{CommitTs, NodeId, TableId, TenantId};
 use parking_lot::Mutex;
 
-use crate::keeper::Inner;
+use crate::inventory::Inventory;
+
+/// What copies have of the node that they are on.
+pub(crate) struct Home {
+    pub(crate) node: Arc<Node>,
+    pub(crate) holders: Arc<dyn Holders + Send + Sync>,
+    /// The cluster's nodes, as they were known last.
+    pub(crate) nodes: Mutex<Inventory>,
+}
 
 /// What a copy and its keeper share.
 #[derive(Default)]
@@ -38,7 +43,7 @@ pub(crate) enum Ending {
 
 /// The owner of a copy.
 pub(crate) struct CopyOwner {
-    pub(crate) keeper: Weak<Inner>,
+    pub(crate) home: Arc<Home>,
     pub(crate) id: TenantId,
     pub(crate) state: Arc<CopyState>,
     pub(crate) held: Arc<Mutex<Held>>,
@@ -48,11 +53,12 @@ pub(crate) struct CopyOwner {
 
 impl CopyOwner {
     /// Nobody has the database any more when this returns.
-    fn close(&self, keeper: &Inner) {
+    fn close(&self) {
         self.state.hide();
         let database = self.held.lock().database.take();
         if let Some(database) = database {
-            keeper.node.close_copy(self.id, database, &*keeper.holders);
+            let home = &self.home;
+            home.node.close_copy(self.id, database, &*home.holders);
         }
     }
 
@@ -76,10 +82,11 @@ impl Owner for CopyOwner {
             path: self.id.to_string().into(),
             source: io::Error::other(reason),
         };
-        let keeper = self.keeper.upgrade();
-        let keeper = keeper.ok_or_else(|| failed("the node ends".to_owned()))?;
-        self.close(&keeper);
-        let opened = keeper.node.open_copy(self.id, &self.state, Some(through));
+        self.close();
+        let opened = self
+            .home
+            .node
+            .open_copy(self.id, &self.state, Some(through));
         let opened = opened.map_err(|why| failed(why.reason))?;
         self.catalog = opened.catalog;
         let store = Arc::clone(&opened.database.store);
@@ -141,10 +148,7 @@ impl Owner for CopyOwner {
         if known.is_shown {
             self.state.set_shown();
         }
-        let Some(keeper) = self.keeper.upgrade() else {
-            return;
-        };
-        self.state.tell(facts(&keeper, known));
+        self.state.tell(facts(&self.home, known));
     }
 
     fn ended(&mut self, error: CopyError) {
@@ -158,11 +162,9 @@ impl Owner for CopyOwner {
             held.tenures += 1;
             self.state.set_leads(false);
         }
-        if let Some(keeper) = self.keeper.upgrade() {
-            self.close(&keeper);
-            let reason = format!("its copy has ended: {error}");
-            keeper.node.fail_copy(self.id, Unopened::ended(reason));
-        }
+        self.close();
+        let reason = format!("its copy has ended: {error}");
+        self.home.node.fail_copy(self.id, Unopened::ended(reason));
         let ending = match error.needs_seed() {
             true => Ending::NeedsSeed,
             false => Ending::Failed,
@@ -172,7 +174,7 @@ impl Owner for CopyOwner {
 }
 
 /// What a driver knows, for sessions.
-fn facts(keeper: &Inner, known: &Known) -> CopyFacts {
+fn facts(home: &Home, known: &Known) -> CopyFacts {
     let config = known.config.as_ref();
     let now = Instant::now();
     let heard = |ago| now.checked_sub(ago);
@@ -180,7 +182,7 @@ fn facts(keeper: &Inner, known: &Known) -> CopyFacts {
         .map(|config| config.members.iter().map(|member| member.node).collect())
         .unwrap_or_default();
     members.sort_unstable();
-    let nodes = keeper.nodes.lock();
+    let nodes = home.nodes.lock();
     let peers = known.peers.iter().map(|peer| {
         let entry = nodes.node(peer.node);
         PeerFacts {

@@ -5,10 +5,29 @@ use std::sync::{Arc, mpsc};
 use aerostat_replication::{Config, NodeId};
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::{
-    Packet,
-    turn::{Taken, Turn},
-};
+use crate::Packet;
+
+/// What has become of a packet that came.
+pub(crate) enum Taken {
+    /// It is done.
+    Done,
+    /// It is done, and the thread is to go on.
+    GoOn,
+    /// It is not somebody else's turn.
+    Left(Packet),
+}
+
+/// Turns with a driver, for whoever is not its thread.
+pub(crate) trait Turns: Send + Sync {
+    /// The log has more. Whether the thread is to go on.
+    fn wake(&self) -> bool;
+
+    /// Takes a packet, if it is nobody's turn and none waits before it.
+    fn receive(&self, packet: Packet) -> Taken;
+
+    /// A packet was left for the thread.
+    fn leave_packet(&self);
+}
 
 /// What is told to a copy's thread.
 pub(crate) enum Told {
@@ -32,19 +51,14 @@ pub(crate) enum Told {
 #[derive(Clone)]
 pub struct Inbox {
     sender: mpsc::Sender<Told>,
-    turn: Arc<Turn>,
+    turns: Arc<dyn Turns>,
 }
 
 impl Inbox {
     /// A new one, and where what is told comes out.
-    pub(crate) fn new() -> (Inbox, mpsc::Receiver<Told>) {
+    pub(crate) fn new(turns: Arc<dyn Turns>) -> (Inbox, mpsc::Receiver<Told>) {
         let (sender, receiver) = mpsc::channel();
-        let turn = Arc::new(Turn::new());
-        (Inbox { sender, turn }, receiver)
-    }
-
-    pub(crate) fn turn(&self) -> &Arc<Turn> {
-        &self.turn
+        (Inbox { sender, turns }, receiver)
     }
 
     /// Tells it; whether it is there.
@@ -55,11 +69,11 @@ impl Inbox {
     /// Takes a packet now, or as soon as the thread comes to it: it keeps its place until then. Whether it is
     /// there.
     pub(crate) fn receive(&self, packet: Packet, place: Option<OwnedSemaphorePermit>) -> bool {
-        match self.turn.receive(packet) {
+        match self.turns.receive(packet) {
             Taken::Done => true,
             Taken::GoOn => self.tell(Told::Written),
             Taken::Left(packet) => {
-                self.turn.leave_packet();
+                self.turns.leave_packet();
                 self.tell(Told::Packet(packet, place))
             }
         }
@@ -82,7 +96,7 @@ impl Inbox {
 
     /// Its log has more: what there is goes to copies, now or soon.
     pub fn wake(&self) {
-        if self.turn.wake() {
+        if self.turns.wake() {
             self.tell(Told::Written);
         }
     }

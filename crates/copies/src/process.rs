@@ -30,7 +30,7 @@ use crate::{
     configurations::{load, swap},
     inbox::{Inbox, Told},
     link::Links,
-    turn::{Core, Turn},
+    turn::{Core, Turn, TurnHost},
 };
 
 /// How often the machine is told the time: several times in a heartbeat.
@@ -109,7 +109,8 @@ pub struct Setup {
 /// # Errors
 /// The system has no thread.
 pub fn run(setup: Setup, opened: (Arc<TenantStore>, Applier)) -> std::io::Result<Running> {
-    let (inbox, receiver) = Inbox::new();
+    let turn = Arc::new(Turn::new());
+    let (inbox, receiver) = Inbox::new(Arc::clone(&turn) as _);
     let Setup {
         me,
         settings,
@@ -132,14 +133,13 @@ pub fn run(setup: Setup, opened: (Arc<TenantStore>, Applier)) -> std::io::Result
     if has_lost {
         driver.set_lost();
     }
-    inbox.turn().begin(Core {
+    turn.begin(Core {
         driver,
         host,
         began: SystemClock.now(),
         failed: None,
     });
     let thread = thread::Builder::new().name("aerostat-copy".to_owned());
-    let turn = Arc::clone(inbox.turn());
     let driver = thread.spawn(move || drive(&turn, &receiver))?;
     Ok(Running {
         inbox,
@@ -148,7 +148,7 @@ pub fn run(setup: Setup, opened: (Arc<TenantStore>, Applier)) -> std::io::Result
 }
 
 /// A copy's thread.
-fn drive(turn: &Turn, inbox: &mpsc::Receiver<Told>) {
+fn drive(turn: &Turn<ProcessHost>, inbox: &mpsc::Receiver<Told>) {
     let mut ticked = None;
     let mut wait = Duration::ZERO;
     loop {
@@ -201,7 +201,7 @@ fn drive(turn: &Turn, inbox: &mpsc::Receiver<Told>) {
     }
 }
 
-fn do_told(turn: &Turn, core: &mut Core, told: Told) {
+fn do_told(turn: &Turn<ProcessHost>, core: &mut Core<ProcessHost>, told: Told) {
     match told {
         Told::Packet(packet, _place) => {
             core.step(|driver, now, host| driver.receive(now, packet, host));
@@ -260,7 +260,7 @@ fn aside(configurations: Arc<dyn MetaStore>, inbox: Inbox) -> std::io::Result<mp
 }
 
 /// The driver's host.
-pub(crate) struct ProcessHost {
+struct ProcessHost {
     owner: Box<dyn Owner>,
     links: Links,
     aside: mpsc::Sender<Aside>,
@@ -270,19 +270,19 @@ pub(crate) struct ProcessHost {
 }
 
 impl ProcessHost {
-    /// Somebody's turn begins who sends no more than this.
-    pub(crate) fn begin_short_turn(&self, bytes: usize) {
-        self.short.set(Some(bytes));
-    }
-
-    /// It ends; whether there may be more to send.
-    pub(crate) fn end_short_turn(&self) -> bool {
-        self.short.take() == Some(0)
-    }
-
     fn aside(&self, what: Aside) {
         // Without it the copy asks in vain, and is taken for lost.
         let _ = self.aside.send(what);
+    }
+}
+
+impl TurnHost for ProcessHost {
+    fn begin_short_turn(&self, bytes: usize) {
+        self.short.set(Some(bytes));
+    }
+
+    fn end_short_turn(&self) -> bool {
+        self.short.take() == Some(0)
     }
 }
 

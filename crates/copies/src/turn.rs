@@ -20,41 +20,43 @@ use std::{
 
 use aerostat_types::{Clock, SystemClock};
 
-use crate::{CopyError, Driver, Packet, process::ProcessHost};
+use crate::{
+    CopyError, Driver, Host, Packet,
+    inbox::{Taken, Turns},
+};
 
 /// What somebody else's turn sends at most: he has things of his own to do.
 const SHORT_TURN_BYTES: usize = 256 << 10;
 
 /// A driver, and what it needs.
-pub(crate) struct Core {
+pub(crate) struct Core<H> {
     pub(crate) driver: Driver,
-    pub(crate) host: ProcessHost,
+    pub(crate) host: H,
     pub(crate) began: Instant,
     /// Why it cannot go on: its thread ends it.
     pub(crate) failed: Option<CopyError>,
 }
 
 /// Whose turn it is.
-pub(crate) struct Turn {
+pub(crate) struct Turn<H> {
     /// `None` once it has ended.
-    core: Mutex<Option<Core>>,
+    core: Mutex<Option<Core<H>>>,
     /// The log has more that nobody has looked at.
     woken: AtomicBool,
     /// Packets that wait for the thread.
     waiting: AtomicUsize,
 }
 
-/// What has become of a packet that came.
-pub(crate) enum Taken {
-    /// It is done.
-    Done,
-    /// It is done, and the thread is to go on.
-    GoOn,
-    /// It is not somebody else's turn.
-    Left(Packet),
+/// What a driver needs, also in turns that are not its thread's.
+pub(crate) trait TurnHost: Host + Send {
+    /// Somebody's turn begins who sends no more than this.
+    fn begin_short_turn(&self, bytes: usize);
+
+    /// It ends; whether there may be more to send.
+    fn end_short_turn(&self) -> bool;
 }
 
-impl Core {
+impl<H: TurnHost> Core<H> {
     /// Since when the machine counts.
     pub(crate) fn now(&self) -> Duration {
         SystemClock.now().saturating_duration_since(self.began)
@@ -63,7 +65,7 @@ impl Core {
     /// Does something, unless it cannot go on.
     pub(crate) fn step(
         &mut self,
-        step: impl FnOnce(&mut Driver, Duration, &mut ProcessHost) -> Result<(), CopyError>,
+        step: impl FnOnce(&mut Driver, Duration, &mut H) -> Result<(), CopyError>,
     ) {
         if self.failed.is_some() {
             return;
@@ -81,8 +83,8 @@ impl Core {
     }
 }
 
-impl Turn {
-    pub(crate) fn new() -> Turn {
+impl<H: TurnHost> Turn<H> {
+    pub(crate) fn new() -> Turn<H> {
         Turn {
             core: Mutex::new(None),
             woken: AtomicBool::new(false),
@@ -91,7 +93,7 @@ impl Turn {
     }
 
     /// Gives it what it is about.
-    pub(crate) fn begin(&self, core: Core) {
+    pub(crate) fn begin(&self, core: Core<H>) {
         *self
             .core
             .lock()
@@ -99,7 +101,7 @@ impl Turn {
     }
 
     /// The thread's turn. Somebody may have panicked in his: then it cannot go on.
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Option<Core>> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Option<Core<H>>> {
         self.core.lock().unwrap_or_else(|poisoned| {
             self.core.clear_poison();
             let mut core = poisoned.into_inner();
@@ -110,7 +112,7 @@ impl Turn {
         })
     }
 
-    fn try_lock(&self) -> Option<MutexGuard<'_, Option<Core>>> {
+    fn try_lock(&self) -> Option<MutexGuard<'_, Option<Core<H>>>> {
         match self.core.try_lock() {
             Ok(core) => Some(core),
             // The thread sees to it.
@@ -128,20 +130,9 @@ impl Turn {
         self.woken.load(Ordering::SeqCst)
     }
 
-    /// A packet was left for the thread.
-    pub(crate) fn leave_packet(&self) {
-        self.waiting.fetch_add(1, Ordering::SeqCst);
-    }
-
     /// The thread has done one.
     pub(crate) fn packet_done(&self) {
         self.waiting.fetch_sub(1, Ordering::SeqCst);
-    }
-
-    /// The log has more. Whether the thread is to go on.
-    pub(crate) fn wake(&self) -> bool {
-        self.woken.store(true, Ordering::SeqCst);
-        self.look()
     }
 
     /// Looks at what was left, if it is nobody's turn; whether the thread is to go on.
@@ -162,14 +153,24 @@ impl Turn {
     }
 
     /// Looks at what was left.
-    pub(crate) fn look_at(&self, core: &mut Core) {
+    pub(crate) fn look_at(&self, core: &mut Core<H>) {
         while self.take_word() && core.failed.is_none() {
             core.step(|driver, now, host| driver.written(now, host));
         }
     }
+}
 
-    /// Takes a packet, if it is nobody's turn and none waits before it.
-    pub(crate) fn receive(&self, packet: Packet) -> Taken {
+impl<H: TurnHost> Turns for Turn<H> {
+    fn wake(&self) -> bool {
+        self.woken.store(true, Ordering::SeqCst);
+        self.look()
+    }
+
+    fn leave_packet(&self) {
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn receive(&self, packet: Packet) -> Taken {
         if self.waiting.load(Ordering::SeqCst) > 0 {
             return Taken::Left(packet);
         }

@@ -13,7 +13,8 @@ use super::{
     attempt::Attempt,
     databases::{Databases, Stage, Unopened},
     leaving::LOOK,
-    node::{Node, OpenError},
+    node::Node,
+    record::OpenError,
 };
 use crate::state::{NamedRoles, NodeRecord};
 

@@ -28,7 +28,8 @@ use aerostat_types::{ErrorKind, SqlError};
 use super::{
     attempt::Attempt,
     database_state::DatabaseState,
-    node::{OpenError, chain, undefined_database},
+    node::{chain, undefined_database},
+    record::OpenError,
 };
 use crate::state::{Database, NamedRoles};
 

@@ -1,7 +1,6 @@
 //! The node's record and its open databases, and how both are changed.
 
 use std::{
-    collections::BTreeSet,
     fs, io,
     path::{Path, PathBuf},
     sync::Arc,
@@ -10,138 +9,27 @@ use std::{
 
 use aerostat_api::RoleInfo;
 use aerostat_memory::Governor;
-use aerostat_sql::{grants::PredefinedRole, utility::MEMORY_WEIGHT_DEFAULT};
+use aerostat_sql::grants::PredefinedRole;
 use aerostat_storage::{
-    DataFolder, Durability, MetaError, MetaFile, MetaStore, OpenOptions, RecoverError,
-    StorageError, Swapped, TenantStore, Version, backup::BackupError, make_folder, repair,
+    DataFolder, MetaFile, MetaStore, OpenOptions, Swapped, TenantStore, Version, make_folder,
+    repair,
 };
-use aerostat_types::{ByteSize, ErrorKind, RoleId, SqlError, TenantId};
+use aerostat_types::{ByteSize, ErrorKind, SqlError, TenantId};
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockWriteGuard};
-use thiserror::Error;
 
 use super::{
     connection::Counts,
     databases::{Databases, Failed, Opening, Stage, Unopened},
     host::Host,
-    limits, shared,
+    joining, limits,
+    record::{NodeError, OpenError, TENANTS, first_record, folder_of, read_record, write_record},
 };
 use crate::{
     actor::Actor,
     admin::DatabaseState,
     ddl,
-    state::{
-        Database, DatabaseRecord, FIRST_USER_OID, Lowered, NodeRecord, PUBLIC, RecordError,
-        RoleRecord, undefined_role,
-    },
+    state::{Database, DatabaseRecord, NodeRecord, PUBLIC, RoleRecord, undefined_role},
 };
-
-/// The superuser and the database that a new node begins with.
-pub const BOOTSTRAP: &str = "aerostat";
-
-/// The database that tools connect to when they are to make or drop another. A new node begins
-/// with it; it may be dropped.
-const MAINTENANCE: &str = "postgres";
-
-/// The OID of that database, as in PostgreSQL.
-const MAINTENANCE_OID: TenantId = TenantId(5);
-
-/// The OID of the superuser that a new node begins with, as in PostgreSQL.
-pub(super) const BOOTSTRAP_OID: RoleId = RoleId(10);
-
-/// Why a node cannot be opened.
-#[derive(Debug, Error)]
-pub enum NodeError {
-    /// The data folder cannot be used.
-    #[error("cannot open the data folder")]
-    Meta(#[from] MetaError),
-    /// There are databases and no catalogue that names them.
-    #[error(
-        "the catalogue is missing from {}, which has databases; put catalog.json back from a copy of the folder",
-        path.display()
-    )]
-    NoCatalog {
-        /// The data folder.
-        path: PathBuf,
-    },
-    /// What a dropped database left behind cannot be removed, or what nobody knows cannot be
-    /// set aside.
-    #[error("cannot remove or use {}", path.display())]
-    Remove {
-        /// The folder.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: io::Error,
-    },
-    /// The folder is one of a cluster's node.
-    #[error(
-        "the data folder {} belongs to a node of a cluster; start it with --cluster",
-        path.display()
-    )]
-    InCluster {
-        /// The data folder.
-        path: PathBuf,
-    },
-    /// The folder has databases that the cluster does not have.
-    #[error(
-        "the data folder {} has databases of its own, and the cluster has others; take an empty folder, and move the databases by backup and restore",
-        path.display()
-    )]
-    OwnDatabases {
-        /// The data folder.
-        path: PathBuf,
-    },
-    /// What a database's files are of cannot be read.
-    #[error("cannot read whose log is in {}", path.display())]
-    Timeline {
-        /// The database's folder.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: Box<RecoverError>,
-    },
-    /// There is no such database to repair.
-    #[error("database \"{name}\" does not exist")]
-    NoDatabase {
-        /// The name.
-        name: String,
-    },
-    /// A repair cannot copy or exchange folders.
-    #[error("cannot repair in {}", path.display())]
-    Repair {
-        /// The folder.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: io::Error,
-    },
-}
-
-/// Why one database could not be opened.
-#[derive(Debug, Error)]
-pub(super) enum OpenError {
-    /// Its log or checkpoint cannot be read or written, or is damaged.
-    #[error(transparent)]
-    Recover(#[from] RecoverError),
-    /// What it does not need any more could not be dropped.
-    #[error(transparent)]
-    Storage(#[from] StorageError),
-    /// Its catalogue cannot be made of what the log holds.
-    #[error(transparent)]
-    Catalog(#[from] RecordError),
-    /// Its folder is not there, or its log is not in it.
-    #[error("{} is missing", path.display())]
-    Missing {
-        /// The folder.
-        path: PathBuf,
-    },
-    /// The archive of its log cannot be used.
-    #[error("the archive of its log cannot be used")]
-    Archive(#[from] BackupError),
-}
-
-/// The folder in the data folder that has one folder for each database, named by its OID.
-const TENANTS: &str = "tenants";
 
 /// The folder in the data folder for databases' folders that no record names: they are moved
 /// there, and nobody removes them but the operator.
@@ -174,14 +62,14 @@ impl Node {
         let meta: Arc<dyn MetaStore> = match &host.shared {
             Some(shared) => Arc::clone(&shared.record),
             None => {
-                shared::require_alone(data)?;
+                joining::require_alone(data)?;
                 Arc::new(MetaFile::of(&folder))
             }
         };
         let (version, record) = match (&host.shared, read_record(&*meta)?) {
             (None, Some(read)) => read,
             (None, None) => first_start(data, &*meta)?,
-            (Some(shared), found) => shared::join(&folder, shared, found)?,
+            (Some(shared), found) => joining::join(&folder, shared, found)?,
         };
         settle_folders(data, &record)?;
         if let Some(memory) = record.memory
@@ -421,10 +309,6 @@ impl Node {
     }
 }
 
-pub(super) fn folder_of(data: &Path, id: TenantId) -> PathBuf {
-    data.join(TENANTS).join(id.0.to_string())
-}
-
 /// Where a database stands once it was tried to open it at the start.
 fn open_at_start(data: &Path, host: &Host, name: &str, entry: &DatabaseRecord) -> Stage {
     let (folder, started) = (folder_of(data, entry.oid), Instant::now());
@@ -590,82 +474,6 @@ fn first_start(data: &Path, meta: &dyn MetaStore) -> Result<(Version, NodeRecord
         Swapped::Lost(_) => read_record(meta)?.ok_or_else(|| NodeError::NoCatalog {
             path: data.to_owned(),
         }),
-    }
-}
-
-/// The record in a store, and its version.
-///
-/// # Errors
-/// Those of the store, and what is in it is no record.
-pub(super) fn read_record(
-    meta: &dyn MetaStore,
-) -> Result<Option<(Version, NodeRecord)>, MetaError> {
-    let Some(kept) = meta.load()? else {
-        return Ok(None);
-    };
-    let record = serde_json::from_slice(&kept.document);
-    let record = record.map_err(|source| MetaError::Parse {
-        path: meta.place(),
-        source,
-    })?;
-    Ok(Some((kept.version, record)))
-}
-
-pub(super) fn write_record(
-    meta: &dyn MetaStore,
-    expected: Option<Version>,
-    record: &NodeRecord,
-) -> Result<Swapped, MetaError> {
-    let document = serde_json::to_vec_pretty(record).map_err(MetaError::Encode)?;
-    meta.compare_and_swap(expected, &document)
-}
-
-pub(super) fn first_record() -> NodeRecord {
-    let role = RoleRecord {
-        oid: BOOTSTRAP_OID,
-        superuser: true,
-        login: true,
-        create_database: true,
-        create_role: true,
-        connection_limit: -1,
-        verifier: None,
-        comment: None,
-        member_of: BTreeSet::new(),
-    };
-    let database = |oid, comment: Option<&str>| DatabaseRecord {
-        oid,
-        owner: BOOTSTRAP.to_owned(),
-        memory_max: None,
-        memory_min: None,
-        memory_weight: MEMORY_WEIGHT_DEFAULT,
-        connection_limit: -1,
-        // Who makes a database has the limits of the one it is connected to, and these have none:
-        // superusers say who else comes in.
-        connect: Vec::new(),
-        create: Vec::new(),
-        comment: comment.map(str::to_owned),
-        durability: Durability::default(),
-        lowered: Lowered::default(),
-        log_archive: None,
-        copies: None,
-    };
-    let maintenance = Some("default administrative connection database");
-    NodeRecord {
-        roles: [(BOOTSTRAP.to_owned(), role)].into(),
-        databases: [
-            (
-                BOOTSTRAP.to_owned(),
-                database(TenantId(FIRST_USER_OID), None),
-            ),
-            (
-                MAINTENANCE.to_owned(),
-                database(MAINTENANCE_OID, maintenance),
-            ),
-        ]
-        .into(),
-        next_oid: FIRST_USER_OID + 1,
-        dropped: BTreeSet::new(),
-        memory: None,
     }
 }
 

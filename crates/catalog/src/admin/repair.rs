@@ -19,7 +19,8 @@ use aerostat_storage::{
 use super::{
     databases::Unopened,
     host::Host,
-    node::{NodeError, OpenError, chain, folder_of, open_database, open_existing, read_record},
+    node::{chain, open_database, open_existing},
+    record::{NodeError, OpenError, folder_of, read_record},
 };
 use crate::state::DatabaseRecord;
 

@@ -12,7 +12,8 @@ use aerostat_types::{ErrorKind, RoleId, SqlError};
 use super::{
     closed::Look,
     databases::{Databases, Stage},
-    node::{BOOTSTRAP_OID, Node, allocate_oid, role_in},
+    node::{Node, allocate_oid, role_in},
+    record::BOOTSTRAP_OID,
 };
 use crate::{
     actor::Actor,

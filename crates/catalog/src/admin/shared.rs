@@ -16,8 +16,7 @@
 use std::{collections::HashMap, path::Path, sync::Arc, time::Duration};
 
 use aerostat_storage::{
-    Applier, CopyOf, DataFolder, MetaFile, OpenOptions, RecoverError, Swapped, SystemDisk,
-    TenantStore, Timeline, Version,
+    Applier, CopyOf, OpenOptions, RecoverError, TenantStore, Timeline, Version,
 };
 use aerostat_txn::CancelToken;
 use aerostat_types::{CommitTs, ErrorKind, NodeId, SqlError, TenantId};
@@ -25,22 +24,16 @@ use aerostat_types::{CommitTs, ErrorKind, NodeId, SqlError, TenantId};
 use super::{
     attempt::Attempt,
     databases::{Databases, Failed, Stage, Unopened},
-    host::Shared,
     leaving::{Holders, LOOK, TELL_AGAIN, WORK_WAIT, wait_for},
     limits,
-    node::{
-        Node, NodeError, OpenError, chain, first_record, folder_of, read_record, remove_folder,
-        write_record,
-    },
+    node::{Node, chain, remove_folder},
     opening::follow,
+    record::{NodeError, OpenError, read_record},
 };
 use crate::{
     ddl,
     state::{CopiesRecord, CopyState, Database, DatabaseRecord, NodeRecord, RecordError, Standing},
 };
-
-/// The file that says that a data folder is a cluster's.
-pub(super) const MARKER: &str = "cluster.json";
 
 /// How long CREATE DATABASE waits until it can be connected to.
 const BEGIN_WAIT: Duration = Duration::from_secs(10);
@@ -53,78 +46,6 @@ pub struct OpenedCopy {
     pub applier: Applier,
     /// The last catalogue in its log.
     pub catalog: Option<Arc<[u8]>>,
-}
-
-/// A folder that is no cluster's.
-///
-/// # Errors
-/// [`NodeError::InCluster`].
-pub(super) fn require_alone(data: &Path) -> Result<(), NodeError> {
-    match data.join(MARKER).exists() {
-        true => Err(NodeError::InCluster {
-            path: data.to_owned(),
-        }),
-        false => Ok(()),
-    }
-}
-
-/// The record that the node shares, of which this was found; the first node of a cluster makes one, with the
-/// databases that its folder has.
-pub(super) fn join(
-    folder: &DataFolder,
-    shared: &Shared,
-    found: Option<(Version, NodeRecord)>,
-) -> Result<(Version, NodeRecord), NodeError> {
-    let own = MetaFile::of(folder);
-    let brought = read_record(&own)?.map(|(_, record)| record);
-    let (version, record) = match found {
-        Some(found) => found,
-        None => begin(folder.path(), shared, brought.clone())?,
-    };
-    if let Some(brought) = brought {
-        let is_here = |entry: &DatabaseRecord| {
-            let mut all = record.databases.values();
-            let is_it = |other: &DatabaseRecord| {
-                let copies = other.copies;
-                other.oid == entry.oid && copies.is_some_and(|copies| copies.home == shared.me)
-            };
-            all.any(is_it)
-        };
-        if !brought.databases.values().all(is_here) {
-            return Err(NodeError::OwnDatabases {
-                path: folder.path().to_owned(),
-            });
-        }
-        own.retire()?;
-    }
-    Ok((version, record))
-}
-
-/// Makes the record, unless another node does.
-fn begin(
-    data: &Path,
-    shared: &Shared,
-    brought: Option<NodeRecord>,
-) -> Result<(Version, NodeRecord), NodeError> {
-    let mut record = brought.unwrap_or_else(first_record);
-    for entry in record.databases.values_mut() {
-        let folder = folder_of(data, entry.oid);
-        let read = TenantStore::read_timeline(entry.oid, &folder, &SystemDisk);
-        let timeline = read.map_err(|source| NodeError::Timeline {
-            path: folder,
-            source: Box::new(source),
-        })?;
-        entry.copies = Some(CopiesRecord {
-            timeline: timeline.unwrap_or_else(|| Timeline::begin(&aerostat_types::SystemClock)),
-            home: shared.me,
-        });
-    }
-    match write_record(&*shared.record, None, &record)? {
-        Swapped::Done(version) => Ok((version, record)),
-        Swapped::Lost(_) => read_record(&*shared.record)?.ok_or_else(|| NodeError::NoCatalog {
-            path: shared.record.place(),
-        }),
-    }
 }
 
 impl Node {
