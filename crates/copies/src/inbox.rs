@@ -14,7 +14,7 @@ pub(crate) enum Taken {
     /// It is done, and the thread is to go on.
     GoOn,
     /// It is not somebody else's turn.
-    Left(Packet),
+    Left(Box<Packet>),
 }
 
 /// Turns with a driver, for whoever is not its thread.
@@ -74,7 +74,7 @@ impl Inbox {
             Taken::GoOn => self.tell(Told::Written),
             Taken::Left(packet) => {
                 self.turns.leave_packet();
-                self.tell(Told::Packet(packet, place))
+                self.tell(Told::Packet(*packet, place))
             }
         }
     }

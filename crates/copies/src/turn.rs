@@ -12,7 +12,7 @@
 
 use std::{
     sync::{
-        Mutex, MutexGuard, TryLockError,
+        Mutex, MutexGuard,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
@@ -113,11 +113,8 @@ impl<H: TurnHost> Turn<H> {
     }
 
     fn try_lock(&self) -> Option<MutexGuard<'_, Option<Core<H>>>> {
-        match self.core.try_lock() {
-            Ok(core) => Some(core),
-            // The thread sees to it.
-            Err(TryLockError::Poisoned(_) | TryLockError::WouldBlock) => None,
-        }
+        // Where somebody has panicked the thread sees to it.
+        self.core.try_lock().ok()
     }
 
     /// Whether word was left that nobody has looked at. Whoever asks looks at it.
@@ -172,14 +169,14 @@ impl<H: TurnHost> Turns for Turn<H> {
 
     fn receive(&self, packet: Packet) -> Taken {
         if self.waiting.load(Ordering::SeqCst) > 0 {
-            return Taken::Left(packet);
+            return Taken::Left(Box::new(packet));
         }
         let go_on = {
             let Some(mut guard) = self.try_lock() else {
-                return Taken::Left(packet);
+                return Taken::Left(Box::new(packet));
             };
             let Some(core) = guard.as_mut().filter(|core| core.failed.is_none()) else {
-                return Taken::Left(packet);
+                return Taken::Left(Box::new(packet));
             };
             core.host.begin_short_turn(SHORT_TURN_BYTES);
             core.step(|driver, now, host| driver.receive(now, packet, host));

@@ -128,6 +128,7 @@ mod tests {
             memory_max_bytes: 2,
             memory_target_bytes: 2,
             tenants: Vec::new(),
+            copies: Vec::new(),
             states: Vec::new(),
         };
         let states = || {

@@ -50,7 +50,7 @@ pub struct Node {
 
 impl Node {
     /// Opens the node of a data folder; makes superuser and database
-    /// [`BOOTSTRAP`], and the database `postgres`, in a new one. With [`Opening::Eager`] every database
+    /// [`BOOTSTRAP`](super::BOOTSTRAP), and the database `postgres`, in a new one. With [`Opening::Eager`] every database
     /// is recovered from its log; one that cannot be is not served, and the others are. With
     /// [`Opening::Lazy`] none is read.
     ///

@@ -219,12 +219,8 @@ impl Node {
         let claimed = self.with_databases_mut(|databases, record| {
             databases.settle();
             let (name, entry) = record.databases.iter().find(|(_, entry)| entry.oid == id)?;
-            match databases.stage(name) {
-                Some(stage @ (Stage::Open(_) | Stage::Leaving(_))) => {
-                    debug_assert!(stage.inside().is_some(), "one that is open has an inside");
-                    return None;
-                }
-                _ => {}
+            if let Some(Stage::Open(_) | Stage::Leaving(_)) = databases.stage(name) {
+                return None;
             }
             databases.put(name, Stage::Opening(Arc::clone(&attempt)));
             Some((name.clone(), entry.clone()))

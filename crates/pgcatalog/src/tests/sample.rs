@@ -100,6 +100,7 @@ fn node() -> NodeRecord {
     };
     let database = |oid: u32, owner: &str, comment: Option<&str>| DatabaseRecord {
         log_archive: None,
+        copies: None,
         oid: TenantId(oid),
         owner: owner.to_owned(),
         memory_max: None,
