@@ -1,0 +1,231 @@
+"""What a second node costs and gives: pgbench with and without a copy, SSB on one node and on both, and a copy that catches up.
+
+    python3 benchmarks/copies.py --binary target/release/aerostat [commits] [reads] [catch-up]
+
+Everything runs on this machine. Nodes of a pair have a core each where it has two (reads), else they share all of
+them. Standard library only; psql and pgbench are PostgreSQL 15's (scripts/setup postgres).
+"""
+
+import argparse
+import collections
+import contextlib
+import json
+import pathlib
+import statistics
+import subprocess
+import tempfile
+import threading
+import time
+
+from servers import PROGRAMS, Aerostat, on_cores
+
+DATABASE = "aerostat"
+
+
+class Pair:
+    """Two nodes of one cluster; `cores` for each."""
+
+    def __init__(self, binary, folder, cores=(None, None), flags=()):
+        self.binary, self.folder, self.cores, self.flags = binary, pathlib.Path(folder), cores, flags
+        self.nodes = [None, None]
+        for at in (0, 1):
+            self.start(at)
+        self.wait_for_members(2)
+
+    def start(self, at):
+        folder = self.folder / "ab"[at]
+        folder.mkdir(exist_ok=True)
+        with on_cores(self.cores[at]):
+            self.nodes[at] = Aerostat(self.binary, str(folder), "--cluster", f"file://{self.folder}/shared", "--node-name", "ab"[at],
+                                      "--peer-listen", "127.0.0.1:0", *self.flags)
+
+    def wait_for_members(self, count, database=DATABASE):
+        sql = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'"
+        while True:
+            with contextlib.suppress(subprocess.CalledProcessError):
+                if self.nodes[0].psql(sql, database) == str(count - 1):
+                    return
+            time.sleep(0.1)
+
+    def stop(self):
+        for node in self.nodes:
+            node.stop()
+
+
+def pgbench(node, *flags):
+    command = [PROGRAMS / "pgbench", *node.address(), "-n", *flags, DATABASE]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return done.stdout
+
+
+def tps(node, clients, seconds):
+    text = pgbench(node, "-c", str(clients), "-j", "1", "-T", str(seconds))
+    found = {}
+    for line in text.splitlines():
+        if line.startswith("tps"):
+            found["tps"] = float(line.split()[2])
+        if line.startswith("latency average"):
+            found["ms"] = float(line.split()[3])
+    return found["tps"]
+
+
+def median_of(rounds):
+    return {name: statistics.median(values) for name, values in rounds.items()}
+
+
+def commits(arguments):
+    """pgbench, tpcb-like, in turns: alone with `none` and `fsync`, and with a copy with `memory2`."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("alone", "pair"):
+            pathlib.Path(folder, name).mkdir()
+        alone = Aerostat(arguments.binary, f"{folder}/alone", "--memory", "2GB")
+        pair = Pair(arguments.binary, f"{folder}/pair", flags=("--memory", "2GB"))
+        for node in (alone, pair.nodes[0]):
+            pgbench(node, "-i", "-q", "-s", "10")
+        cases = [("none", alone, "none"), ("fsync", alone, "fsync"), ("memory2", pair.nodes[0], "memory2"),
+                 ("memory2+fsync", pair.nodes[0], "memory2+fsync")]
+        for clients in (1, 4, 8):
+            rounds = collections.defaultdict(list)
+            for _ in range(arguments.rounds):
+                for name, node, durability in cases:
+                    node.psql(f"ALTER DATABASE {DATABASE} SET (durability = '{durability}')", DATABASE)
+                    rounds[name].append(tps(node, clients, arguments.seconds))
+            found = median_of(rounds)
+            for name in found:
+                print(f"tpcb-like, {clients} clients, {name:14} {found[name]:8.0f}/s  {found[name] / found['none']:.2f} of none  {found[name] / found['fsync']:.2f} of fsync", flush=True)
+        pair.stop()
+        alone.stop()
+
+
+def ssb(arguments, nodes, users):
+    """Queries per second of all nodes together, with so many users at each."""
+    found = []
+
+    def run(node):
+        with tempfile.NamedTemporaryFile() as report:
+            command = [arguments.binary, "bench", "ssb", "--tenant", "ssb", "--users", str(users), "--duration", str(arguments.seconds * 2), "--warm-up", "1",
+                       "--json", report.name, "--url", node.url()]
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+            found.append(json.load(open(report.name)))
+
+    threads = [threading.Thread(target=run, args=(node,)) for node in nodes]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return sum(queries_per_second(report) for report in found)
+
+
+def queries_per_second(report):
+    return report["total"]["done"] / report["duration_s"]
+
+
+def reads(arguments):
+    """SSB by eight users: all at one node, or four at each."""
+    with tempfile.TemporaryDirectory() as folder:
+        pair = Pair(arguments.binary, folder, cores=({0}, {1}), flags=("--memory", "4GB", "--threads", "1"))
+        load = [arguments.binary, "load", "ssb", "--scale", str(arguments.scale), "--tenant", "ssb", "--url", pair.nodes[0].url()]
+        subprocess.run(load, check=True, stdout=subprocess.DEVNULL)
+        pair.wait_for_members(2, "ssb")
+        at = pair.nodes[0].psql("SELECT pg_current_wal_lsn()", "ssb")
+        pair.nodes[1].psql(f"SELECT aerostat.wait_for_lsn('{at}', 60000)", "ssb")
+        # Both have frozen what they have.
+        time.sleep(12)
+        rounds = collections.defaultdict(list)
+        for _ in range(arguments.rounds):
+            rounds["one"].append(ssb(arguments, pair.nodes[:1], 8))
+            rounds["both"].append(ssb(arguments, pair.nodes, 4))
+        found = median_of(rounds)
+        print(f"SSB {arguments.scale}, 8 users: one node {found['one']:.1f}/s, both {found['both']:.1f}/s, {found['both'] / found['one']:.2f} times")
+        pair.stop()
+
+
+def percentile(values, share):
+    values = sorted(values)
+    return values[min(len(values) - 1, int(len(values) * share))]
+
+
+def catch_up(arguments):
+    """Small updates at the leader while a load of a gigabyte goes on, its copy dies in the middle of it, and comes back."""
+    with tempfile.TemporaryDirectory() as folder:
+        pair = Pair(arguments.binary, folder, flags=("--memory", "5GB"))
+        leader = pair.nodes[0]
+        leader.psql(f"ALTER DATABASE {DATABASE} SET (durability = 'memory2')", DATABASE)
+        pgbench(leader, "-i", "-q", "-s", "2")
+        leader.psql("CREATE TABLE big (id bigint PRIMARY KEY, filler text)", DATABASE)
+        marks, log = [], f"{folder}/log"
+
+        def mark(name):
+            marks.append((time.time(), name))
+
+        small = subprocess.Popen([PROGRAMS / "pgbench", *leader.address(), "-n", "-c", "2", "-T", str(arguments.minutes * 60), "-N", "-R", "100",
+                                  "-l", "--log-prefix", log, DATABASE], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        mark("quiet")
+        time.sleep(8)
+        mark("load")
+        rows = 0
+        loading = threading.Event()
+
+        def load():
+            nonlocal rows
+            # 1 GB in all: 40 statements of 25 MB.
+            for part in range(40):
+                leader.psql(f"INSERT INTO big SELECT g, repeat(md5(g::text), 30) FROM generate_series({part * 25000}, {part * 25000 + 24999}) g", DATABASE)
+                rows += 25000
+                if part == 12:
+                    loading.set()
+
+        loader = threading.Thread(target=load)
+        loader.start()
+        loading.wait()
+        mark("load, copy killed")
+        pair.nodes[1].process.kill()
+        pair.nodes[1].process.wait()
+        loader.join()
+        mark("copy away")
+        time.sleep(5)
+        mark("catching up")
+        started = time.time()
+        pair.start(1)
+        pair.wait_for_members(2)
+        took = time.time() - started
+        mark("caught up")
+        time.sleep(8)
+        mark("end")
+        small.terminate()
+        small.wait()
+        latencies = collections.defaultdict(list)
+        for file in pathlib.Path(folder).glob("log.*"):
+            for line in file.read_text().splitlines():
+                fields = line.split()
+                if len(fields) < 6 or not fields[2].isdigit():
+                    continue
+                at = float(fields[4]) + float(fields[5]) / 1e6
+                name = [name for (since, name) in marks if since <= at][-1:]
+                if name and name[0] != "end":
+                    latencies[name[0]].append(int(fields[2]) / 1000)
+        for _, name in marks[:-1]:
+            values = latencies[name]
+            if values:
+                print(f"{name:18} {len(values):6} updates  p50 {percentile(values, 0.5):7.2f} ms  p99 {percentile(values, 0.99):7.2f} ms")
+        same = [node.psql("SELECT count(*), sum(length(filler)) FROM big", DATABASE) for node in pair.nodes]
+        print(f"caught up with {rows} rows in {took:.1f} s; both have {same[0]}" if same[0] == same[1] else f"not the same: {same}")
+        pair.stop()
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="copies", description=__doc__.splitlines()[0])
+    parser.add_argument("what", nargs="*", default=["commits", "reads", "catch-up"])
+    parser.add_argument("--binary", default="target/release/aerostat")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=int, default=5, help="of each measurement")
+    parser.add_argument("--scale", type=float, default=0.1, help="of SSB")
+    parser.add_argument("--minutes", type=float, default=3, help="at most, of catching up")
+    arguments = parser.parse_args()
+    arguments.binary = str(pathlib.Path(arguments.binary).resolve())
+    for what in arguments.what:
+        {"commits": commits, "reads": reads, "catch-up": catch_up}[what](arguments)
+
+
+if __name__ == "__main__":
+    main()
