@@ -9,7 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use aerostat_storage::{MetaError, MetaStore, Swapped, Versioned, make_folder};
+use aerostat_storage::{DataFolder, MetaError, MetaStore, Swapped, Versioned};
 use aerostat_types::NodeId;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -22,6 +22,9 @@ const MARKER: &str = "cluster.json";
 /// The nodes of a cluster, as the space has them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Inventory {
+    /// Which cluster it is of: each has another.
+    #[serde(default)]
+    cluster: String,
     /// By name.
     pub(crate) nodes: BTreeMap<String, NodeEntry>,
     /// The number of the next.
@@ -48,6 +51,9 @@ pub struct NodeEntry {
 struct Marker {
     node: String,
     folder: String,
+    /// Of which cluster the node is; `None` until it has joined.
+    #[serde(default)]
+    cluster: Option<String>,
 }
 
 /// Who a process is.
@@ -88,6 +94,24 @@ pub enum JoinError {
     Taken {
         /// The name.
         node: String,
+    },
+    /// The folder is of another cluster's node.
+    #[error(
+        "the data folder {} belongs to another cluster, or the folder that its nodes share is not there",
+        path.display()
+    )]
+    OtherCluster {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The folder has databases that the cluster does not have.
+    #[error(
+        "the data folder {} has databases of its own, and the cluster has others; take an empty folder, and move the databases by backup and restore",
+        path.display()
+    )]
+    OwnDatabases {
+        /// The folder.
+        path: PathBuf,
     },
     /// No node is called like this.
     #[error("\"{0}\" is no name for a node: letters, digits, - and _, at most 63")]
@@ -136,17 +160,46 @@ pub fn join(
     if name.is_empty() || name.len() > 63 || !name.chars().all(is_plain) {
         return Err(JoinError::Name(name.to_owned()));
     }
-    let marker = marker(data, name)?;
-    if marker.node != name {
+    // Nobody else is about to have it, or has it.
+    let _locked = DataFolder::open(data)?;
+    let known = read_marker(data)?;
+    if let Some(known) = &known
+        && known.node != name
+    {
         return Err(JoinError::OtherName {
             path: data.to_owned(),
-            node: marker.node,
+            node: known.node.clone(),
         });
     }
+    let other_cluster = || JoinError::OtherCluster {
+        path: data.to_owned(),
+    };
+    let joined = known.as_ref().and_then(|known| known.cluster.clone());
+    if joined.is_some() && !space.is_there() {
+        return Err(other_cluster());
+    }
+    let is_own = known.is_none() && data.join("catalog.json").exists();
+    if is_own && space.record()?.load()?.is_some() {
+        return Err(JoinError::OwnDatabases {
+            path: data.to_owned(),
+        });
+    }
+    let mut marker = match known {
+        Some(known) => known,
+        None => Marker::new(data, name)?,
+    };
     let store = space.nodes()?;
     loop {
         let found = store.load()?;
         let mut all = Inventory::of(found.as_ref())?;
+        if all.cluster.is_empty() {
+            all.cluster = format!("{:032x}", rand::random::<u128>());
+        }
+        if let Some(joined) = &joined
+            && (*joined != all.cluster || !all.nodes.contains_key(name))
+        {
+            return Err(other_cluster());
+        }
         let next = all.next;
         let entry = all.nodes.entry(name.to_owned());
         let entry = entry.or_insert_with(|| NodeEntry {
@@ -173,39 +226,57 @@ pub fn join(
         let expected = found.map(|found| found.version);
         // Another node may have come meanwhile.
         if let Swapped::Done(_) = store.compare_and_swap(expected, &document)? {
+            if joined.is_none() {
+                marker.cluster = Some(all.cluster);
+                marker.write(data)?;
+            }
             return Ok(identity);
         }
     }
 }
 
-/// What a data folder says of itself; if it says nothing it is this node's from now on.
-fn marker(data: &Path, name: &str) -> Result<Marker, JoinError> {
-    make_folder(data).map_err(at(data))?;
+/// What a data folder says of itself; `None` if it says nothing.
+fn read_marker(data: &Path) -> Result<Option<Marker>, JoinError> {
     let path = data.join(MARKER);
     match fs::read(&path) {
-        Ok(text) => return serde_json::from_slice(&text).map_err(JoinError::Parse),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(at(&path)(error).into()),
+        Ok(text) => serde_json::from_slice(&text)
+            .map(Some)
+            .map_err(JoinError::Parse),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(at(&path)(error).into()),
     }
-    let marker = Marker {
-        node: name.to_owned(),
-        folder: format!("{:032x}", rand::random::<u128>()),
-    };
-    let text = serde_json::to_vec_pretty(&marker).map_err(JoinError::Parse)?;
-    let new = data.join(format!("{MARKER}.new"));
-    let write = || -> io::Result<()> {
-        let mut options = fs::OpenOptions::new();
-        let mut file = options
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&new)?;
-        file.write_all(&text)?;
-        file.sync_all()?;
-        fs::rename(&new, &path)?;
-        fs::File::open(data)?.sync_all()
-    };
-    write().map_err(at(&path))?;
-    Ok(marker)
+}
+
+impl Marker {
+    /// The folder is this node's from now on.
+    fn new(data: &Path, name: &str) -> Result<Marker, JoinError> {
+        let marker = Marker {
+            node: name.to_owned(),
+            folder: format!("{:032x}", rand::random::<u128>()),
+            cluster: None,
+        };
+        marker.write(data)?;
+        Ok(marker)
+    }
+
+    fn write(&self, data: &Path) -> Result<(), JoinError> {
+        let path = data.join(MARKER);
+        let text = serde_json::to_vec_pretty(self).map_err(JoinError::Parse)?;
+        let new = data.join(format!("{MARKER}.new"));
+        let write = || -> io::Result<()> {
+            let mut options = fs::OpenOptions::new();
+            let mut file = options
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .mode(0o600)
+                .open(&new)?;
+            file.write_all(&text)?;
+            file.sync_all()?;
+            fs::rename(&new, &path)?;
+            fs::File::open(data)?.sync_all()
+        };
+        write().map_err(at(&path))?;
+        Ok(())
+    }
 }

@@ -5,7 +5,7 @@ use std::{
     net::SocketAddr,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     thread::{self, JoinHandle},
     time::{Duration, Instant},
@@ -24,7 +24,11 @@ use aerostat_replication::{Config, Incarnation, Member, NodeId, Settings};
 use aerostat_storage::{MetaStore, SystemDisk, TenantStore};
 use aerostat_types::TenantId;
 use parking_lot::Mutex;
-use tokio::{net::TcpListener, runtime::Handle, task::JoinHandle as Task};
+use tokio::{
+    net::TcpListener,
+    runtime::{Handle, Runtime},
+    task::JoinHandle as Task,
+};
 
 use crate::{
     Identity, Space, SpaceError,
@@ -37,6 +41,12 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// How soon a copy that ended is opened again.
 const AGAIN: Duration = Duration::from_secs(1);
+
+/// Threads of connections between nodes.
+const PEER_THREADS: usize = 2;
+
+/// Copies that are opened or made anew at once.
+const WORKERS_MAX: usize = 4;
 
 /// Openings of a copy by one process, in an incarnation's lower bits.
 const OPENING_BITS: u32 = 24;
@@ -51,10 +61,8 @@ pub struct Setup {
     pub node: Arc<Node>,
     /// Who has sessions.
     pub holders: Arc<dyn Holders + Send + Sync>,
-    /// Where connections of other nodes run.
-    pub runtime: Handle,
     /// Where other nodes are listened to.
-    pub listener: TcpListener,
+    pub listener: std::net::TcpListener,
     /// How copies behave.
     pub settings: Settings,
 }
@@ -64,11 +72,15 @@ struct Inner {
     home: Arc<Home>,
     identity: Identity,
     space: Space,
+    /// The list of nodes.
+    list: Arc<dyn MetaStore>,
     token: Vec<u8>,
     runtime: Handle,
     settings: Settings,
     openings: AtomicU64,
     copies: Mutex<HashMap<TenantId, Copy>>,
+    /// Copies that are being opened or made anew.
+    working: AtomicUsize,
     stops: Arc<AtomicBool>,
 }
 
@@ -79,10 +91,19 @@ struct Copy {
     running: Option<Running>,
     /// Has its leader keep the log behind what it was made of, until it has caught up.
     hold: Option<SeedHold>,
-    /// Makes it anew.
-    seeding: Option<JoinHandle<()>>,
+    /// Opens it, or makes it anew.
+    worker: Option<JoinHandle<()>>,
     /// Ends that.
     stop: Arc<AtomicBool>,
+}
+
+/// Counts a worker until it ends.
+struct Working<'a>(&'a AtomicUsize);
+
+impl Drop for Working<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 /// What is to be done about a copy.
@@ -99,17 +120,17 @@ impl Copy {
             held: Arc::default(),
             running: None,
             hold: None,
-            seeding: None,
+            worker: None,
             stop: Arc::default(),
         }
     }
 
-    /// It is not made anew any more.
-    fn end_seeding(mut self) -> Copy {
+    /// Nobody opens it, or makes it anew, any more.
+    fn end_work(mut self) -> Copy {
         self.stop.store(true, Ordering::Release);
-        if let Some(seeding) = self.seeding.take() {
+        if let Some(worker) = self.worker.take() {
             // One that panicked has said so.
-            let _ = seeding.join();
+            let _ = worker.join();
         }
         self
     }
@@ -120,6 +141,8 @@ pub struct Cluster {
     inner: Arc<Inner>,
     keeper: Option<JoinHandle<()>>,
     listening: Task<std::io::Result<()>>,
+    /// Where connections of other nodes run.
+    peers: Option<Runtime>,
 }
 
 impl Cluster {
@@ -133,10 +156,28 @@ impl Cluster {
             space,
             node,
             holders,
-            runtime,
             listener,
             settings,
         } = setup;
+        let failed = |source| SpaceError::Io {
+            path: "the threads of connections between nodes".into(),
+            source,
+        };
+        // Of its own: a copy that is opened again in a connection's turn waits for sessions.
+        let peers = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(PEER_THREADS)
+            .thread_name("aerostat-peers")
+            .enable_all()
+            .build()
+            .map_err(failed)?;
+        let runtime = peers.handle().clone();
+        let listener = {
+            let _within = runtime.enter();
+            listener
+                .set_nonblocking(true)
+                .and_then(|()| TcpListener::from_std(listener))
+                .map_err(failed)?
+        };
         let token = space.token()?;
         let inner = Arc::new(Inner {
             home: Arc::new(Home {
@@ -145,15 +186,17 @@ impl Cluster {
                 nodes: Mutex::default(),
             }),
             identity,
+            list: space.nodes()?,
             space,
             token: token.clone(),
             runtime: runtime.clone(),
             settings,
             openings: AtomicU64::new(0),
             copies: Mutex::default(),
+            working: AtomicUsize::new(0),
             stops: Arc::default(),
         });
-        inner.look_at_nodes()?;
+        inner.look_at_nodes();
         let routes = Arc::downgrade(&inner);
         let route = Arc::new(move |tenant| routes.upgrade()?.inbox(tenant));
         let givers = Arc::downgrade(&inner);
@@ -164,14 +207,12 @@ impl Cluster {
         let kept = Arc::clone(&inner);
         let thread = thread::Builder::new().name("aerostat-keeper".to_owned());
         let keeper = thread.spawn(move || kept.keep());
-        let keeper = keeper.map_err(|source| SpaceError::Io {
-            path: "a thread".into(),
-            source,
-        })?;
+        let keeper = keeper.map_err(failed)?;
         Ok(Cluster {
             inner,
             keeper: Some(keeper),
             listening,
+            peers: Some(peers),
         })
     }
 
@@ -232,6 +273,9 @@ impl Drop for Cluster {
             // One that panicked has said so.
             let _ = keeper.join();
         }
+        if let Some(peers) = self.peers.take() {
+            peers.shutdown_background();
+        }
     }
 }
 
@@ -267,16 +311,15 @@ impl Inner {
         }
     }
 
-    fn look_at_nodes(&self) -> Result<(), SpaceError> {
-        let store = self.space.nodes()?;
-        match Inventory::load(&*store) {
+    fn look_at_nodes(&self) {
+        match Inventory::load(&*self.list) {
             Ok(nodes) => *self.home.nodes.lock() = nodes,
+            // Those that are known are where they were, for all that is known.
             Err(error) => tracing::warn!(
                 error = &error as &dyn std::error::Error,
                 "the list of the cluster's nodes cannot be read"
             ),
         }
-        Ok(())
     }
 
     /// Keeps copies as the record says, until the node ends.
@@ -285,12 +328,7 @@ impl Inner {
             if let Err(error) = self.home.node.refresh() {
                 tracing::warn!(message = error.message, detail = ?error.detail, "the cluster's catalogue");
             }
-            if let Err(error) = self.look_at_nodes() {
-                tracing::warn!(
-                    error = &error as &dyn std::error::Error,
-                    "the cluster's nodes"
-                );
-            }
+            self.look_at_nodes();
             self.end_dropped();
             self.start_due();
             self.home.node.await_change(LOOK);
@@ -298,7 +336,7 @@ impl Inner {
         let copies = std::mem::take(&mut *self.copies.lock());
         for copy in copies.into_values() {
             copy.state.take_orders(None);
-            let copy = copy.end_seeding();
+            let copy = copy.end_work();
             // Its driver ends, and with it what it told.
             drop(copy.running);
             copy.state.set_leads(false);
@@ -320,7 +358,7 @@ impl Inner {
         for (id, copy) in gone {
             copy.state.take_orders(None);
             copy.state.hide();
-            let copy = copy.end_seeding();
+            let copy = copy.end_work();
             drop(copy.running);
             let database = copy.held.lock().database.take();
             if let Some(database) = database {
@@ -347,16 +385,13 @@ impl Inner {
             if self.stops.load(Ordering::Acquire) {
                 return;
             }
+            if self.working.load(Ordering::Acquire) >= WORKERS_MAX {
+                return;
+            }
             match self.due(entry.oid) {
                 Due::No => {}
-                Due::Opening(before) => {
-                    drop(before);
-                    self.start(name, entry, copies);
-                }
-                Due::Seeding(before) => {
-                    drop(before);
-                    self.seed(name, entry, copies);
-                }
+                Due::Opening(before) => self.work(name, entry, copies, before, false),
+                Due::Seeding(before) => self.work(name, entry, copies, before, true),
             }
         }
     }
@@ -429,44 +464,67 @@ impl Inner {
         }
     }
 
-    /// Makes a copy anew of what its leader has, in a thread of its own, and runs it.
-    fn seed(self: &Arc<Self>, name: &str, entry: &DatabaseRecord, of: CopiesRecord) {
+    /// Opens a copy, made anew of what its leader has if that is to be, and runs it: in a thread of its own, so
+    /// that others need not wait.
+    fn work(
+        self: &Arc<Self>,
+        name: &str,
+        entry: &DatabaseRecord,
+        of: CopiesRecord,
+        before: Option<Running>,
+        anew: bool,
+    ) {
         let id = entry.oid;
-        let (_, held) = self.begin(id);
-        let stop = {
-            let mut copies = self.copies.lock();
-            let Some(copy) = copies.get_mut(&id) else {
-                return;
-            };
-            Arc::clone(&copy.stop)
-        };
+        self.begin(id);
+        self.working.fetch_add(1, Ordering::AcqRel);
         let (keeper, name, entry) = (Arc::clone(self), name.to_owned(), entry.clone());
-        let make = move || match keeper.fetch(&entry, of, &stop) {
+        let work = move || {
+            let _working = Working(&keeper.working);
+            drop(before);
+            if !anew || keeper.seed(&name, &entry, of) {
+                keeper.start(&name, &entry, of);
+            }
+        };
+        let thread = thread::Builder::new().name("aerostat-opens".to_owned());
+        match thread.spawn(work) {
+            Ok(worker) => {
+                if let Some(copy) = self.copies.lock().get_mut(&id) {
+                    copy.worker = Some(worker);
+                }
+            }
+            Err(error) => {
+                self.working.fetch_sub(1, Ordering::AcqRel);
+                tracing::error!(%error, "no thread to open a copy with");
+            }
+        }
+    }
+
+    /// Makes a copy anew of what its leader has; whether it is to be opened.
+    fn seed(&self, name: &str, entry: &DatabaseRecord, of: CopiesRecord) -> bool {
+        let id = entry.oid;
+        let (stop, held) = {
+            let copies = self.copies.lock();
+            let Some(copy) = copies.get(&id) else {
+                return false;
+            };
+            (Arc::clone(&copy.stop), Arc::clone(&copy.held))
+        };
+        match self.fetch(entry, of, &stop) {
             Ok(hold) => {
-                if let Some(copy) = keeper.copies.lock().get_mut(&entry.oid) {
+                if let Some(copy) = self.copies.lock().get_mut(&id) {
                     copy.hold = Some(hold);
                 }
-                keeper.start(&name, &entry, of);
+                self.home.node.found(id);
+                true
             }
             Err(reason) => {
                 tracing::info!(database = name, reason, "a copy is not made anew yet");
                 let reason = format!("its copy is being made anew: {reason}");
-                keeper
-                    .home
-                    .node
-                    .fail_copy(entry.oid, Unopened::ended(reason));
+                self.home.node.fail_copy(id, Unopened::ended(reason));
                 // Where nobody leads it goes on with what it has.
                 held.lock().ended = Some((Instant::now(), Ending::Failed));
+                false
             }
-        };
-        let thread = thread::Builder::new().name("aerostat-seed".to_owned());
-        match thread.spawn(make) {
-            Ok(seeding) => {
-                if let Some(copy) = self.copies.lock().get_mut(&id) {
-                    copy.seeding = Some(seeding);
-                }
-            }
-            Err(error) => tracing::error!(%error, "no thread to make a copy with"),
         }
     }
 
@@ -547,6 +605,9 @@ impl Inner {
     /// Whether the files of a database are gone that the cluster takes this node to have. Where others have
     /// theirs it is a new copy in time; where none has, nobody goes on with nothing.
     fn has_lost(&self, id: TenantId, configurations: &dyn MetaStore) -> Result<bool, Unopened> {
+        if self.home.node.is_lost(id) {
+            return Ok(true);
+        }
         if self.home.node.has_log(id) {
             return Ok(false);
         }
@@ -557,6 +618,9 @@ impl Inner {
         let was_member = config.is_some_and(|config| config.of(self.identity.node).is_some());
         if was_member {
             tracing::error!(tenant = %id, "the files of a database are missing");
+            // Opening makes some that are empty.
+            let marked = self.home.node.set_lost(id);
+            marked.map_err(|error| Unopened::ended(error.to_string()))?;
         }
         Ok(was_member)
     }

@@ -87,7 +87,13 @@ impl Owner for CopyOwner {
             .home
             .node
             .open_copy(self.id, &self.state, Some(through));
-        let opened = opened.map_err(|why| failed(why.reason))?;
+        let opened = opened.map_err(|why| match why.is_diverged() {
+            true => RecoverError::Diverged {
+                path: self.home.node.copy_folder(self.id),
+                what: "its checkpoint has what its leader's log has not",
+            },
+            false => failed(why.reason),
+        })?;
         self.catalog = opened.catalog;
         let store = Arc::clone(&opened.database.store);
         self.held.lock().database = Some(opened.database);
@@ -146,6 +152,9 @@ impl Owner for CopyOwner {
 
     fn knows(&mut self, known: &Known) {
         if known.is_shown {
+            if !self.state.is_shown() {
+                self.home.node.found(self.id);
+            }
             self.state.set_shown();
         }
         self.state.tell(facts(&self.home, known));

@@ -70,6 +70,11 @@ impl Space {
         }
     }
 
+    /// Whether there is a cluster in it.
+    pub fn is_there(&self) -> bool {
+        self.folder.join("nodes").is_dir()
+    }
+
     /// The record of roles and databases.
     ///
     /// # Errors

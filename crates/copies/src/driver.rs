@@ -743,7 +743,10 @@ fn apply(
         match applier.apply(committed)? {
             Progress::CaughtUp => return Ok(false),
             Progress::More => return Ok(true),
-            Progress::Defined(catalog) => host.defined(&catalog, applier.tables()),
+            Progress::Defined(catalog) => {
+                host.defined(&catalog, applier.tables());
+                applier.defined();
+            }
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A copy in a process: its driver, in turns of its own thread and of others (`turn`), and a thread for what waits.
+//! A copy in a process: its driver, in turns of its own thread and of others (`turn`), and threads for what waits.
 //!
 //! ```text
 //!  connections ── packets ──┐                       ┌─► ways, one to each node
@@ -13,7 +13,7 @@ use std::{
     cell::Cell,
     collections::BTreeMap,
     sync::{
-        Arc,
+        Arc, Weak,
         mpsc::{self, RecvTimeoutError},
     },
     thread::{self, JoinHandle},
@@ -121,11 +121,15 @@ pub fn run(setup: Setup, opened: (Arc<TenantStore>, Applier)) -> std::io::Result
         owner,
     } = setup;
     links.wakes(&inbox);
-    let aside = aside(configurations, inbox.clone())?;
+    let (asks, syncs) = (
+        asker(configurations, inbox.clone())?,
+        syncer(inbox.clone())?,
+    );
     let host = ProcessHost {
         owner,
         links,
-        aside,
+        asks,
+        syncs,
         inbox: inbox.clone(),
         short: Cell::new(None),
     };
@@ -223,36 +227,43 @@ fn do_told(turn: &Turn<ProcessHost>, core: &mut Core<ProcessHost>, told: Told) {
     }
 }
 
-/// Something that waits.
-enum Aside {
-    Ask(Option<Config>),
-    Sync(Arc<TenantStore>),
-}
-
-/// A thread that asks the store of configurations, and syncs.
-fn aside(configurations: Arc<dyn MetaStore>, inbox: Inbox) -> std::io::Result<mpsc::Sender<Aside>> {
-    let (sender, receiver) = mpsc::channel();
-    let thread = thread::Builder::new().name("aerostat-aside".to_owned());
+/// A thread that asks the store of configurations, which may not answer for long: what it has, or to have another.
+fn asker(
+    configurations: Arc<dyn MetaStore>,
+    inbox: Inbox,
+) -> std::io::Result<mpsc::Sender<Option<Config>>> {
+    let (sender, receiver) = mpsc::channel::<Option<Config>>();
+    let thread = thread::Builder::new().name("aerostat-asks".to_owned());
     thread.spawn(move || {
         // It ends with the driver.
-        while let Ok(what) = receiver.recv() {
-            match what {
-                Aside::Ask(None) => {
-                    if let Some(config) = load(&*configurations) {
-                        inbox.tell(Told::Config(config));
-                    }
-                }
-                Aside::Ask(Some(config)) => {
-                    if let Some(config) = swap(&*configurations, &config) {
-                        inbox.tell(Told::Swapped(config));
-                    }
-                }
-                Aside::Sync(store) => {
-                    // A failure is the log's, which everybody sees there.
-                    let _ = store.sync_log();
-                    drop(store);
-                    inbox.wake();
-                }
+        while let Ok(asked) = receiver.recv() {
+            let told = match asked {
+                None => load(&*configurations).map(Told::Config),
+                Some(config) => swap(&*configurations, &config).map(Told::Swapped),
+            };
+            if let Some(told) = told {
+                inbox.tell(told);
+            }
+        }
+    })?;
+    Ok(sender)
+}
+
+/// A thread that has the disk have the log. It keeps no tenant from being closed for longer than a sync.
+fn syncer(inbox: Inbox) -> std::io::Result<mpsc::Sender<Weak<TenantStore>>> {
+    let (sender, receiver) = mpsc::channel::<Weak<TenantStore>>();
+    let thread = thread::Builder::new().name("aerostat-syncs".to_owned());
+    thread.spawn(move || {
+        while let Ok(mut asked) = receiver.recv() {
+            // One is enough for all that were asked for meanwhile.
+            while let Ok(newer) = receiver.try_recv() {
+                asked = newer;
+            }
+            if let Some(store) = asked.upgrade() {
+                // A failure is the log's, which everybody sees there.
+                let _ = store.sync_log();
+                drop(store);
+                inbox.wake();
             }
         }
     })?;
@@ -263,17 +274,11 @@ fn aside(configurations: Arc<dyn MetaStore>, inbox: Inbox) -> std::io::Result<mp
 struct ProcessHost {
     owner: Box<dyn Owner>,
     links: Links,
-    aside: mpsc::Sender<Aside>,
+    asks: mpsc::Sender<Option<Config>>,
+    syncs: mpsc::Sender<Weak<TenantStore>>,
     inbox: Inbox,
     /// What may be sent yet in the turn of somebody who has other things to do.
     short: Cell<Option<usize>>,
-}
-
-impl ProcessHost {
-    fn aside(&self, what: Aside) {
-        // Without it the copy asks in vain, and is taken for lost.
-        let _ = self.aside.send(what);
-    }
 }
 
 impl TurnHost for ProcessHost {
@@ -301,11 +306,12 @@ impl Host for ProcessHost {
     }
 
     fn ask(&mut self, swap: Option<Config>) {
-        self.aside(Aside::Ask(swap));
+        // Without the thread the copy asks in vain, and is taken for lost.
+        let _ = self.asks.send(swap);
     }
 
     fn sync(&mut self, store: &Arc<TenantStore>) {
-        self.aside(Aside::Sync(Arc::clone(store)));
+        let _ = self.syncs.send(Arc::downgrade(store));
     }
 
     fn wake(&self) -> Wake {

@@ -414,8 +414,8 @@ impl Engine {
 impl Holders for Engine {
     /// One that is used within the process has no connection to end: what it runs is stopped.
     fn end_sessions(&self, database: &Database) {
-        let name = database.name.read().clone();
-        let is_in = |told: &Arc<Mutex<SessionDescription>>| told.lock().database == name;
+        let is_in =
+            |told: &Arc<Mutex<SessionDescription>>| told.lock().database_id == Some(database.id);
         let sessions = self.sessions.lock();
         let numbers = sessions.iter().filter(|(_, told)| is_in(told));
         let numbers: Vec<i32> = numbers.map(|(number, _)| *number).collect();

@@ -33,10 +33,7 @@ impl Target {
     /// # Errors
     /// When the URL is none.
     pub(crate) fn database(&self, database: &str) -> Result<Config> {
-        let mut config: Config = self
-            .url
-            .parse()
-            .with_context(|| format!("{:?} is no postgres URL", self.url))?;
+        let mut config: Config = self.url.parse().context("--url is no postgres URL")?;
         config.dbname(database);
         config.application_name("aerostat");
         Ok(config)
@@ -47,10 +44,7 @@ impl Target {
     /// # Errors
     /// When the URL is none.
     pub(crate) fn maintenance(&self) -> Result<Config> {
-        let config: Config = self
-            .url
-            .parse()
-            .with_context(|| format!("{:?} is no postgres URL", self.url))?;
+        let config: Config = self.url.parse().context("--url is no postgres URL")?;
         match config.get_dbname() {
             Some(name) => self.database(name),
             None => self.database("aerostat"),

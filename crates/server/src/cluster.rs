@@ -8,7 +8,6 @@ use aerostat_cluster::{Cluster, Identity, Settings, Setup, Shared, Space};
 use aerostat_embedded::Engine;
 use anyhow::{Context, Result};
 use tokio::net::TcpListener;
-use tokio::runtime::Handle;
 
 use crate::config::Peers;
 
@@ -75,8 +74,7 @@ impl Joining {
             space: self.space,
             node: Arc::clone(engine.node()),
             holders: Arc::clone(engine) as _,
-            runtime: Handle::current(),
-            listener: self.listener,
+            listener: self.listener.into_std()?,
             settings: Settings::default(),
         };
         let started = tokio::task::spawn_blocking(move || -> Result<Cluster> {

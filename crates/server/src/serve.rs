@@ -84,11 +84,6 @@ async fn node(config: Config, threads: &Threads) -> Result<()> {
     let database = open(&config, cap, shared, Arc::clone(&metrics))?;
     threads.caller_serves();
     let engine = Arc::clone(database.engine());
-    let member = match joining {
-        Some(joining) => Some(joining.start(&engine).await?),
-        None => None,
-    };
-    let degraded = degraded(&engine);
     // Beyond loopback nobody comes in without it.
     let tls = tls::options(&config.tls, &config.data, !config.listen.ip().is_loopback())?;
     let sql = match early {
@@ -104,6 +99,13 @@ async fn node(config: Config, threads: &Threads) -> Result<()> {
     if let Some(local) = &local {
         tracing::info!(socket = %local.path().display(), "listening");
     }
+    let scram_secret = NodeSecret(secret::scram(&config.data)?);
+    // Nothing that may fail comes behind: others rely on what it leads.
+    let member = match joining {
+        Some(joining) => Some(joining.start(&engine).await?),
+        None => None,
+    };
+    let degraded = degraded(&engine);
 
     let stopping = CancellationToken::new();
     let stopped = CancellationToken::new();
@@ -113,7 +115,7 @@ async fn node(config: Config, threads: &Threads) -> Result<()> {
         trust_loopback: config.auth == Auth::Trust,
         connections_max: config.max_connections,
         authentication_timeout: config.authentication_timeout,
-        scram_secret: NodeSecret(secret::scram(&config.data)?),
+        scram_secret,
         shutdown_grace: STOP_GRACE,
         server_version: SERVER_VERSION.to_owned(),
     };

@@ -237,6 +237,7 @@ impl Node {
             ));
         }
         self.require_unconnected(name, "dropped")?;
+        self.require_all_changeable(databases, "DROP ROLE")?;
         let mut lines = Vec::new();
         for (database, entry) in &record.databases {
             if entry.owner == name {

@@ -16,14 +16,14 @@
 use std::{collections::HashMap, path::Path, sync::Arc, time::Duration};
 
 use aerostat_storage::{
-    Applier, CopyOf, OpenOptions, RecoverError, TenantStore, Timeline, Version,
+    Applier, CopyOf, OpenOptions, RecoverError, TenantStore, Timeline, Version, make_folder,
 };
 use aerostat_txn::CancelToken;
 use aerostat_types::{CommitTs, ErrorKind, NodeId, SqlError, TenantId};
 
 use super::{
     attempt::Attempt,
-    databases::{Databases, Failed, Stage, Unopened},
+    databases::{Databases, Failed, Stage, Unopened, opening},
     leaving::{Holders, LOOK, TELL_AGAIN, WORK_WAIT, wait_for},
     limits,
     node::{Node, chain, remove_folder},
@@ -69,8 +69,27 @@ impl Node {
     /// `IoError` when it cannot be read.
     pub fn refresh(&self) -> Result<bool, SqlError> {
         let mut version = self.changing.lock();
+        let Some((newer, record)) = self.newer(*version)? else {
+            return Ok(false);
+        };
+        // Whoever connects need not wait for the store.
         let mut databases = self.databases.write();
-        self.catch_up(&mut version, &mut databases)
+        self.take_over_record(&record, &mut databases);
+        *version = newer;
+        self.show(record);
+        Ok(true)
+    }
+
+    /// The record that is shared, if it is newer than this.
+    fn newer(&self, version: Version) -> Result<Option<(Version, NodeRecord)>, SqlError> {
+        if self.host.shared.is_none() {
+            return Ok(None);
+        }
+        let found = read_record(self.meta()).map_err(|error| {
+            SqlError::new(ErrorKind::IoError, "could not read the cluster's catalogue")
+                .with_detail(chain(&error))
+        })?;
+        Ok(found.filter(|(newer, _)| *newer > version))
     }
 
     /// Waits until the shared record may be another than it was, but no longer than this.
@@ -91,22 +110,13 @@ impl Node {
         version: &mut Version,
         databases: &mut Databases,
     ) -> Result<bool, SqlError> {
-        if self.host.shared.is_none() {
+        let Some((newer, record)) = self.newer(*version)? else {
             return Ok(false);
-        }
-        let found = read_record(self.meta()).map_err(|error| {
-            SqlError::new(ErrorKind::IoError, "could not read the cluster's catalogue")
-                .with_detail(chain(&error))
-        })?;
-        match found {
-            Some((newer, record)) if newer > *version => {
-                self.take_over_record(&record, databases);
-                *version = newer;
-                self.show(record);
-                Ok(true)
-            }
-            _ => Ok(false),
-        }
+        };
+        self.take_over_record(&record, databases);
+        *version = newer;
+        self.show(record);
+        Ok(true)
     }
 
     /// Has databases follow a record that another node has written.
@@ -186,6 +196,26 @@ impl Node {
                 "Run it on the node that leads the database; aerostat.copies says which that is.",
             )),
         }
+    }
+
+    /// In a cluster, databases that this node leads, each: a copy may lack what its leader has a moment before.
+    ///
+    /// # Errors
+    /// Another node leads one, or this node has one not open.
+    pub(super) fn require_all_changeable(
+        &self,
+        databases: &Databases,
+        doing: &str,
+    ) -> Result<(), SqlError> {
+        if self.host.shared.is_none() {
+            return Ok(());
+        }
+        databases
+            .stages()
+            .try_for_each(|(name, stage)| match stage.inside() {
+                Some(database) => self.require_changeable(database, doing),
+                None => Err(opening(name)),
+            })
     }
 
     /// A node whose databases' logs can be archived.
@@ -341,6 +371,7 @@ impl Node {
         for beside in ["seed", "replaced"] {
             remove_folder(&folder.with_extension(beside))?;
         }
+        self.found(id);
         self.remove_files(id)
     }
 
@@ -348,6 +379,40 @@ impl Node {
     pub fn has_log(&self, id: TenantId) -> bool {
         let files = self.folder_of(id).join("log").read_dir();
         files.is_ok_and(|mut files| files.next().is_some())
+    }
+
+    /// Says durably that the files of a database are lost that others take this node to have, until
+    /// [`Self::found`].
+    ///
+    /// # Errors
+    /// The disk takes it not.
+    pub fn set_lost(&self, id: TenantId) -> std::io::Result<()> {
+        let mark = self.lost_mark(id);
+        if let Some(folder) = mark.parent() {
+            make_folder(folder)?;
+            std::fs::File::create(&mark)?.sync_all()?;
+            std::fs::File::open(folder)?.sync_all()?;
+        }
+        Ok(())
+    }
+
+    /// Whether they are lost, and have not come back.
+    pub fn is_lost(&self, id: TenantId) -> bool {
+        self.lost_mark(id).exists()
+    }
+
+    /// The database has what its leader has.
+    pub fn found(&self, id: TenantId) {
+        let removed = std::fs::remove_file(self.lost_mark(id));
+        if let Err(error) = removed
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            tracing::warn!(tenant = %id, %error, "a database is taken for lost that is not");
+        }
+    }
+
+    fn lost_mark(&self, id: TenantId) -> std::path::PathBuf {
+        self.folder_of(id).with_extension("lost")
     }
 
     /// Where the files of a database's copy are.
@@ -375,6 +440,7 @@ impl Database {
     /// # Errors
     /// It takes none any more.
     pub fn settle_as_leader(&self) -> Result<(), aerostat_storage::StorageError> {
+        self.catalog.pass_tables(self.store.highest_table());
         let catalog = self.catalog.load();
         ddl::settle_indexes(&catalog);
         self.store.retain_tables(&catalog.table_ids())

@@ -379,6 +379,11 @@ impl Catalog {
         Ok(())
     }
 
+    /// No table gets a number up to this one any more: transactions of another node that did not commit had some.
+    pub fn pass_tables(&self, last: Option<TableId>) {
+        self.load().numbers.pass(last);
+    }
+
     fn of(state: CatalogState) -> Self {
         Self {
             state: ArcSwap::from_pointee(state),

@@ -4,7 +4,7 @@ use std::{fs, thread};
 
 use aerostat_catalog::admin::{BOOTSTRAP, Node, NodeError, Opening};
 
-use super::{clients, host, start, try_start, wait_until};
+use super::{clients, host, start, wait_until};
 use crate::{JoinError, Space, inventory::Inventory, join};
 
 #[test]
@@ -111,8 +111,42 @@ fn a_folder_with_databases_of_its_own_stays_outside() {
     let node = start(&space, first.path(), "a");
     wait_until("it leads", || node.leads(BOOTSTRAP));
     drop(Node::open(other.path(), host(None), Opening::Eager).unwrap());
-    let refused = try_start(&space, other.path(), "b");
-    assert!(matches!(refused, Err(NodeError::OwnDatabases { .. })));
-    // Nothing of it has gone.
-    assert!(other.path().join("catalog.json").exists());
+    let refused = join(&space, other.path(), "b", (clients(), clients()));
+    assert!(matches!(refused, Err(JoinError::OwnDatabases { .. })));
+    // Nothing of it has gone, and it starts alone.
+    drop(Node::open(other.path(), host(None), Opening::Eager).unwrap());
+}
+
+#[test]
+fn a_folder_of_one_cluster_is_none_of_another() {
+    let (one, other, data) = (
+        tempfile::tempdir().unwrap(),
+        tempfile::tempdir().unwrap(),
+        tempfile::tempdir().unwrap(),
+    );
+    let at = (clients(), clients());
+    join(&Space::of(one.path()), data.path(), "a", at).unwrap();
+    // Of a cluster that is there, and of one whose folder is empty, as where it is not mounted.
+    let elsewhere = tempfile::tempdir().unwrap();
+    join(&Space::of(other.path()), elsewhere.path(), "b", at).unwrap();
+    for space in [other.path().to_owned(), one.path().join("not mounted")] {
+        let refused = join(&Space::of(&space), data.path(), "a", at);
+        assert!(
+            matches!(refused, Err(JoinError::OtherCluster { .. })),
+            "{space:?}"
+        );
+    }
+    assert!(!one.path().join("not mounted").exists(), "nothing was made");
+    join(&Space::of(one.path()), data.path(), "a", at).unwrap();
+}
+
+#[test]
+fn a_node_that_runs_keeps_its_place() {
+    let (shared, data) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let space = Space::of(shared.path());
+    let node = start(&space, data.path(), "a");
+    let before = Inventory::load(&*space.nodes().unwrap()).unwrap();
+    assert!(join(&space, data.path(), "a", (clients(), clients())).is_err());
+    assert_eq!(Inventory::load(&*space.nodes().unwrap()).unwrap(), before);
+    drop(node);
 }

@@ -22,7 +22,6 @@ use aerostat_sql::utility::{self, Utility};
 use aerostat_storage::backup::Folders;
 use aerostat_txn::CancelToken;
 use aerostat_types::{ByteSize, SqlError};
-use tokio::{net::TcpListener, runtime::Runtime};
 
 use crate::{Cluster, Setup, Space, join};
 
@@ -52,7 +51,6 @@ impl Holders for Nobody {
 struct TestNode {
     cluster: Option<Cluster>,
     node: Arc<Node>,
-    _runtime: Runtime,
 }
 
 impl Drop for TestNode {
@@ -72,8 +70,7 @@ fn host(shared: Option<Shared>) -> Host {
 }
 
 fn try_start(space: &Space, data: &Path, name: &str) -> Result<TestNode, NodeError> {
-    let runtime = Runtime::new().unwrap();
-    let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let identity = join(space, data, name, (address, clients())).unwrap();
     let shared = Shared {
@@ -86,7 +83,6 @@ fn try_start(space: &Space, data: &Path, name: &str) -> Result<TestNode, NodeErr
         space: space.clone(),
         node: Arc::clone(&node),
         holders: Arc::new(Nobody),
-        runtime: runtime.handle().clone(),
         listener,
         settings: settings(),
     };
@@ -94,7 +90,6 @@ fn try_start(space: &Space, data: &Path, name: &str) -> Result<TestNode, NodeErr
     Ok(TestNode {
         cluster: Some(cluster),
         node,
-        _runtime: runtime,
     })
 }
 

@@ -259,3 +259,25 @@ fn a_node_that_was_away_for_long_is_made_anew() {
         Some("while it was away, 2")
     );
 }
+
+#[test]
+fn sessions_end_where_their_database_has_been_renamed_and_dropped() {
+    let two = Two::new();
+    let (a, b) = two.both();
+    a.ok("create database shop");
+    wait_until("b has it", || b.shows("shop") && a.has_members("shop", 2));
+    let id = b.database("shop").unwrap().id;
+    a.ok("alter database shop rename to store");
+    wait_until("b calls it so", || b.shows("store"));
+    assert_eq!(b.database("store").unwrap().id, id);
+    a.ok("drop database store");
+    wait_until("b has it no more", || b.database("store").is_none());
+    // Roles are dropped where their catalogues are led.
+    a.ok("create user alice");
+    wait_until("b knows her", || {
+        b.node.refresh().is_ok() && b.node.has_role("alice")
+    });
+    let refused = b.run("drop role alice").unwrap_err();
+    assert_eq!(refused.kind, ErrorKind::ReadOnlyTransaction);
+    a.ok("drop role alice");
+}

@@ -39,6 +39,7 @@ impl ClientState {
         let settings = Arc::new(Mutex::new(settings));
         let (number, description) = engine.register_session(SessionDescription {
             database: database.name.read().clone(),
+            database_id: Some(database.id),
             role: role.to_owned(),
             application: application_name(&settings.lock()),
             connected_at_us: chrono::Utc::now().timestamp_micros(),

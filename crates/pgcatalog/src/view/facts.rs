@@ -6,7 +6,7 @@ use std::sync::Arc;
 use aerostat_advice::Machine;
 use aerostat_api::Client;
 use aerostat_catalog::{CopyState, SequenceEntry, admin::DatabaseState, sequence::Taken};
-use aerostat_types::{ByteSize, RelationId, SqlError};
+use aerostat_types::{ByteSize, RelationId, SqlError, TenantId};
 use parking_lot::Mutex;
 
 use super::{
@@ -170,8 +170,10 @@ pub struct Setting {
 pub struct SessionDescription {
     /// The session's number.
     pub pid: i32,
-    /// The database it is connected to.
+    /// The database it is connected to, as it was called then.
     pub database: String,
+    /// Its number; it keeps it when it is renamed.
+    pub database_id: Option<TenantId>,
     /// The role that connected.
     pub role: String,
     /// What the client calls itself.

@@ -154,6 +154,8 @@ impl Gate {
         let met = *self.obstacle.lock();
         match met {
             Some(obstacle) => Err(self.meet(obstacle)),
+            // On a copy rows are shown a moment before the catalogue that was committed with them.
+            None if self.database.store.is_defining() => Err(self.meet(Obstacle::Changed)),
             None if Arc::ptr_eq(&self.database.catalog.load(), &self.committed) => Ok(()),
             None => Err(self.meet(Obstacle::Changed)),
         }

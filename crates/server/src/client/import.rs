@@ -99,6 +99,9 @@ pub(crate) fn run(arguments: ImportArguments) -> Result<()> {
         let mut told = Told::default();
         let mut tell = |event: &Event| told.tell(event);
         let summary = import(options, &mut tell, stop).await?;
+        if summary.outcome == Outcome::Stopped && action != Action::Follow {
+            return Err(anyhow!("stopped before the end; run it again to go on"));
+        }
         let outcome = match summary.outcome {
             Outcome::Copied => "copied",
             Outcome::Finished => "finished",

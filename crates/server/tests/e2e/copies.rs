@@ -61,6 +61,24 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
+/// Connects as soon as the node's copy is known to be up to date: one that has just been opened is not.
+async fn connect(node: &Aerostat, database: &str) -> Client {
+    let started = Instant::now();
+    loop {
+        match node.config(database).connect(NoTls).await {
+            Ok((client, connection)) => {
+                tokio::spawn(connection);
+                return client;
+            }
+            Err(error) => {
+                let is_early = error.code().is_some_and(|code| code.code() == "57P03");
+                assert!(is_early && started.elapsed() < PATIENCE, "{error:?}");
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        }
+    }
+}
+
 async fn text(client: &Client, sql: &str) -> String {
     client.query_one(sql, &[]).await.unwrap().get(0)
 }
@@ -118,7 +136,7 @@ async fn what_is_done_at_the_leader_is_on_the_copy() {
     let (a, b) = cluster.pair();
     let leader = a.create("shop").await;
     wait_for_members(&a, "shop", 2);
-    let copy = b.connect("shop").await;
+    let copy = connect(&b, "shop").await;
     let statements = CHANGES.split(";\n").map(str::trim);
     for (number, statement) in statements.filter(|text| !text.is_empty()).enumerate() {
         if let Err(error) = leader.batch_execute(statement).await {
@@ -148,13 +166,13 @@ async fn what_is_done_at_the_leader_is_on_the_copy() {
     let there = dump(&a, "shop").unwrap();
     let b = cluster.start_on(folder, "b");
     wait_for_members(&a, "shop", 2);
-    catch_up(&leader, &b.connect("shop").await).await;
+    catch_up(&leader, &connect(&b, "shop").await).await;
     assert_eq!(differences(&there, &dump(&b, "shop").unwrap()), none);
     let promoted = promote(&b, "shop");
     assert!(promoted.status.success(), "{promoted:?}");
     assert_eq!(differences(&there, &dump(&b, "shop").unwrap()), none);
     // Numbers of sequences are not given twice, and everything goes on.
-    let b_client = b.connect("shop").await;
+    let b_client = connect(&b, "shop").await;
     let sql = "INSERT INTO orders (item, amount) VALUES ('after', 1) RETURNING id::text";
     let id: i64 = text(&b_client, sql).await.parse().unwrap();
     let highest: i64 = text(
@@ -183,7 +201,7 @@ fn promote(node: &Aerostat, database: &str) -> Output {
 async fn changes_are_refused_on_a_copy_until_it_is_promoted() {
     let cluster = Cluster::new();
     let (a, b) = cluster.pair();
-    let (leader, copy) = (a.connect("aerostat").await, b.connect("aerostat").await);
+    let (leader, copy) = (connect(&a, "aerostat").await, connect(&b, "aerostat").await);
     leader
         .batch_execute("CREATE TABLE t (a int PRIMARY KEY)")
         .await
@@ -229,7 +247,7 @@ async fn changes_are_refused_on_a_copy_until_it_is_promoted() {
     let again = promote(&b, "aerostat");
     assert!(again.status.success() && String::from_utf8_lossy(&again.stdout).contains("already"));
     wait_for_members(&b, "aerostat", 2);
-    let was_leader = a.connect("aerostat").await;
+    let was_leader = connect(&a, "aerostat").await;
     assert_eq!(text(&was_leader, "SELECT count(*)::text FROM t").await, "1");
     let error = was_leader.batch_execute("DELETE FROM t").await.unwrap_err();
     assert_eq!(error.code().unwrap().code(), "25006");
@@ -247,12 +265,12 @@ async fn changes_are_refused_on_a_copy_until_it_is_promoted() {
 async fn a_leader_that_is_killed_is_replaced_and_comes_back() {
     let cluster = Cluster::new();
     let (a, b) = cluster.pair();
-    a.connect("aerostat")
+    connect(&a, "aerostat")
         .await
         .batch_execute("CREATE TABLE t (a int PRIMARY KEY)")
         .await
         .unwrap();
-    a.connect("aerostat")
+    connect(&a, "aerostat")
         .await
         .batch_execute("ALTER DATABASE aerostat SET (durability = 'memory2')")
         .await
@@ -263,7 +281,7 @@ async fn a_leader_that_is_killed_is_replaced_and_comes_back() {
         let at = usize::from(!leads(nodes[0].as_ref().unwrap(), "aerostat"));
         let leader = nodes[at].as_ref().unwrap();
         wait_for_members(leader, "aerostat", 2);
-        let client = leader.connect("aerostat").await;
+        let client = connect(leader, "aerostat").await;
         for _ in 0..50 {
             client
                 .execute("INSERT INTO t VALUES ($1)", &[&next])
@@ -274,7 +292,7 @@ async fn a_leader_that_is_killed_is_replaced_and_comes_back() {
         let folder = nodes[at].take().unwrap().kill();
         let other = nodes[1 - at].as_ref().unwrap();
         wait_until("the other leads", || leads(other, "aerostat"));
-        let client = other.connect("aerostat").await;
+        let client = connect(other, "aerostat").await;
         let sql = "SELECT count(*)::text || ' ' || max(a)::text FROM t";
         assert_eq!(
             text(&client, sql).await,
@@ -295,7 +313,7 @@ async fn a_node_that_is_stopped_hands_over() {
     let cluster = Cluster::new();
     let (a, b) = cluster.pair();
     wait_for_members(&a, "postgres", 2);
-    a.connect("aerostat")
+    connect(&a, "aerostat")
         .await
         .batch_execute("CREATE TABLE t (a int)")
         .await
@@ -304,7 +322,7 @@ async fn a_node_that_is_stopped_hands_over() {
     wait_until("the other leads", || {
         leads(&b, "aerostat") && leads(&b, "postgres")
     });
-    b.connect("aerostat")
+    connect(&b, "aerostat")
         .await
         .batch_execute("INSERT INTO t VALUES (1)")
         .await

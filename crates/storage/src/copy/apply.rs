@@ -131,6 +131,11 @@ impl Applier {
         &self.tables
     }
 
+    /// The catalogue that was handed over last is the one that is shown.
+    pub fn defined(&self) {
+        self.store.set_defining(false);
+    }
+
     /// Does what the log has, as far as it is committed. Ends before that where a commit has changed the
     /// catalogue, and after a while, for whoever has other things to do.
     ///
@@ -236,7 +241,7 @@ impl Applier {
         let weak = Arc::downgrade(&table);
         self.tables.insert(id, table);
         self.define(lsn, |registry| {
-            registry.tables.insert(id, weak);
+            registry.put_table(id, weak);
         });
         Ok(())
     }
@@ -350,6 +355,8 @@ impl Applier {
         match catalog {
             None => self.store.txns().commit_applied(lsn, transactions),
             Some(catalog) => {
+                // Until whoever is handed the catalogue has followed it.
+                self.store.set_defining(true);
                 let mut registry = self.store.durable_side().registry.lock();
                 self.store.txns().commit_applied(lsn, transactions);
                 registry.catalog = Some(Arc::clone(catalog));

@@ -120,6 +120,13 @@ impl TenantStore {
         Some(durable.log.origin().timeline)
     }
 
+    /// The highest number of a table that is there, or was a while ago; `None` if there was none, or no log.
+    pub fn highest_table(&self) -> Option<aerostat_types::TableId> {
+        let durable = self.durable.as_ref()?;
+        let registry = durable.registry.lock();
+        registry.highest()
+    }
+
     /// The epochs that its log has, and where they begin, ascending.
     pub fn epochs(&self) -> Vec<(Epoch, CommitTs)> {
         match &self.durable {

@@ -162,6 +162,17 @@ impl MetaStore for MetaShared {
             }
             Err(error) => return Err(at(&target)(error)),
         }
+        // A writer that stood still meanwhile may have taken a name that was there before, and was removed: then
+        // what it expected is gone, too.
+        let versions = self.versions()?;
+        let is_late = match expected {
+            Some(Version(expected)) => !versions.contains(&expected),
+            None => versions.last() > Some(&next.0),
+        };
+        if is_late {
+            let _ = SystemDisk.remove_file(&target);
+            return Ok(Swapped::Lost(self.load()?));
+        }
         SystemDisk
             .sync_folder(&self.folder)
             .map_err(at(&self.folder))?;

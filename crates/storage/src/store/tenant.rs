@@ -54,6 +54,8 @@ pub struct TenantStore {
     budget: Arc<Budget>,
     sizes: ArenaSizes,
     is_leaving: AtomicBool,
+    /// Whether a copy shows rows of a commit whose catalogue is not followed yet.
+    is_defining: AtomicBool,
     pub(crate) living: Living<Table>,
     evictor: Arc<Evictor>,
     /// What was in use when way was made last and there was too little still, and the newest commit.
@@ -104,6 +106,18 @@ impl Registry {
     /// Whether a table of this id is no more, though a commit may yet name it.
     pub(crate) fn has_dropped(&self, id: TableId) -> bool {
         self.dropped.contains_key(&id)
+    }
+
+    /// The highest number of a table that is there, or was a while ago.
+    pub(crate) fn highest(&self) -> Option<TableId> {
+        let living = self.tables.keys().next_back();
+        living.max(self.dropped.keys().next_back()).copied()
+    }
+
+    /// A table of this number is there again, or for the first time.
+    pub(crate) fn put_table(&mut self, id: TableId, table: Weak<Table>) {
+        self.dropped.remove(&id);
+        self.tables.insert(id, table);
     }
 
     /// Takes a table as dropped.
@@ -169,6 +183,7 @@ impl TenantStore {
             made_way: Mutex::default(),
             sizes,
             is_leaving: AtomicBool::new(false),
+            is_defining: AtomicBool::new(false),
             living: Living::default(),
             durable,
         })
@@ -247,6 +262,17 @@ impl TenantStore {
     /// which is freezing, vacuums, re-laying and checkpoints, ends at the next segment meanwhile.
     pub fn set_leaving(&self, is_leaving: bool) {
         self.is_leaving.store(is_leaving, Ordering::Relaxed);
+    }
+
+    /// Whether this is a copy that shows the rows of a commit and not yet the catalogue that was committed with
+    /// them: what is planned meanwhile may be of before.
+    pub fn is_defining(&self) -> bool {
+        self.is_defining.load(Ordering::Acquire)
+    }
+
+    /// A copy's catalogue is that of the rows that it shows, or is about to be another.
+    pub fn set_defining(&self, is_defining: bool) {
+        self.is_defining.store(is_defining, Ordering::Release);
     }
 
     /// Whether it is to be closed.
