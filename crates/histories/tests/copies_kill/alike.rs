@@ -9,25 +9,30 @@ use crate::definitions::objects;
 const CATCH_UP_MAX: Duration = Duration::from_secs(30);
 
 /// What a node has, in lines that can be compared.
-async fn digests(session: &Session) -> Vec<String> {
-    let mut lines = objects(session)
-        .await
-        .unwrap_or_else(|failure| vec![failure]);
+///
+/// # Errors
+/// It does not say: two nodes that fail alike are not the same for that.
+async fn digests(session: &Session) -> Result<Vec<String>, String> {
+    let mut lines = objects(session).await?;
     let tables: Vec<String> = lines
         .iter()
         .filter_map(|line| line.strip_prefix("table ").map(str::to_owned))
         .collect();
     for table in tables {
+        let prefix = format!("column {table}.");
+        let columns = lines.iter().filter_map(|line| line.strip_prefix(&*prefix));
+        let texts: Vec<String> = columns
+            .map(|column| format!("coalesce({column}::text, '~')"))
+            .collect();
+        let row = texts.join(" || '|' || ");
         let sql = format!(
-            "SELECT count(*), md5(coalesce(string_agg(t::text, ';' ORDER BY t::text), '')) FROM {table} AS t"
+            "SELECT count(*), md5(coalesce(string_agg(r, ';' ORDER BY r), '')) FROM (SELECT {row} AS r FROM {table}) AS t"
         );
         let rows = session.rows(&sql).await;
-        lines.push(match rows {
-            Ok(rows) => format!("{table}: {} rows, md5 {}", rows[0][0], rows[0][1]),
-            Err(failure) => format!("{table}: {failure}"),
-        });
+        let rows = rows.map_err(|failure| format!("{table}: {failure}"))?;
+        lines.push(format!("{table}: {} rows, md5 {}", rows[0][0], rows[0][1]));
     }
-    lines
+    Ok(lines)
 }
 
 /// Waits until the copy has what the leader has; what differs if it never does.
@@ -35,9 +40,16 @@ pub(crate) async fn wait_until_alike(leader: &Session, copy: &Session) -> Result
     let began = Instant::now();
     loop {
         let (ours, theirs) = (digests(leader).await, digests(copy).await);
-        if ours == theirs {
+        for failure in [&ours, &theirs]
+            .into_iter()
+            .filter_map(|said| said.as_ref().err())
+        {
+            eprintln!("a node does not say what it has: {failure}");
+        }
+        if ours.is_ok() && ours == theirs {
             return Ok(());
         }
+        let (ours, theirs) = (ours.unwrap_or_default(), theirs.unwrap_or_default());
         if began.elapsed() > CATCH_UP_MAX {
             let mut text = format!("after {CATCH_UP_MAX:?} without load the copy differs:");
             for line in ours.iter().filter(|line| !theirs.contains(line)) {

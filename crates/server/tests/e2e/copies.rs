@@ -248,6 +248,7 @@ async fn changes_are_refused_on_a_copy_until_it_is_promoted() {
     assert!(again.status.success() && String::from_utf8_lossy(&again.stdout).contains("already"));
     wait_for_members(&b, "aerostat", 2);
     let was_leader = connect(&a, "aerostat").await;
+    catch_up(&copy, &was_leader).await;
     assert_eq!(text(&was_leader, "SELECT count(*)::text FROM t").await, "1");
     let error = was_leader.batch_execute("DELETE FROM t").await.unwrap_err();
     assert_eq!(error.code().unwrap().code(), "25006");

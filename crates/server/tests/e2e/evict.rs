@@ -23,7 +23,7 @@ async fn run(client: &Client, sql: &str) {
 async fn fill(client: &Client, sql: &str) {
     let started = Instant::now();
     while let Err(error) = client.batch_execute(sql).await {
-        let is_refused = sqlstate(&error) == "53200";
+        let is_refused = error.code().is_some_and(|code| code.code() == "53200");
         assert!(
             is_refused && started.elapsed() < PATIENCE,
             "{sql}: {error:?}"
