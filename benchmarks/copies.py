@@ -158,7 +158,7 @@ def catch_up(arguments):
         def mark(name):
             marks.append((time.time(), name))
 
-        small = subprocess.Popen([PROGRAMS / "pgbench", *leader.address(), "-n", "-c", "2", "-T", str(arguments.minutes * 60), "-N", "-R", "100",
+        small = subprocess.Popen([PROGRAMS / "pgbench", *leader.address(), "-n", "-c", "2", "-T", str(int(arguments.minutes * 60)), "-N", "-R", "100",
                                   "-l", "--log-prefix", log, DATABASE], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         mark("quiet")
         time.sleep(8)
@@ -192,7 +192,7 @@ def catch_up(arguments):
         mark("caught up")
         time.sleep(8)
         mark("end")
-        small.terminate()
+        # Its log is whole when it ends by itself.
         small.wait()
         latencies = collections.defaultdict(list)
         for file in pathlib.Path(folder).glob("log.*"):
@@ -220,7 +220,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=int, default=5, help="of each measurement")
     parser.add_argument("--scale", type=float, default=0.1, help="of SSB")
-    parser.add_argument("--minutes", type=float, default=3, help="at most, of catching up")
+    parser.add_argument("--minutes", type=float, default=1, help="of small updates beside a copy that catches up")
     arguments = parser.parse_args()
     arguments.binary = str(pathlib.Path(arguments.binary).resolve())
     for what in arguments.what:
