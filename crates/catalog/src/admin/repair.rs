@@ -19,6 +19,7 @@ use aerostat_storage::{
 use super::{
     databases::Unopened,
     host::Host,
+    joining,
     node::{chain, open_database, open_existing},
     record::{NodeError, OpenError, folder_of, read_record},
 };
@@ -71,7 +72,7 @@ pub enum Verdict {
 /// tails of logs, which a node would cut off as well.
 ///
 /// # Errors
-/// A node has the folder, its catalogue cannot be read, there is no database of this name, or
+/// A node has the folder, or it is one of a cluster, its catalogue cannot be read, there is no database of this name, or
 /// the disk refuses.
 pub fn repair(
     data: &Path,
@@ -80,6 +81,7 @@ pub fn repair(
     accept_loss: bool,
 ) -> Result<Vec<Examined>, NodeError> {
     let folder = DataFolder::open(data)?;
+    joining::require_alone(data)?;
     let read = read_record(&MetaFile::of(&folder))?;
     let record = read.map(|(_, record)| record).unwrap_or_default();
     if let Some(name) = only.filter(|name| !record.databases.contains_key(*name)) {

@@ -321,6 +321,7 @@ impl TenantStore {
             last_txn: Some(point.last_txn),
             log_from: point.cut.keep_from,
             epochs: point.epochs.clone(),
+            begins: self.durable_side().begins,
             tables: point.views.iter().map(of_table).collect(),
             dropped: point.dropped.clone(),
             has_catalog: point.catalog.is_some(),

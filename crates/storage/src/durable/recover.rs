@@ -159,6 +159,8 @@ struct Outline {
     catalog: Option<Vec<u8>>,
     /// Ascending.
     epochs: Vec<(Epoch, CommitTs)>,
+    /// Where the history begins: epochs through this are another's.
+    begins: CommitTs,
     records: u64,
     bytes: u64,
     truncated_bytes: u64,
@@ -254,6 +256,7 @@ impl TenantStore {
             folder: folder.to_owned(),
             registry: Mutex::new(Registry::default()),
             epochs: Mutex::new(Vec::new()),
+            begins: outline.begins,
             checkpoint: Mutex::new(LastCheckpoint::default()),
             pins: Pins::default(),
         };
@@ -442,6 +445,7 @@ impl Outline {
                 .map_or(0, |last| last.0),
             last_table: manifest.and_then(Manifest::last_table),
             epochs: manifest.map_or_else(Vec::new, |manifest| manifest.epochs.clone()),
+            begins: manifest.map_or(CommitTs(0), |manifest| manifest.begins),
             ..Outline::default()
         };
         let lacks_surplus =
@@ -615,7 +619,7 @@ impl Outline {
     /// The checkpoint may have told of it.
     fn note_epoch(&mut self, epoch: Epoch, at: CommitTs) -> Result<(), BadBytes> {
         match self.epochs.last() {
-            _ if self.epochs.contains(&(epoch, at)) => {}
+            _ if at <= self.begins || self.epochs.contains(&(epoch, at)) => {}
             Some((last, begun)) if epoch <= *last || at <= *begun => {
                 return Err(BadBytes("an epoch that had begun before"));
             }

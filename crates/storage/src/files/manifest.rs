@@ -57,6 +57,10 @@ pub(crate) struct Manifest {
     /// The epochs that had begun by then, and where, ascending. None in manifests of older versions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) epochs: Vec<(Epoch, CommitTs)>,
+    /// Where this history begins, of a tenant that was restored: epochs through this place are of the one that
+    /// was backed up.
+    #[serde(default, skip_serializing_if = "is_from_the_start")]
+    pub(crate) begins: CommitTs,
     pub(crate) tables: Vec<TableImage>,
     /// Tables that are no more, but that the log may still name.
     pub(crate) dropped: Vec<TableId>,
@@ -64,6 +68,11 @@ pub(crate) struct Manifest {
     pub(crate) has_catalog: bool,
     #[serde(skip)]
     pub(crate) catalog: Vec<u8>,
+}
+
+/// Whether a history is nobody else's.
+fn is_from_the_start(begins: &CommitTs) -> bool {
+    *begins == CommitTs(0)
 }
 
 /// A table in a checkpoint.
@@ -260,7 +269,7 @@ impl Manifest {
     /// Whether it is one that checkpoints write, as far as others rely on it.
     fn check(&self) -> Result<(), BadBytes> {
         let last_txn = self.last_txn.map_or(0, |last| last.0);
-        if [self.at.0, self.log_from, last_txn]
+        if [self.at.0, self.log_from, last_txn, self.begins.0]
             .iter()
             .any(|number| *number >= USED_END)
         {

@@ -74,6 +74,8 @@ pub(crate) struct Durable {
     /// The epochs that have begun, and where, ascending. Not in the registry: who has that locked may wait for
     /// copies, and those for an epoch to begin.
     pub(crate) epochs: Mutex<Vec<(Epoch, CommitTs)>>,
+    /// Where its history begins, if it is another's before that.
+    pub(crate) begins: CommitTs,
     /// Locked during a checkpoint.
     pub(crate) checkpoint: Mutex<LastCheckpoint>,
     /// Images that copies are made of.

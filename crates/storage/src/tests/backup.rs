@@ -9,7 +9,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use aerostat_types::CommitTs;
+use aerostat_types::{CommitTs, Epoch};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 
 use super::{
@@ -73,6 +73,47 @@ fn note(world: &World, history: &mut History) {
 fn at(history: &History, lsn: CommitTs) -> (Vec<Row>, Vec<Row>) {
     let known = history.range(..=lsn).next_back();
     known.map(|(_, rows)| rows.clone()).unwrap_or_default()
+}
+
+/// Who led the tenant that was backed up has not led the one that is restored: its first leader begins with the
+/// first epoch, whether the log comes along or not.
+#[test]
+fn a_restored_tenant_has_had_no_leader() {
+    let mut world = World::new();
+    let mut random = StdRng::seed_from_u64(11);
+    world.transact(&mut random);
+    world.store.begin_epoch(Epoch(2)).unwrap();
+    let places = tempfile::tempdir().unwrap();
+    let backup = places.path().join("backup");
+    back_up(&world.store, &backup);
+    let early = world.keyed_rows.clone();
+    while world.keyed_rows == early {
+        world.transact(&mut random);
+    }
+    world.store.begin_epoch(Epoch(5)).unwrap();
+    world.transact(&mut random);
+    world.store.archive_log().unwrap();
+    let log = world.folder.path().join("log");
+    let cases = [
+        ("bare", &[][..], &early),
+        ("with its log", &[&*log][..], &world.keyed_rows),
+    ];
+    for (name, logs, rows) in cases {
+        let folder = places.path().join(name);
+        restore_to(&folder, &backup, logs, None).unwrap();
+        let (store, recovered) = open_restored(&folder);
+        assert_eq!(store.epochs(), [], "{name}");
+        drop(recovered);
+        let began = store.begin_epoch(Epoch(1)).unwrap();
+        drop(store);
+        // Also behind a checkpoint of its own.
+        for _ in 0..2 {
+            let (store, recovered) = open_restored(&folder);
+            assert_eq!(store.epochs(), [(Epoch(1), began)], "{name}");
+            assert_eq!(rows_in(&recovered.tables[&TableId(10)]), *rows, "{name}");
+            store.checkpoint().unwrap();
+        }
+    }
 }
 
 #[test]

@@ -120,8 +120,9 @@ pub(crate) fn restore_on(
         bytes: 0,
     };
     let manifest = info.manifest(what.backup)?;
-    new.copy_checkpoint(what.backup, &info, manifest)?;
+    new.copy_images(what.backup, &info)?;
     let at = new.copy_log(what, &info)?;
+    new.begin(manifest, at)?;
     end_folder(&*machine.disk, &new.path, folder).map_err(BackupError::io(folder))?;
     Ok(Restored {
         backup: info,
@@ -146,11 +147,10 @@ impl Drop for NewFolder {
 }
 
 impl NewFolder {
-    fn copy_checkpoint(
+    fn copy_images(
         &mut self,
         backup: &dyn BackupSource,
         info: &BackupInfo,
-        manifest: Manifest,
     ) -> Result<(), BackupError> {
         let folder = self.path.join(CHECKPOINT);
         self.machine
@@ -173,15 +173,23 @@ impl NewFolder {
             out.file().sync_all().map_err(BackupError::io(&path))?;
             fault::pass("restore.image");
         }
+        self.bytes += info.bytes;
+        Ok(())
+    }
+
+    /// Says whose it is, and that another history begins where the log ends: whoever led the one that was backed
+    /// up has not led this one.
+    fn begin(&self, of: Manifest, at: CommitTs) -> Result<(), BackupError> {
+        let folder = self.path.join(CHECKPOINT);
         let own = Manifest {
             tenant: self.origin.tenant,
             timeline: self.origin.timeline,
-            ..manifest
+            epochs: Vec::new(),
+            begins: at,
+            ..of
         };
         own.write(&*self.machine.disk, &folder)
-            .map_err(BackupError::io(&folder))?;
-        self.bytes += info.bytes;
-        Ok(())
+            .map_err(BackupError::io(&folder))
     }
 
     /// Copies the log that counts under headers of its own, and returns the last commit.
