@@ -1,6 +1,7 @@
 //! Two nodes that hold the same databases: what clients see of it.
 
 use std::{
+    path::Path,
     process::{Command, Output},
     time::{Duration, Instant},
 };
@@ -26,9 +27,13 @@ impl Cluster {
     }
 
     fn start_on(&self, data: TempDir, name: &str) -> Aerostat {
+        self.start_with(data, name, "512MB")
+    }
+
+    fn start_with(&self, data: TempDir, name: &str, memory: &str) -> Aerostat {
         let shared = format!("file://{}", self.shared.path().display());
         let flags = ["--cluster", &shared, "--node-name", name];
-        let peers = ["--peer-listen", "127.0.0.1:0", "--memory", "512MB"];
+        let peers = ["--peer-listen", "127.0.0.1:0", "--memory", memory];
         Aerostat::start_on(data, &[flags, peers].concat())
     }
 
@@ -384,29 +389,27 @@ async fn clients_of_several_addresses_come_where_they_ask_for() {
     }
 }
 
+/// What a node says that does not start.
+fn refusal(data: &Path, flags: &[&str]) -> String {
+    let ports = ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
+    let output = command()
+        .arg("serve")
+        .args(ports)
+        .arg("--data")
+        .arg(data)
+        .args(flags)
+        .output()
+        .unwrap();
+    assert!(!output.status.success(), "{flags:?}");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn nodes_that_cannot_join_say_why() {
     let cluster = Cluster::new();
     let (a, _b) = cluster.pair();
     let shared = format!("file://{}", cluster.shared.path().display());
-    let refused = |flags: &[&str]| {
-        let data = tempfile::tempdir().unwrap();
-        let output = command()
-            .args([
-                "serve",
-                "--listen",
-                "127.0.0.1:0",
-                "--http",
-                "127.0.0.1:0",
-                "--data",
-            ])
-            .arg(data.path())
-            .args(flags)
-            .output()
-            .unwrap();
-        assert!(!output.status.success());
-        String::from_utf8_lossy(&output.stderr).into_owned()
-    };
+    let refused = |flags: &[&str]| refusal(tempfile::tempdir().unwrap().path(), flags);
     let name = ["--node-name", "a", "--peer-listen", "127.0.0.1:0"];
     let taken = refused(&[&["--cluster", &shared][..], &name].concat());
     assert!(taken.contains("another data folder"), "{taken}");
@@ -423,23 +426,173 @@ async fn nodes_that_cannot_join_say_why() {
         "0.0.0.0:0",
     ]);
     assert!(open.contains("not encrypted"), "{open}");
-    // A folder of the cluster is no single node's.
+    // A folder of the cluster is no single node's, whatever is to be done with it.
     let folder = a.stop();
-    let output = command()
-        .args([
-            "serve",
-            "--listen",
-            "127.0.0.1:0",
-            "--http",
-            "127.0.0.1:0",
-            "--data",
-        ])
+    let said = refusal(folder.path(), &[]);
+    assert!(said.contains("--cluster"), "{said}");
+    let repaired = command()
+        .args(["repair", "--data"])
         .arg(folder.path())
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
+    let said = String::from_utf8_lossy(&repaired.stderr);
     assert!(
-        !output.status.success() && said.contains("--cluster"),
-        "{said}"
+        !repaired.status.success() && said.contains("cluster"),
+        "{repaired:?}"
     );
+}
+
+/// A single node's rows, sequences and indexes begin a cluster; a node that comes later is made of them.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_single_nodes_databases_come_to_others() {
+    let alone = Aerostat::start();
+    let client = alone.create("shop").await;
+    client
+        .batch_execute(
+            "CREATE TABLE t (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, x text); \
+             INSERT INTO t (x) SELECT md5(g::text) FROM generate_series(1, 60000) g; \
+             CREATE INDEX t_x ON t (x); CHECKPOINT; VACUUM FREEZE t; \
+             UPDATE t SET x = 'changed' WHERE id % 7 = 0; DELETE FROM t WHERE id % 11 = 0; CHECKPOINT; \
+             BEGIN; INSERT INTO t (x) VALUES ('never'); ROLLBACK; \
+             INSERT INTO t (x) SELECT 'late' FROM generate_series(1, 500)",
+        )
+        .await
+        .unwrap();
+    let before = dump(&alone, "shop");
+    drop(client);
+    let cluster = Cluster::new();
+    let a = cluster.start_on(alone.stop(), "a");
+    let b = cluster.start("b");
+    wait_for_members(&a, "shop", 2);
+    let (leader, copy) = (connect(&a, "shop").await, connect(&b, "shop").await);
+    catch_up(&leader, &copy).await;
+    let none: [String; 0] = [];
+    if let Some(before) = before {
+        for node in [&a, &b] {
+            assert_eq!(differences(&before, &dump(node, "shop").unwrap()), none);
+        }
+    }
+    // By the index as well as by the scan.
+    let sql =
+        "SELECT (SELECT count(*) FROM t WHERE x = 'changed') || ' ' || (SELECT count(*) FROM t)";
+    assert_eq!(text(&copy, sql).await, text(&leader, sql).await);
+    assert!(promote(&b, "shop").status.success());
+    let sql = "INSERT INTO t (x) VALUES ('after') RETURNING (id > 60500)::text";
+    assert_eq!(text(&copy, sql).await, "true");
+}
+
+/// A backup is made of a copy, and restored into the cluster.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_is_backed_up_and_restored_in_the_cluster() {
+    let cluster = Cluster::new();
+    let (a, b) = cluster.pair();
+    let leader = a.create("shop").await;
+    wait_for_members(&a, "shop", 2);
+    leader
+        .batch_execute(
+            "CREATE TABLE t (a int PRIMARY KEY, b text); INSERT INTO t SELECT g, 'x' FROM generate_series(1, 2000) g",
+        )
+        .await
+        .unwrap();
+    let copy = connect(&b, "shop").await;
+    catch_up(&leader, &copy).await;
+    let place = tempfile::tempdir().unwrap();
+    let to = place.path().join("backup");
+    let admin = connect(&b, "postgres").await;
+    let sql = format!("BACKUP DATABASE shop TO '{}'", to.display());
+    connect(&b, "aerostat")
+        .await
+        .batch_execute(&sql)
+        .await
+        .unwrap();
+    drop(admin);
+    let sql = format!("RESTORE DATABASE again FROM '{}'", to.display());
+    connect(&a, "aerostat")
+        .await
+        .batch_execute(&sql)
+        .await
+        .unwrap();
+    let restored = connect(&a, "again").await;
+    let sql = "SELECT count(*)::text || ' ' || sum(a)::text FROM t";
+    assert_eq!(text(&restored, sql).await, "2000 2001000");
+    restored
+        .batch_execute("INSERT INTO t VALUES (0, 'more')")
+        .await
+        .unwrap();
+    wait_for_members(&a, "again", 2);
+    let there = connect(&b, "again").await;
+    catch_up(&restored, &there).await;
+    assert_eq!(text(&there, sql).await, "2001 2001000");
+}
+
+/// Neither a client that reads nothing of its answer nor one in a block keeps a leader that was deposed from
+/// following.
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_that_do_not_read_hold_up_no_promotion() {
+    let cluster = Cluster::new();
+    let (a, b) = cluster.pair();
+    let leader = connect(&a, "aerostat").await;
+    leader
+        .batch_execute(
+            "CREATE TABLE t (a int PRIMARY KEY, b text); \
+             INSERT INTO t SELECT g, repeat('x', 500) FROM generate_series(1, 100000) g",
+        )
+        .await
+        .unwrap();
+    let silent = connect(&a, "aerostat").await;
+    let rows = silent.query_raw("SELECT * FROM t, generate_series(1, 20)", [] as [&str; 0]);
+    let rows = rows.await.unwrap();
+    let block = connect(&a, "aerostat").await;
+    block
+        .batch_execute("BEGIN; UPDATE t SET b = 'never' WHERE a = 1")
+        .await
+        .unwrap();
+    let promoted = promote(&b, "aerostat");
+    assert!(promoted.status.success(), "{promoted:?}");
+    wait_for_members(&b, "aerostat", 2);
+    let was_leader = connect(&a, "aerostat").await;
+    catch_up(&connect(&b, "aerostat").await, &was_leader).await;
+    let sql = "SELECT count(*)::text FROM t WHERE b = 'never'";
+    assert_eq!(text(&was_leader, sql).await, "0");
+    assert!(block.batch_execute("COMMIT").await.is_err());
+    drop(rows);
+}
+
+/// A node that has too little memory for a copy says so, and holds up neither its leader nor other databases.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_without_room_holds_up_nobody() {
+    let cluster = Cluster::new();
+    let a = cluster.start("a");
+    let b = cluster.start_with(tempfile::tempdir().unwrap(), "b", "96MB");
+    wait_for_members(&a, "aerostat", 2);
+    let leader = a.create("large").await;
+    leader
+        .batch_execute("CREATE TABLE t (a int PRIMARY KEY, b text)")
+        .await
+        .unwrap();
+    for part in 0..6 {
+        let sql = format!(
+            "INSERT INTO t SELECT g, repeat(md5(g::text), 20) FROM generate_series({part}00000, {part}49999) g"
+        );
+        leader.batch_execute(&sql).await.unwrap();
+    }
+    assert_eq!(
+        text(&leader, "SELECT count(*)::text FROM t").await,
+        "300000"
+    );
+    // The others are copied on.
+    let other = connect(&a, "aerostat").await;
+    other
+        .batch_execute("CREATE TABLE small (a int); INSERT INTO small VALUES (1)")
+        .await
+        .unwrap();
+    let copy = connect(&b, "aerostat").await;
+    catch_up(&other, &copy).await;
+    assert_eq!(text(&copy, "SELECT count(*)::text FROM small").await, "1");
+    // With more memory it is there.
+    let b = cluster.start_on(b.stop(), "b");
+    wait_for_members(&a, "large", 2);
+    let copy = connect(&b, "large").await;
+    catch_up(&leader, &copy).await;
+    assert_eq!(text(&copy, "SELECT count(*)::text FROM t").await, "300000");
 }
