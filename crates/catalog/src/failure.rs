@@ -133,6 +133,14 @@ pub fn causes(error: &dyn Error) -> String {
     texts.join(": ")
 }
 
+/// What an error says, and then what its causes say.
+pub fn with_causes(error: &dyn Error) -> String {
+    match error.source() {
+        Some(_) => format!("{error}: {}", causes(error)),
+        None => error.to_string(),
+    }
+}
+
 /// The error of a statement that the user cancelled.
 pub fn canceled() -> SqlError {
     SqlError::new(

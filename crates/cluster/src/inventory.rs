@@ -9,15 +9,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use aerostat_catalog::admin::MARKER;
 use aerostat_storage::{DataFolder, MetaError, MetaStore, Swapped, Versioned};
 use aerostat_types::NodeId;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::{Space, SpaceError, space::at};
-
-/// The file that says of a data folder which node it is.
-const MARKER: &str = "cluster.json";
 
 /// The nodes of a cluster, as the space has them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -14,6 +14,7 @@ use std::{
 use aerostat_catalog::{
     CopiesRecord, CopyState, DatabaseRecord, Order,
     admin::{Holders, Node, Unopened},
+    failure::with_causes,
 };
 use aerostat_copies::{
     Address, Inbox, Links, Running, run,
@@ -81,7 +82,7 @@ struct Inner {
     copies: Mutex<HashMap<TenantId, Copy>>,
     /// Copies that are being opened or made anew.
     working: AtomicUsize,
-    stops: Arc<AtomicBool>,
+    stops: AtomicBool,
 }
 
 /// A copy that runs, or did.
@@ -194,7 +195,7 @@ impl Cluster {
             openings: AtomicU64::new(0),
             copies: Mutex::default(),
             working: AtomicUsize::new(0),
-            stops: Arc::default(),
+            stops: AtomicBool::new(false),
         });
         inner.look_at_nodes();
         let routes = Arc::downgrade(&inner);
@@ -360,10 +361,7 @@ impl Inner {
             copy.state.hide();
             let copy = copy.end_work();
             drop(copy.running);
-            let database = copy.held.lock().database.take();
-            if let Some(database) = database {
-                self.home.node.close_copy(id, database, &*self.home.holders);
-            }
+            self.home.close(id, &copy.held);
             match self.home.node.remove_copy(id) {
                 Ok(()) => tracing::info!(tenant = %id, "a dropped database's copy is gone"),
                 Err(error) => tracing::warn!(
@@ -450,10 +448,7 @@ impl Inner {
                     reason = why.reason,
                     "a copy does not run yet"
                 );
-                let database = held.lock().database.take();
-                if let Some(database) = database {
-                    self.home.node.close_copy(id, database, &*self.home.holders);
-                }
+                self.home.close(id, &held);
                 let ending = match why.is_diverged() {
                     true => Ending::NeedsSeed,
                     false => Ending::Failed,
@@ -547,13 +542,7 @@ impl Inner {
             stop: Arc::clone(stop),
         };
         let fetched = fetch_from_leader(&need, &*configurations, &self.addresses());
-        let seeded = fetched.map_err(|error| {
-            let causes = std::iter::successors(Some(&error as &dyn std::error::Error), |error| {
-                error.source()
-            });
-            let texts: Vec<String> = causes.map(ToString::to_string).collect();
-            texts.join(": ")
-        })?;
+        let seeded = fetched.map_err(|error| with_causes(&error))?;
         Ok(seeded.hold)
     }
 

@@ -21,6 +21,16 @@ pub(crate) struct Home {
     pub(crate) nodes: Mutex<Inventory>,
 }
 
+impl Home {
+    /// Closes the database that a copy holds, if it is open.
+    pub(crate) fn close(&self, id: TenantId, held: &Mutex<Held>) {
+        let database = held.lock().database.take();
+        if let Some(database) = database {
+            self.node.close_copy(id, database, &*self.holders);
+        }
+    }
+}
+
 /// What a copy and its keeper share.
 #[derive(Default)]
 pub(crate) struct Held {
@@ -55,17 +65,13 @@ impl CopyOwner {
     /// Nobody has the database any more when this returns.
     fn close(&self) {
         self.state.hide();
-        let database = self.held.lock().database.take();
-        if let Some(database) = database {
-            let home = &self.home;
-            home.node.close_copy(self.id, database, &*home.holders);
-        }
+        self.home.close(self.id, &self.held);
     }
 
     fn follow(&self, catalog: &[u8], tables: &BTreeMap<TableId, Arc<Table>>) {
         let database = self.held.lock().database.clone();
         let Some(database) = database else { return };
-        if let Err(error) = database.follow_catalog(catalog, tables) {
+        if let Err(error) = database.catalog.follow(catalog, tables) {
             // What it has been is shown on: tables of before are there.
             tracing::error!(
                 tenant = %self.id,

@@ -80,7 +80,6 @@ struct Leadership {
 /// A tenant's copy.
 pub struct Driver {
     replica: Replica,
-    settings: Settings,
     store: Option<Arc<TenantStore>>,
     /// Keeps what another member may ask for, if this one leads by then.
     kept: Option<Kept>,
@@ -110,7 +109,6 @@ impl Driver {
         Driver {
             durable: history.last(),
             replica: Replica::new(me, settings, history, is_first),
-            settings,
             kept: Some(Kept::of(&store)),
             store: Some(store),
             role: Role::Follows(Box::new(applier)),
@@ -201,7 +199,6 @@ impl Driver {
         and_sync: bool,
         host: &mut dyn Host,
     ) -> Result<(), CopyError> {
-        self.settings.and_sync = and_sync;
         self.replica.set_and_sync(and_sync);
         self.tell(now, Event::Tick, None, host)?;
         self.settle(host)
@@ -228,7 +225,6 @@ impl Driver {
         Known {
             peers: peers.collect(),
             config: self.replica.config().cloned(),
-            leads: self.standing() == Standing::Leads && self.replica.takes_changes(),
             is_shown: self.shows_what_is_committed(),
             written: self.replica.history().last(),
             durable: self.durable,
@@ -681,7 +677,7 @@ impl Driver {
                     .replica
                     .config()
                     .is_none_or(|config| config.members.len() == 1);
-                let by_disk = self.settings.and_sync || is_alone;
+                let by_disk = self.replica.and_sync() || is_alone;
                 if self.by_disk != Some(by_disk) {
                     self.by_disk = Some(by_disk);
                     store.await_copies(by_disk);

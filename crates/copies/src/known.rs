@@ -10,8 +10,6 @@ use aerostat_types::CommitTs;
 pub struct Known {
     /// The newest configuration.
     pub config: Option<Config>,
-    /// Whether it takes changes.
-    pub leads: bool,
     /// Whether what it shows is committed.
     pub is_shown: bool,
     /// The log is written through this.

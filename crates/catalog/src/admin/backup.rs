@@ -7,9 +7,9 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use aerostat_api::{Notice, NoticeSeverity};
-use aerostat_sql::utility::{MEMORY_WEIGHT_DEFAULT, RestorePoint};
+use aerostat_sql::utility::RestorePoint;
 use aerostat_storage::{
-    Durability, SystemDisk, TenantStore,
+    SystemDisk, TenantStore,
     backup::{BackupError, BackupInfo, BackupSource, FolderSource, Restore, Until, restore},
 };
 use aerostat_txn::CancelToken;
@@ -18,14 +18,14 @@ use aerostat_types::{CommitTs, ErrorKind, SqlError, TenantId, Zone, text::parse_
 use super::{
     database::duplicate,
     databases::{Stage, closing},
-    node::{Node, allocate_oid, chain},
+    node::{Node, allocate_oid},
     stoppable::Stoppable,
 };
 use crate::{
     actor::Actor,
     ddl::CommandResult,
-    failure::{canceled, causes, from_storage},
-    state::{CopiesRecord, DatabaseRecord, Lowered},
+    failure::{canceled, causes, from_storage, with_causes},
+    state::{CopiesRecord, DatabaseRecord},
 };
 
 /// What RESTORE DATABASE says.
@@ -125,21 +125,7 @@ impl Node {
         };
         let restored = restore(&what, id, &self.folder_of(id))
             .map_err(|error| from_stoppable(error, cancel))?;
-        let mut entry = DatabaseRecord {
-            oid: id,
-            owner: actor.role.clone(),
-            memory_max: None,
-            memory_min: None,
-            memory_weight: MEMORY_WEIGHT_DEFAULT,
-            connection_limit: -1,
-            connect: Vec::new(),
-            create: Vec::new(),
-            comment: None,
-            durability: Durability::default(),
-            lowered: Lowered::default(),
-            log_archive: None,
-            copies: None,
-        };
+        let mut entry = DatabaseRecord::new(id, &actor.role);
         let shown = self.restored_stage(request.database, &mut entry);
         let shown = shown.and_then(|stage| self.show_restored(request.database, entry, stage));
         if shown.is_err()
@@ -167,7 +153,7 @@ impl Node {
         let timeline = TenantStore::read_timeline(entry.oid, &folder, &SystemDisk);
         let timeline = timeline.map_err(|error| {
             SqlError::new(ErrorKind::IoError, "could not read what was restored")
-                .with_detail(chain(&error))
+                .with_detail(with_causes(&error))
         })?;
         entry.copies = Some(CopiesRecord {
             timeline: timeline.unwrap_or(copies.timeline),

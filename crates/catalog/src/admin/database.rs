@@ -26,7 +26,7 @@ use crate::{
     actor::Actor,
     ddl::CommandResult,
     failure::canceled,
-    state::{Database, DatabaseRecord, Lowered, NodeRecord, PUBLIC},
+    state::{Database, DatabaseRecord, NodeRecord, PUBLIC},
 };
 
 /// How often it is looked whether they have.
@@ -166,19 +166,13 @@ impl Node {
                     self.require_archivable()?;
                 }
                 let mut entry = DatabaseRecord {
-                    oid: TenantId(allocate_oid(record)?),
-                    owner,
                     memory_max: given.memory_max,
-                    memory_min: None,
                     memory_weight: given.memory_weight,
                     connection_limit: given.connection_limit,
-                    connect: Vec::new(),
-                    create: Vec::new(),
-                    comment: None,
                     durability: given.durability,
-                    lowered: Lowered::default(),
                     log_archive: archive(&*self.host.places, is_operator, options)?.flatten(),
                     copies: self.copies_from_here(),
+                    ..DatabaseRecord::new(TenantId(allocate_oid(record)?), &owner)
                 };
                 match is_operator {
                     true => limits::give(&mut entry, options),

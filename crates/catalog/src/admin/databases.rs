@@ -26,12 +26,12 @@ use aerostat_storage::{Ended, RecoverError, StorageError};
 use aerostat_types::{ErrorKind, SqlError};
 
 use super::{
-    attempt::Attempt,
-    database_state::DatabaseState,
-    node::{chain, undefined_database},
-    record::OpenError,
+    attempt::Attempt, database_state::DatabaseState, node::undefined_database, record::OpenError,
 };
-use crate::state::{Database, NamedRoles};
+use crate::{
+    failure::with_causes,
+    state::{Database, NamedRoles},
+};
 
 /// A database that could not be opened is tried again, when somebody wants it, after so many
 /// times what the attempt has taken: whoever comes again and again to a large one that is damaged
@@ -73,7 +73,7 @@ impl Unopened {
         };
         Self {
             kind,
-            reason: chain(error),
+            reason: with_causes(error),
             is_diverged: matches!(error, OpenError::Recover(RecoverError::Diverged { .. })),
         }
     }
@@ -216,7 +216,7 @@ impl Stage {
             Stage::Opening(attempt) if attempt.is_over() => DatabaseState::Closed,
             Stage::Opening(_) => DatabaseState::Opening,
             Stage::Open(database) => match database.store.log_failure() {
-                Some(failure) => DatabaseState::ReadOnly(chain(&failure)),
+                Some(failure) => DatabaseState::ReadOnly(with_causes(&failure)),
                 None => DatabaseState::Open,
             },
             Stage::Failed(failed) => DatabaseState::Unopened(failed.why.reason.clone()),

@@ -10,8 +10,8 @@ use super::{
 };
 use crate::state::{CopiesRecord, DatabaseRecord, NodeRecord};
 
-/// The file that says that a data folder is a cluster's.
-const MARKER: &str = "cluster.json";
+/// The file that says that a data folder is a cluster's, and of which node.
+pub const MARKER: &str = "cluster.json";
 
 /// A folder that is no cluster's.
 ///

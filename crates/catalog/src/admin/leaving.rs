@@ -26,11 +26,11 @@ use aerostat_types::{ErrorKind, SqlError};
 
 use super::{
     databases::{Closed, Stage, passing},
-    node::{Node, chain, role_in, undefined_database},
+    node::{Node, role_in, undefined_database},
 };
 use crate::{
     actor::Actor,
-    failure::canceled,
+    failure::{canceled, with_causes},
     state::{Database, NamedRoles},
 };
 
@@ -249,7 +249,7 @@ impl Leaving<'_> {
                 ErrorKind::IoError,
                 format!("the log of database \"{}\" could not be synced", self.name),
             )
-            .with_detail(chain(&failure))
+            .with_detail(with_causes(&failure))
         })
     }
 }

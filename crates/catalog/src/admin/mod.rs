@@ -56,6 +56,7 @@ pub use connection::Connection;
 pub use database_state::DatabaseState;
 pub use databases::{Opening, Unopened};
 pub use host::{Host, Shared};
+pub use joining::MARKER;
 pub use leaving::{Closing, Holders, NoHolders};
 pub use node::Node;
 pub use opening::{Claim, Ticket};

@@ -28,6 +28,7 @@ use crate::{
     actor::Actor,
     admin::DatabaseState,
     ddl,
+    failure::with_causes,
     state::{Database, DatabaseRecord, NodeRecord, PUBLIC, RoleRecord, undefined_role},
 };
 
@@ -272,7 +273,7 @@ impl Node {
                 ErrorKind::IoError,
                 "could not write the node's catalogue",
             )
-            .with_detail(chain(&error))),
+            .with_detail(with_causes(&error))),
         }
     }
 
@@ -285,7 +286,7 @@ impl Node {
         let folder = self.folder_of(entry.oid);
         open_database(&folder, &self.host, name, entry, false).map_err(|error| {
             SqlError::new(ErrorKind::IoError, "could not make the database's files")
-                .with_detail(chain(&error))
+                .with_detail(with_causes(&error))
         })
     }
 
@@ -475,18 +476,6 @@ fn first_start(data: &Path, meta: &dyn MetaStore) -> Result<(Version, NodeRecord
             path: data.to_owned(),
         }),
     }
-}
-
-/// An error with those that caused it.
-pub(super) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
 }
 
 /// The role, which a session or a statement names.

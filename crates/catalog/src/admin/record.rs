@@ -6,15 +6,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use aerostat_sql::utility::MEMORY_WEIGHT_DEFAULT;
 use aerostat_storage::{
-    Durability, MetaError, MetaStore, RecoverError, StorageError, Swapped, Version,
-    backup::BackupError,
+    MetaError, MetaStore, RecoverError, StorageError, Swapped, Version, backup::BackupError,
 };
 use aerostat_types::{RoleId, TenantId};
 use thiserror::Error;
 
-use crate::state::{DatabaseRecord, FIRST_USER_OID, Lowered, NodeRecord, RecordError, RoleRecord};
+use crate::state::{DatabaseRecord, FIRST_USER_OID, NodeRecord, RecordError, RoleRecord};
 
 /// The superuser and the database that a new node begins with.
 pub const BOOTSTRAP: &str = "aerostat";
@@ -167,22 +165,11 @@ pub(super) fn first_record() -> NodeRecord {
         comment: None,
         member_of: BTreeSet::new(),
     };
+    // Who makes a database has the limits of the one it is connected to, and these have none: superusers say who
+    // else comes in.
     let database = |oid, comment: Option<&str>| DatabaseRecord {
-        oid,
-        owner: BOOTSTRAP.to_owned(),
-        memory_max: None,
-        memory_min: None,
-        memory_weight: MEMORY_WEIGHT_DEFAULT,
-        connection_limit: -1,
-        // Who makes a database has the limits of the one it is connected to, and these have none:
-        // superusers say who else comes in.
-        connect: Vec::new(),
-        create: Vec::new(),
         comment: comment.map(str::to_owned),
-        durability: Durability::default(),
-        lowered: Lowered::default(),
-        log_archive: None,
-        copies: None,
+        ..DatabaseRecord::new(oid, BOOTSTRAP)
     };
     let maintenance = Some("default administrative connection database");
     NodeRecord {

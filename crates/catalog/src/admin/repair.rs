@@ -20,10 +20,10 @@ use super::{
     databases::Unopened,
     host::Host,
     joining,
-    node::{chain, open_database, open_existing},
+    node::{open_database, open_existing},
     record::{NodeError, OpenError, folder_of, read_record},
 };
-use crate::state::DatabaseRecord;
+use crate::{failure::with_causes, state::DatabaseRecord};
 
 /// The folder in the data folder for the damaged folders of repaired databases.
 const DAMAGED: &str = "damaged";
@@ -128,7 +128,7 @@ impl Patient<'_> {
         let Err(error) = opened else {
             return Ok(Verdict::Sound);
         };
-        let reason = chain(&error);
+        let reason = with_causes(&error);
         if !is_curable(&error) {
             return Ok(Verdict::Hopeless { reason });
         }
@@ -178,7 +178,7 @@ impl Patient<'_> {
                     losses.push(loss?);
                 }
                 Err(error) => {
-                    tracing::debug!(error = chain(&error), "the copy does not open");
+                    tracing::debug!(error = with_causes(&error), "the copy does not open");
                     return None;
                 }
             }
@@ -195,7 +195,7 @@ impl Patient<'_> {
         match cut_damage(copy, self.entry.oid, error) {
             Ok(loss) => loss,
             Err(error) => {
-                tracing::debug!(error = chain(&error), "the damage cannot be cut out");
+                tracing::debug!(error = with_causes(&error), "the damage cannot be cut out");
                 None
             }
         }

@@ -19,20 +19,21 @@ use aerostat_storage::{
     Applier, CopyOf, OpenOptions, RecoverError, TenantStore, Timeline, Version, make_folder,
 };
 use aerostat_txn::CancelToken;
-use aerostat_types::{CommitTs, ErrorKind, NodeId, SqlError, TenantId};
+use aerostat_types::{CommitTs, ErrorKind, SqlError, TenantId};
 
 use super::{
     attempt::Attempt,
     databases::{Databases, Failed, Stage, Unopened, opening},
-    leaving::{Holders, LOOK, TELL_AGAIN, WORK_WAIT, wait_for},
+    leaving::{Holders, TELL_AGAIN, WORK_WAIT, wait_for},
     limits,
-    node::{Node, chain, remove_folder},
+    node::{Node, remove_folder},
     opening::follow,
     record::{NodeError, OpenError, read_record},
 };
 use crate::{
     ddl,
-    state::{CopiesRecord, CopyState, Database, DatabaseRecord, NodeRecord, RecordError, Standing},
+    failure::with_causes,
+    state::{CopiesRecord, CopyState, Database, DatabaseRecord, NodeRecord, Standing},
 };
 
 /// How long CREATE DATABASE waits until it can be connected to.
@@ -58,25 +59,17 @@ impl Node {
         })
     }
 
-    /// Which node of a cluster this is.
-    pub fn me(&self) -> Option<NodeId> {
-        self.host.shared.as_ref().map(|shared| shared.me)
-    }
-
     /// Follows what others have made of the record that is shared; whether there was something.
     ///
     /// # Errors
     /// `IoError` when it cannot be read.
     pub fn refresh(&self) -> Result<bool, SqlError> {
         let mut version = self.changing.lock();
-        let Some((newer, record)) = self.newer(*version)? else {
+        let Some(newer) = self.newer(*version)? else {
             return Ok(false);
         };
         // Whoever connects need not wait for the store.
-        let mut databases = self.databases.write();
-        self.take_over_record(&record, &mut databases);
-        *version = newer;
-        self.show(record);
+        self.take_over_record(newer, &mut version, &mut self.databases.write());
         Ok(true)
     }
 
@@ -87,7 +80,7 @@ impl Node {
         }
         let found = read_record(self.meta()).map_err(|error| {
             SqlError::new(ErrorKind::IoError, "could not read the cluster's catalogue")
-                .with_detail(chain(&error))
+                .with_detail(with_causes(&error))
         })?;
         Ok(found.filter(|(newer, _)| *newer > version))
     }
@@ -109,18 +102,20 @@ impl Node {
         &self,
         version: &mut Version,
         databases: &mut Databases,
-    ) -> Result<bool, SqlError> {
-        let Some((newer, record)) = self.newer(*version)? else {
-            return Ok(false);
-        };
-        self.take_over_record(&record, databases);
-        *version = newer;
-        self.show(record);
-        Ok(true)
+    ) -> Result<(), SqlError> {
+        if let Some(newer) = self.newer(*version)? {
+            self.take_over_record(newer, version, databases);
+        }
+        Ok(())
     }
 
-    /// Has databases follow a record that another node has written.
-    fn take_over_record(&self, record: &NodeRecord, databases: &mut Databases) {
+    /// Shows a record that another node has written, and has databases follow it.
+    fn take_over_record(
+        &self,
+        (newer, record): (Version, NodeRecord),
+        version: &mut Version,
+        databases: &mut Databases,
+    ) {
         let before = self.record();
         if record.memory != before.memory
             && let Some(memory) = record.memory
@@ -154,6 +149,8 @@ impl Node {
             };
             databases.put(name, stage);
         }
+        *version = newer;
+        self.show(record);
         // What was dropped goes with whoever keeps its copies.
         drop(stages);
     }
@@ -248,7 +245,7 @@ impl Node {
         let started = std::time::Instant::now();
         let claimed = self.with_databases_mut(|databases, record| {
             databases.settle();
-            let (name, entry) = record.databases.iter().find(|(_, entry)| entry.oid == id)?;
+            let (name, entry) = record.database_of(id)?;
             if let Some(Stage::Open(_) | Stage::Leaving(_)) = databases.stage(name) {
                 return None;
             }
@@ -307,8 +304,7 @@ impl Node {
         opened: impl FnOnce(&Database, &DatabaseRecord),
     ) {
         self.with_databases_mut(|databases, record| {
-            if let Some((name, entry)) = record.databases.iter().find(|(_, entry)| entry.oid == id)
-            {
+            if let Some((name, entry)) = record.database_of(id) {
                 if let Stage::Open(database) = &stage {
                     name.clone_into(&mut database.name.write());
                     opened(database, entry);
@@ -322,14 +318,18 @@ impl Node {
     /// Also one that was dropped: then `database` is what is left of it.
     pub fn close_copy(&self, id: TenantId, database: Arc<Database>, holders: &dyn Holders) {
         database.store.set_leaving(true);
-        self.with_databases_mut(|databases, record| {
-            let name = record.databases.iter().find(|(_, entry)| entry.oid == id);
-            if let Some((name, _)) = name
-                && matches!(databases.stage(name), Some(Stage::Open(open)) if Arc::ptr_eq(open, &database))
-            {
-                databases.put(name, Stage::Leaving(Arc::clone(&database)));
-            }
-        });
+        // What comes next, if it is served as this opening of it.
+        let pass = |next: Stage| {
+            self.with_databases_mut(|databases, record| {
+                if let Some((name, _)) = record.database_of(id)
+                    && let Some(inside) = databases.stage(name).and_then(Stage::inside)
+                    && Arc::ptr_eq(inside, &database)
+                {
+                    databases.put(name, next);
+                }
+            });
+        };
+        pass(Stage::Leaving(Arc::clone(&database)));
         let cancel = CancelToken::new();
         let has_none = || database.connection_count() <= 0;
         loop {
@@ -341,21 +341,12 @@ impl Node {
         }
         holders.let_go(&database);
         let ended = database.store.ended();
-        self.with_databases_mut(|databases, record| {
-            let name = record.databases.iter().find(|(_, entry)| entry.oid == id);
-            if let Some((name, _)) = name
-                && matches!(databases.stage(name), Some(Stage::Leaving(open)) if Arc::ptr_eq(open, &database))
-            {
-                let end = ended.clone().map_or_else(Stage::closed, Stage::Ending);
-                databases.put(name, end);
-            }
-        });
+        pass(ended.clone().map_or_else(Stage::closed, Stage::Ending));
         drop(database);
         let Some(ended) = ended else { return };
         while !ended.wait(WORK_WAIT) {
             tracing::warn!(tenant = %id, "something that was begun on a copy has not ended");
         }
-        std::thread::sleep(LOOK);
     }
 
     /// Removes the files of a database that was dropped.
@@ -422,18 +413,6 @@ impl Node {
 }
 
 impl Database {
-    /// A copy's catalogue becomes what its leader has committed.
-    ///
-    /// # Errors
-    /// It cannot be understood, or names tables that are not there.
-    pub fn follow_catalog(
-        &self,
-        document: &[u8],
-        tables: &std::collections::BTreeMap<aerostat_types::TableId, Arc<aerostat_storage::Table>>,
-    ) -> Result<(), RecordError> {
-        self.catalog.follow(document, tables)
-    }
-
     /// Drops what a leader before has left: indexes that were never finished, tables that nothing names. The
     /// log takes changes.
     ///

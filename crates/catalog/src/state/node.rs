@@ -38,6 +38,13 @@ pub struct NodeRecord {
     pub memory: Option<ByteSize>,
 }
 
+impl NodeRecord {
+    /// The database of a number, and its name.
+    pub fn database_of(&self, id: TenantId) -> Option<(&String, &DatabaseRecord)> {
+        self.databases.iter().find(|(_, entry)| entry.oid == id)
+    }
+}
+
 /// A role.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RoleRecord {
@@ -149,6 +156,25 @@ pub struct Lowered {
 }
 
 impl DatabaseRecord {
+    /// One that has no limits, and that its owner and superusers alone may connect to.
+    pub fn new(oid: TenantId, owner: &str) -> Self {
+        Self {
+            oid,
+            owner: owner.to_owned(),
+            memory_max: None,
+            memory_min: None,
+            memory_weight: MEMORY_WEIGHT_DEFAULT,
+            connection_limit: -1,
+            connect: Vec::new(),
+            create: Vec::new(),
+            comment: None,
+            durability: Durability::default(),
+            lowered: Lowered::default(),
+            log_archive: None,
+            copies: None,
+        }
+    }
+
     /// Its memory ceiling; `None` for the node's.
     pub fn memory_ceiling(&self) -> Option<ByteSize> {
         self.lowered.memory_max.or(self.memory_max)

@@ -9,15 +9,15 @@ use std::{
 
 use aerostat_advice::Machine;
 use aerostat_catalog::{
-    CopyFacts, CopyState, Database, DatabaseRecord, ForeignKey, Grant, IndexEntry, Lowered,
-    NodeRecord, OnCommit, PartComments, PeerFacts, ReferentialAction, Relation, RoleRecord,
-    SchemaEntry, SequenceEntry, Standing, TableEntry, ViewEntry,
+    CopyFacts, CopyState, Database, DatabaseRecord, ForeignKey, Grant, IndexEntry, NodeRecord,
+    OnCommit, PartComments, PeerFacts, ReferentialAction, Relation, RoleRecord, SchemaEntry,
+    SequenceEntry, Standing, TableEntry, ViewEntry,
     admin::DatabaseState,
     sequence::{Counter, Definition, Taken},
 };
 use aerostat_memory::Governor;
 use aerostat_sql::{deferral::Deferral, grants::Privilege};
-use aerostat_storage::{Durability, Table, TenantStore};
+use aerostat_storage::{Table, TenantStore};
 use aerostat_types::{
     ByteSize, CheckConstraint, Column, CommitTs, ConstraintId, Epoch, ErrorKind, IndexId,
     IndexKind, Layout, NodeId, RelationId, RoleId, SchemaId, SqlError, SqlType, TableId,
@@ -99,19 +99,8 @@ fn node() -> NodeRecord {
         member_of: BTreeSet::new(),
     };
     let database = |oid: u32, owner: &str, comment: Option<&str>| DatabaseRecord {
-        log_archive: None,
-        copies: None,
-        oid: TenantId(oid),
-        owner: owner.to_owned(),
-        memory_max: None,
-        memory_min: None,
-        memory_weight: 100,
-        connection_limit: -1,
-        connect: Vec::new(),
-        create: Vec::new(),
         comment: comment.map(str::to_owned),
-        durability: Durability::default(),
-        lowered: Lowered::default(),
+        ..DatabaseRecord::new(TenantId(oid), owner)
     };
     NodeRecord {
         roles: BTreeMap::from([

@@ -269,6 +269,11 @@ impl Replica {
         }
     }
 
+    /// Whether commits wait for the leader's disk, too.
+    pub fn and_sync(&self) -> bool {
+        self.settings.and_sync
+    }
+
     /// Commits wait for the leader's disk from now on, or not.
     pub fn set_and_sync(&mut self, and_sync: bool) {
         self.settings.and_sync = and_sync;
