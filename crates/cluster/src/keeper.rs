@@ -428,6 +428,7 @@ impl Inner {
     fn start(self: &Arc<Self>, name: &str, entry: &DatabaseRecord, of: CopiesRecord) {
         let id = entry.oid;
         let (state, held) = self.begin(id);
+        state.take_orders(None);
         state.hide();
         match self.opened(entry, of, &state, &held) {
             Ok(running) => {
@@ -614,3 +615,6 @@ impl Inner {
         Ok(was_member)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -41,11 +41,18 @@ pub struct CopyState {
     /// Whether what is applied is known to be committed: before that nobody reads it.
     is_shown: AtomicBool,
     facts: Mutex<CopyFacts>,
-    orders: Mutex<Option<Orders>>,
+    orders: Mutex<Orders>,
 }
 
 /// Whoever drives a copy takes orders by this.
-type Orders = Box<dyn Fn(Order) + Send + Sync>;
+type Taker = Box<dyn Fn(Order) + Send + Sync>;
+
+/// Who takes orders, and what waits until somebody does.
+#[derive(Default)]
+struct Orders {
+    taker: Option<Taker>,
+    durability: Option<Durability>,
+}
 
 /// What a copy's driver is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,7 +113,7 @@ impl CopyState {
             leads: AtomicBool::new(false),
             is_shown: AtomicBool::new(false),
             facts: Mutex::default(),
-            orders: Mutex::new(None),
+            orders: Mutex::default(),
         }
     }
 
@@ -162,15 +169,25 @@ impl CopyState {
         *self.facts.lock() = facts;
     }
 
-    /// Whoever drives the copy takes orders from now on; `None`: nobody does.
-    pub fn take_orders(&self, orders: Option<Orders>) {
-        *self.orders.lock() = orders;
+    /// Whoever drives the copy takes orders from now on, and what commits wait for if that was said before; `None`:
+    /// nobody does, and what was said is forgotten.
+    pub fn take_orders(&self, taker: Option<Taker>) {
+        let mut orders = self.orders.lock();
+        let durability = orders.durability.take();
+        if let (Some(taker), Some(durability)) = (&taker, durability) {
+            taker(Order::Durability(durability));
+        }
+        orders.taker = taker;
     }
 
-    /// Orders something, if anybody drives the copy. It is done later, or not.
+    /// Orders something, if anybody drives the copy. It is done later, or not: but what commits wait for is kept
+    /// for whoever drives it next.
     pub fn order(&self, order: Order) {
-        if let Some(orders) = &*self.orders.lock() {
-            orders(order);
+        let mut orders = self.orders.lock();
+        match (&orders.taker, order) {
+            (Some(taker), order) => taker(order),
+            (None, Order::Durability(durability)) => orders.durability = Some(durability),
+            (None, Order::Lead) => {}
         }
     }
 

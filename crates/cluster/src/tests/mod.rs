@@ -48,9 +48,9 @@ impl Holders for Nobody {
 }
 
 /// A node that runs.
-struct TestNode {
-    cluster: Option<Cluster>,
-    node: Arc<Node>,
+pub(crate) struct TestNode {
+    pub(crate) cluster: Option<Cluster>,
+    pub(crate) node: Arc<Node>,
 }
 
 impl Drop for TestNode {
@@ -93,11 +93,11 @@ fn try_start(space: &Space, data: &Path, name: &str) -> Result<TestNode, NodeErr
     })
 }
 
-fn start(space: &Space, data: &Path, name: &str) -> TestNode {
+pub(crate) fn start(space: &Space, data: &Path, name: &str) -> TestNode {
     try_start(space, data, name).unwrap()
 }
 
-fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+pub(crate) fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     let began = Instant::now();
     while !is_so() {
         assert!(
@@ -113,7 +113,7 @@ impl TestNode {
         self.node.database(name)
     }
 
-    fn leads(&self, name: &str) -> bool {
+    pub(crate) fn leads(&self, name: &str) -> bool {
         self.database(name)
             .is_some_and(|database| database.takes_changes())
     }
@@ -150,7 +150,7 @@ impl TestNode {
         }
     }
 
-    fn ok(&self, sql: &str) {
+    pub(crate) fn ok(&self, sql: &str) {
         if let Err(error) = self.run(sql) {
             panic!("{sql}: {error:?}");
         }
