@@ -76,6 +76,8 @@ pub struct Budget {
     by_class: ByClass,
     /// What there is beside what is used; of the node's budget alone.
     unreserved: AtomicU64,
+    /// What it is being asked for by those who ask all tenants.
+    asked: AtomicU64,
     /// Who gives memory back before this refuses, in the order in which they are asked.
     reclaim: Mutex<Vec<(u8, Weak<dyn Reclaim>)>>,
     parent: Option<Arc<Budget>>,
@@ -99,6 +101,7 @@ impl Budget {
             peak: 0.into(),
             by_class: ByClass::default(),
             unreserved: 0.into(),
+            asked: 0.into(),
             reclaim: Mutex::default(),
             parent,
             children: Mutex::default(),
@@ -404,6 +407,36 @@ impl Budget {
         self.keep_promise(true);
     }
 
+    /// What it has beyond its minimum, and nobody is just asking it for.
+    fn beyond_min(&self) -> u64 {
+        let kept = self
+            .min()
+            .0
+            .saturating_add(self.asked.load(Ordering::Relaxed));
+        self.counted().saturating_sub(kept)
+    }
+
+    /// Asks for what costs as much to have again, for no more than what is beyond the minimum: of two who ask at a
+    /// time, each for all of that, one gets it.
+    fn reclaim_beyond_min(&self, rank: u8, bytes: u64) -> u64 {
+        let mut share = 0;
+        let more = |asked: u64| {
+            let kept = self.min().0.saturating_add(asked);
+            share = self.counted().saturating_sub(kept).min(bytes);
+            (share > 0).then_some(asked + share)
+        };
+        if self
+            .asked
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
+            .is_err()
+        {
+            return 0;
+        }
+        let gave = self.reclaim_of_rank(rank, share);
+        self.asked.fetch_sub(share, Ordering::Relaxed);
+        gave
+    }
+
     /// What it lacks to its minimum.
     fn lacking(&self) -> u64 {
         let min = self.min.load(Ordering::Relaxed).min(self.limit());
@@ -529,7 +562,7 @@ impl Drop for Budget {
 fn reclaim_from_all(tenants: &[Arc<Budget>], rank: u8, bytes: u64) -> u64 {
     let claim = |tenant: &Arc<Budget>| Claim {
         // Below its minimum what it gives is kept for it.
-        beyond: tenant.counted().saturating_sub(tenant.min().0),
+        beyond: tenant.beyond_min(),
         weight: tenant.weight(),
     };
     let mut given = 0;
@@ -543,10 +576,7 @@ fn reclaim_from_all(tenants: &[Arc<Budget>], rank: u8, bytes: u64) -> u64 {
         let mut can_more = Vec::new();
         for (at, share) in divide(bytes - given, &claims) {
             let (tenant, claim) = asked[at];
-            let gave = match share {
-                0 => 0,
-                share => tenant.reclaim_of_rank(rank, share),
-            };
+            let gave = tenant.reclaim_beyond_min(rank, share);
             given += gave;
             let beyond = claim.beyond.saturating_sub(gave);
             if gave >= share && beyond > 0 {

@@ -299,6 +299,46 @@ fn the_node_asks_who_has_the_most_for_its_weight_and_nobody_below_its_minimum() 
     drop((held, more, most));
 }
 
+/// While it is asked, another asks.
+struct Asked {
+    held: Mutex<Reservation>,
+    other: Arc<Budget>,
+    is_second: std::sync::atomic::AtomicBool,
+}
+
+impl Reclaim for Asked {
+    fn reclaim(&self, bytes: u64) -> u64 {
+        if !self.is_second.swap(true, Ordering::Relaxed) {
+            let second = self.other.reserve(HOT, 200);
+            assert!(second.is_err(), "there is nothing else beyond the minimum");
+        }
+        let mut held = self.held.lock().unwrap();
+        let given = bytes.min(held.bytes());
+        held.shrink(given);
+        given
+    }
+}
+
+#[test]
+fn two_who_ask_at_a_time_leave_a_tenant_its_minimum() {
+    let governor = Governor::new(ByteSize(1_000));
+    let (a, b) = (governor.budget("a", None), governor.budget("b", None));
+    let held = b.reserve(MemoryClass::CachedPlans, 1_000).unwrap();
+    b.set_min(ByteSize(800));
+    let asked: Arc<dyn Reclaim> = Arc::new(Asked {
+        held: Mutex::new(held),
+        other: governor.budget("c", None),
+        is_second: false.into(),
+    });
+    b.reclaim_from(1, Arc::downgrade(&asked));
+    let first = a.reserve(HOT, 200).unwrap();
+    assert_eq!((b.used(), governor.promised()), (800, 0));
+    drop(first);
+    let again = a.reserve(HOT, 200).unwrap();
+    assert_eq!(b.used(), 800);
+    drop(again);
+}
+
 #[test]
 fn racing_tenants_with_minima_lose_no_byte_and_no_promise() {
     let governor = Governor::new(ByteSize(1_000));
