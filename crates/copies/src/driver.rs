@@ -10,7 +10,7 @@ use aerostat_replication::{
     Config, Effect, Epoch, Event, History, Member, Message, NodeId, Replica, Settings,
 };
 use aerostat_storage::{
-    Applier, ApplyError, LogFailure, LogWatch, Progress, ReceiveError, RecoverError, StorageError,
+    Applier, ApplyError, LogFailure, LogWatch, ReceiveError, RecoverError, StorageError,
     TenantStore, last_place, unplaced,
 };
 use aerostat_types::CommitTs;
@@ -18,6 +18,7 @@ use thiserror::Error;
 
 use crate::{
     Host, Known, KnownPeer, Packet, Records, Standing,
+    applying::{Applying, apply},
     outbox::{Kept, Outbox, Told},
 };
 
@@ -62,7 +63,7 @@ impl CopyError {
 
 /// What the process does with the tenant now.
 enum Role {
-    Follows(Box<Applier>),
+    Follows(Applying),
     Leads(Leadership),
     /// Between two openings.
     Closed,
@@ -111,7 +112,7 @@ impl Driver {
             replica: Replica::new(me, settings, history, is_first),
             kept: Some(Kept::of(&store)),
             store: Some(store),
-            role: Role::Follows(Box::new(applier)),
+            role: Role::Follows(Applying::new(applier)),
             tail_of: None,
             has_more: false,
             was_current: false,
@@ -148,9 +149,12 @@ impl Driver {
     }
 
     /// The tables of a copy, whether or not a catalogue names them.
-    pub fn applier(&self) -> Option<&Applier> {
+    #[cfg(test)]
+    pub(crate) fn applied_tables(
+        &self,
+    ) -> Option<BTreeMap<aerostat_types::TableId, Arc<aerostat_storage::Table>>> {
         match &self.role {
-            Role::Follows(applier) => Some(applier),
+            Role::Follows(applying) => applying.look(|applier| applier.tables().clone()),
             _ => None,
         }
     }
@@ -247,6 +251,10 @@ impl Driver {
         {
             // Another's disk may do better.
             return Err(CopyError::Failed(failure));
+        }
+        if let Role::Leads(leadership) = &mut self.role {
+            let outboxes = leadership.peers.values_mut();
+            outboxes.for_each(|(_, outbox)| outbox.hurry());
         }
         self.tell(now, Event::Tick, None, host)?;
         self.note_durable(now, host)?;
@@ -409,12 +417,13 @@ impl Driver {
             return Ok(());
         }
         self.goes_on_from(source, host)?;
-        if let Some(store) = &self.store
+        if let Some(store) = self.store.clone()
             && let Some(bytes) = records.from.skip_to(store.received(), &records.bytes)
         {
             let ahead = unplaced(bytes);
             if !ahead.is_empty() {
                 store.receive(ahead)?;
+                self.is_here(ahead.len());
             }
         }
         Ok(())
@@ -592,7 +601,7 @@ impl Driver {
     }
 
     /// Takes the records of a packet that are behind a place, which is the last that the log has.
-    fn store_behind(&self, after: CommitTs, records: &Records) -> Result<CommitTs, CopyError> {
+    fn store_behind(&mut self, after: CommitTs, records: &Records) -> Result<CommitTs, CopyError> {
         let store = self.store.as_ref().ok_or(CopyError::Gap)?;
         let received = store.received();
         if received.after != after {
@@ -604,14 +613,24 @@ impl Driver {
         if last_place(bytes) != Some(self.replica.history().last()) {
             return Err(CopyError::Gap);
         }
-        Ok(store.receive(bytes)?)
+        let through = store.receive(bytes)?;
+        self.is_here(bytes.len());
+        Ok(through)
+    }
+
+    /// More of the log was received.
+    fn is_here(&mut self, bytes: usize) {
+        if let Role::Follows(applying) = &mut self.role {
+            applying.received(bytes);
+        }
     }
 
     /// Has the log say that an epoch begins.
     fn begin(&mut self, epoch: Epoch, host: &mut dyn Host) -> Result<CommitTs, CopyError> {
         let store = self.store.as_ref().ok_or(CopyError::Gap)?;
         match std::mem::replace(&mut self.role, Role::Closed) {
-            Role::Follows(mut applier) => {
+            Role::Follows(applying) => {
+                let mut applier = applying.rest(host)?;
                 while apply(&mut applier, self.replica.history().last(), host)? {}
                 let tables = applier.tables().clone();
                 let began = applier.lead(epoch)?;
@@ -654,7 +673,7 @@ impl Driver {
         self.tail_of = None;
         self.kept = Some(Kept::of(&store));
         self.store = Some(store);
-        self.role = Role::Follows(Box::new(applier));
+        self.role = Role::Follows(Applying::new(applier));
         Ok(())
     }
 
@@ -663,10 +682,14 @@ impl Driver {
     fn settle(&mut self, host: &mut dyn Host) -> Result<(), CopyError> {
         let committed = self.replica.committed();
         match &mut self.role {
-            Role::Follows(applier) => {
-                self.has_more = apply(applier, committed, host)?;
+            Role::Follows(applying) => {
+                self.has_more = applying.go_on(committed, host)?;
                 let told = self.replica.told();
-                self.was_current |= told > CommitTs(0) && applier.applied() >= told;
+                let applied = self
+                    .store
+                    .as_ref()
+                    .map_or(CommitTs(0), |store| store.txns().last_commit());
+                self.was_current |= told > CommitTs(0) && applied >= told;
             }
             Role::Leads(leadership) => {
                 self.has_more = false;
@@ -697,6 +720,13 @@ impl Driver {
                     durable: self.durable,
                     settled,
                 };
+                for peer in self.replica.peers() {
+                    if let Some((member, outbox)) = leadership.peers.get_mut(&peer.member.node)
+                        && *member == peer.member
+                    {
+                        outbox.answered(peer.has);
+                    }
+                }
                 let mut lacking = Vec::new();
                 for (member, outbox) in leadership.peers.values_mut() {
                     let done = outbox.pump((me, *member), &self.replica, known, host);
@@ -728,24 +758,6 @@ impl Drop for Driver {
 
 /// Records that came with a message, and whose they are: the process's, since it began to lead.
 type Carried<'a> = (&'a Records, (Member, Epoch));
-
-/// Does a part of what is committed; whether there may be more.
-fn apply(
-    applier: &mut Applier,
-    committed: CommitTs,
-    host: &mut dyn Host,
-) -> Result<bool, CopyError> {
-    loop {
-        match applier.apply(committed)? {
-            Progress::CaughtUp => return Ok(false),
-            Progress::More => return Ok(true),
-            Progress::Defined(catalog) => {
-                host.defined(&catalog, applier.tables());
-                applier.defined();
-            }
-        }
-    }
-}
 
 fn history_of(store: &TenantStore) -> History {
     History::new(store.epochs(), store.received().after)

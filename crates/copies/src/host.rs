@@ -6,7 +6,7 @@ use aerostat_replication::{Config, NodeId};
 use aerostat_storage::{Applier, RecoverError, Table, TenantStore, Wake};
 use aerostat_types::{CommitTs, TableId};
 
-use crate::Packet;
+use crate::{Job, Packet};
 
 /// What a process does with a tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +35,10 @@ pub trait Host {
 
     /// What is called when a leader's log has more: [`crate::Driver::written`] is to be told then.
     fn wake(&self) -> Wake;
+
+    /// Has somebody else's thread do a job, soon, and be done with it before long; or gives it back, for a part
+    /// of it to be done in each of the driver's turns.
+    fn apply(&mut self, job: Job) -> Option<Job>;
 
     /// Closes the tenant, which the driver has let go of, and opens it as a copy whose log counts through this
     /// place.

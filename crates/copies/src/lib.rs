@@ -24,6 +24,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
+mod applying;
 mod configurations;
 mod driver;
 mod host;
@@ -41,6 +42,7 @@ mod turn;
 mod way;
 mod wire;
 
+pub use applying::Job;
 pub use driver::{CopyError, Driver};
 pub use host::{Host, Standing};
 pub use inbox::Inbox;

@@ -63,6 +63,11 @@ impl Links {
         }
     }
 
+    /// Where what a process has to do for a copy is done.
+    pub(crate) fn runtime(&self) -> &Handle {
+        &self.runtime
+    }
+
     /// Has a driver told when there is room again.
     pub(crate) fn wakes(&mut self, inbox: &Inbox) {
         self.inbox = Some(inbox.clone());

@@ -1,6 +1,9 @@
 //! What a leader sends to one copy: the log behind a point, in parts, under the newest word of the machine.
+//!
+//! Commits that come while two packets are on their way wait for the first to be answered, and go together: each
+//! packet costs both nodes as much as a commit does. Who has sent one packet and waits for it never waits for that.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use aerostat_replication::{Config, Epoch, Member, Message, NodeId, Replica};
 use aerostat_storage::{LogHold, LogReader, StreamError, TenantStore};
@@ -11,6 +14,12 @@ use crate::{Host, Packet, Records};
 /// What goes in one packet, about: enough that the packets' own cost does not show, little enough that a
 /// heartbeat does not wait for it.
 pub const PART_BYTES: usize = 256 << 10;
+
+/// Packets with commits that are on their way before others wait for them.
+const ON_THEIR_WAY_MAX: usize = 2;
+
+/// So many commits wait for nothing: the network may be a long one.
+const HELD_MAX: u64 = 64;
 
 /// The newest [`Message::Append`] that the machine wants sent.
 struct Wanted {
@@ -69,6 +78,8 @@ pub(crate) struct Outbox {
     /// What the copy's disk lacks.
     kept: Kept,
     wanted: Option<Wanted>,
+    /// Through where packets with commits go that were not answered, ascending.
+    on_their_way: VecDeque<CommitTs>,
 }
 
 impl Outbox {
@@ -77,7 +88,24 @@ impl Outbox {
             reader: None,
             kept: Kept::of(store),
             wanted: None,
+            on_their_way: VecDeque::new(),
         }
+    }
+
+    /// The copy has the log through this.
+    pub(crate) fn answered(&mut self, has: CommitTs) {
+        while self
+            .on_their_way
+            .front()
+            .is_some_and(|through| *through <= has)
+        {
+            self.on_their_way.pop_front();
+        }
+    }
+
+    /// Nothing waits for what is on its way, which may be lost.
+    pub(crate) fn hurry(&mut self) {
+        self.on_their_way.clear();
     }
 
     /// The copy's disk has the log through this.
@@ -114,6 +142,7 @@ impl Outbox {
     /// The copy says where its log ends: what was sent before may not have come.
     pub(crate) fn restart(&mut self) {
         (self.reader, self.wanted) = (None, None);
+        self.on_their_way.clear();
     }
 
     /// Sends what the machine wants sent. `after` is where it goes on from.
@@ -169,6 +198,10 @@ impl Outbox {
             let from = reader.point();
             let through = self.wanted.as_ref().map(|wanted| wanted.through);
             let is_behind = through.is_some_and(|through| from.after < through);
+            let is_little = through.is_some_and(|through| through.0 < from.after.0 + HELD_MAX);
+            if is_behind && is_little && self.on_their_way.len() >= ON_THEIR_WAY_MAX {
+                return Ok(());
+            }
             let room = host.room(to.node);
             if room == 0 && (is_behind || self.wanted.is_none()) {
                 return Ok(());
@@ -206,6 +239,9 @@ impl Outbox {
                 committed: replica.committed(),
                 sent: wanted.sent,
             };
+            if read > from.after {
+                self.on_their_way.push_back(read);
+            }
             if read == wanted.through {
                 self.wanted = None;
             }

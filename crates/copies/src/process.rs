@@ -26,7 +26,7 @@ use aerostat_types::{Clock, CommitTs, SystemClock, TableId};
 use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::{
-    CopyError, Driver, Host, Known, Packet,
+    CopyError, Driver, Host, Job, Known, Packet,
     configurations::{load, swap},
     inbox::{Inbox, Told},
     link::Links,
@@ -317,6 +317,11 @@ impl Host for ProcessHost {
     fn wake(&self) -> Wake {
         let inbox = self.inbox.clone();
         Arc::new(move || inbox.wake())
+    }
+
+    fn apply(&mut self, job: Job) -> Option<Job> {
+        self.links.runtime().spawn_blocking(|| job.run());
+        None
     }
 
     fn reopen(&mut self, through: CommitTs) -> Result<(Arc<TenantStore>, Applier), RecoverError> {

@@ -1,10 +1,11 @@
 //! Waiting for commits without a thread for each.
 //!
 //! A commit has its place in the order and its record in the log's queue when it comes here.
-//! Where the log need not wait for the disk it is finished at once. Else it joins those of
-//! its tenant that wait: one thread finishes them one after the other, as long as there are
-//! any. The first has the log write and sync for all that have come by then, so that a
-//! thousand commits need one thread and a few syncs.
+//! Where the log need not wait for the disk it is finished at once. Where it is written and
+//! waits for the word of other nodes alone, whoever hears that tells its task. Else it joins
+//! those of its tenant that wait: one thread finishes them one after the other, as long as
+//! there are any. The first has the log write and sync for all that have come by then, so that
+//! a thousand commits need one thread and a few syncs.
 
 use std::sync::Arc;
 
@@ -41,7 +42,7 @@ impl Commits {
         committing: Committing,
         threads: &Handle,
     ) -> Result<CommitTs, CommitError> {
-        let committing = match committing.try_finish() {
+        let committing = match self.told(committing, threads).await {
             Ok(done) => return done,
             Err(committing) => committing,
         };
@@ -57,6 +58,39 @@ impl Commits {
             Ok(done) => done,
             // The thread died; dropping a commit has finished it, how nobody knows.
             Err(_) => Err(CommitError::Cancelled),
+        }
+    }
+
+    /// Finishes a commit for which nobody has to do anything here; else gives it back.
+    async fn told(
+        self: &Arc<Self>,
+        mut committing: Committing,
+        threads: &Handle,
+    ) -> Result<Result<CommitTs, CommitError>, Committing> {
+        loop {
+            committing = match committing.try_finish() {
+                Ok(done) => return Ok(done),
+                Err(committing) => committing,
+            };
+            let (said, heard) = oneshot::channel();
+            let call = move || {
+                // Whoever asked may be gone.
+                let _ = said.send(());
+            };
+            if !committing.is_small() || committing.when_known(Box::new(call)).is_some() {
+                return Err(committing);
+            }
+            let mut kept = Kept {
+                committing: Some(committing),
+                commits: self,
+                threads,
+            };
+            // An error says that the log has gone, which is found out by looking.
+            let _ = heard.await;
+            committing = match kept.committing.take() {
+                Some(committing) => committing,
+                None => return Ok(Err(CommitError::Cancelled)),
+            };
         }
     }
 
@@ -92,6 +126,23 @@ impl Waiting {
     fn finish(self) {
         // Whoever asked may be gone.
         let _ = self.done.send(self.committing.finish());
+    }
+}
+
+/// A commit whose task waits for others' word. Should the task end, a thread finishes it.
+struct Kept<'a> {
+    committing: Option<Committing>,
+    commits: &'a Arc<Commits>,
+    threads: &'a Handle,
+}
+
+impl Drop for Kept<'_> {
+    fn drop(&mut self) {
+        if let Some(committing) = self.committing.take() {
+            let (done, _) = oneshot::channel();
+            self.commits
+                .join(Waiting { committing, done }, self.threads);
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 //! ```text
 //!  Transaction::enqueue ──► place in the order, record in the log's queue    any thread
 //!  Committing::finish   ──► waits for the disk, publishes, stamps rows       a thread that may wait
+//!  Committing::when_known ─► is told when that would not wait any more       any thread
 //! ```
 //!
 //! A commit between the two steps can be passed from thread to thread: one thread that may wait
@@ -12,7 +13,7 @@ use std::{fmt, sync::Arc};
 
 use aerostat_types::{CommitTs, TxnId};
 
-use crate::{CommitError, Outcome, RelationLocks, participant::Work, txns::TxnManager};
+use crate::{Call, CommitError, Outcome, RelationLocks, participant::Work, txns::TxnManager};
 
 /// Beyond this much redo a commit is not a small one: writing it and stamping its rows keep
 /// a thread busy for longer than a change of threads takes.
@@ -110,6 +111,12 @@ impl Committing {
         }
         self.pending = Some(pending);
         Err(self)
+    }
+
+    /// Has somebody called, once, as soon as [`Self::try_finish`] may finish it; given back where only
+    /// [`Self::finish`] does.
+    pub fn when_known(&self, call: Call) -> Option<Call> {
+        self.txns.when_known(self.ts, call)
     }
 
     fn wait(&mut self) -> Result<CommitTs, CommitError> {

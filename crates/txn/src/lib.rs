@@ -105,7 +105,7 @@ pub use isolation::Isolation;
 pub use lock_sets::{RowLocks, TooManyLocks};
 pub use lock_table::{LockMode, LockTag};
 pub use locks::{Joined, KeysHeld};
-pub use log::{CommitError, CommitLog, LogFailure};
+pub use log::{Call, CommitError, CommitLog, LogFailure};
 pub use participant::{Outcome, Participant};
 pub use points::LiveSnapshots;
 pub use queue::RowTag;

@@ -73,6 +73,9 @@ pub enum CommitError {
     InDoubt(#[source] LogFailure),
 }
 
+/// What is called when more is known of a commit.
+pub type Call = Box<dyn FnOnce() + Send>;
+
 /// The commit log of one tenant.
 pub trait CommitLog: Send + Sync + 'static {
     /// Takes a part of a transaction's redo before its commit. May wait for the disk.
@@ -120,6 +123,13 @@ pub trait CommitLog: Send + Sync + 'static {
     /// `None` where it would. For threads that must go on.
     fn try_durable(&self, _ts: CommitTs) -> Option<Result<CommitTs, LogFailure>> {
         None
+    }
+
+    /// Has somebody called, once, as soon as [`Self::try_durable`] may say more of `ts` than it does now, by a
+    /// thread that must not be kept. It is given back where nobody sees to that, and so has to wait
+    /// ([`Self::wait_durable`]).
+    fn when_known(&self, _ts: CommitTs, call: Call) -> Option<Call> {
+        Some(call)
     }
 
     /// The transaction will not commit: its chunks need not be kept.

@@ -20,8 +20,8 @@ use aerostat_sync::{AtomicU64, AtomicUsize, Mutex, Ordering, RwLock, yield_now};
 use aerostat_types::{Clock, CommitTs, SystemClock, TxnId};
 
 use crate::{
-    CommitError, CommitLog, LiveSnapshots, LogFailure, RowLock, RowLocks, lock_table::FastLocks,
-    points::Points, queue::RowTag, stamp::COMMITS_END, wait::WaitGraph,
+    Call, CommitError, CommitLog, LiveSnapshots, LogFailure, RowLock, RowLocks,
+    lock_table::FastLocks, points::Points, queue::RowTag, stamp::COMMITS_END, wait::WaitGraph,
 };
 
 /// Where a transaction stands. One that is not in the table has settled: all its
@@ -429,6 +429,14 @@ impl TxnManager {
         match &self.log {
             Some(log) => Some(self.durable(id, ts, log.try_durable(ts)?)),
             None => Some(Ok(())),
+        }
+    }
+
+    /// See [`CommitLog::when_known`](crate::CommitLog::when_known).
+    pub(crate) fn when_known(&self, ts: CommitTs, call: Call) -> Option<Call> {
+        match &self.log {
+            Some(log) => log.when_known(ts, call),
+            None => Some(call),
         }
     }
 

@@ -11,7 +11,7 @@ use aerostat_types::CommitTs;
 use rand::{Rng, SeedableRng, rngs::StdRng};
 
 use super::node::{Process, first};
-use crate::{Packet, Records};
+use crate::{Job, Packet, Records};
 
 fn member(random: &mut StdRng) -> Member {
     Member {
@@ -134,7 +134,12 @@ fn no_packet_makes_a_process_panic() {
                 1 => driver.config(now, Some(config(&mut random)), host),
                 2 => driver.swapped(now, Some(config(&mut random)), host),
                 3 => driver.config(now, None, host),
-                4 => driver.written(now, host),
+                4 => {
+                    std::mem::take(&mut host.jobs)
+                        .into_iter()
+                        .for_each(Job::run);
+                    driver.written(now, host)
+                }
                 5 => {
                     // What it has asked for comes to be.
                     match host.asked.pop().flatten() {

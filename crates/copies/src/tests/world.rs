@@ -51,6 +51,8 @@ enum What {
     Synced(u32, u64),
     /// A copy has more to apply.
     More(u32, u64),
+    /// A thread has time for one of a copy's jobs.
+    Job(u32, u64),
     /// A request has come to the store.
     Ask(u32, u64, Option<Config>),
     /// Its answer.
@@ -246,6 +248,7 @@ impl World {
             | What::Packet(node, _)
             | What::Synced(node, _)
             | What::More(node, _)
+            | What::Job(node, _)
             | What::Answer(node, ..) => Some(*node),
             _ => None,
         };
@@ -281,6 +284,14 @@ impl World {
                     process.driver.written(now, &mut process.host)
                 });
             }
+            What::Job(node, number) if own(self, node, number) => {
+                self.with(node, |process, now| {
+                    if let Some(job) = process.host.jobs.pop() {
+                        job.run();
+                    }
+                    process.driver.written(now, &mut process.host)
+                });
+            }
             What::Answer(node, number, is_swap, config) if own(self, node, number) => {
                 self.with(node, move |process, now| match is_swap {
                     true => process.driver.swapped(now, config, &mut process.host),
@@ -309,6 +320,7 @@ impl World {
             return;
         };
         let led = process.driver.replica().takes_changes();
+        let jobs = process.host.jobs.len();
         if let Err(error) = act(&mut process, now) {
             self.note(|| format!("node {node} fails: {error:?}"));
             let needs_seed = error.needs_seed();
@@ -344,6 +356,10 @@ impl World {
         if process.driver.has_more() {
             let after = self.within(10..2 * MS);
             self.at(self.now + after, What::More(node, number));
+        }
+        for _ in jobs..process.host.jobs.len() {
+            let after = self.within(10..30 * MS);
+            self.at(self.now + after, What::Job(node, number));
         }
         if std::mem::take(&mut process.host.syncs) {
             let after = self.within(100..20 * MS);

@@ -85,6 +85,8 @@ pub struct Applier {
     buffer: Vec<u8>,
     at: usize,
     place: Place,
+    /// Bytes of records that were done here.
+    done: u64,
     /// By the leader's ids.
     begun: HashMap<TxnId, Begun>,
     /// All there are, for the catalogue may name one later.
@@ -106,6 +108,7 @@ impl Applier {
             buffer: Vec::new(),
             at: 0,
             place: (0, 0),
+            done: 0,
             begun: HashMap::new(),
             tables: tables.clone(),
         };
@@ -119,6 +122,11 @@ impl Applier {
     /// Everything through this is done.
     pub fn applied(&self) -> CommitTs {
         self.store.txns().last_commit()
+    }
+
+    /// How many bytes it has done of what was received since the copy was opened.
+    pub fn bytes_done(&self) -> u64 {
+        self.done
     }
 
     /// How many transactions of the leader have begun here, and not ended.
@@ -180,6 +188,7 @@ impl Applier {
         let done = self.record(&record)?;
         self.at += length;
         self.place.1 += length;
+        self.done += length as u64;
         Ok(done)
     }
 

@@ -26,7 +26,7 @@ mod rows;
 use std::{path::Path, sync::Arc};
 
 use aerostat_memory::Budget;
-use aerostat_types::{CommitTs, Epoch, TenantId};
+use aerostat_types::{CommitTs, Durability, Epoch, TenantId};
 
 pub use self::apply::{Applier, ApplyError, Progress};
 use crate::{
@@ -45,7 +45,8 @@ use crate::{
 
 impl TenantStore {
     /// Opens the tenant in a folder as a copy of another node's, making it if it is missing: with everything
-    /// that its log has, as far as that counts. It takes no changes but what it receives.
+    /// that its log has, as far as that counts. It takes no changes but what it receives, and syncs when it is
+    /// told to ([`Self::sync_log`]), whatever `options` say.
     ///
     /// # Errors
     /// As [`Self::open`]; [`RecoverError::Diverged`] when it has to be made anew; [`RecoverError::Storage`]
@@ -57,7 +58,12 @@ impl TenantStore {
         options: &OpenOptions,
         of: CopyOf,
     ) -> Result<(Arc<TenantStore>, Recovered, Applier), RecoverError> {
-        let opened = Self::open_as(id, budget, folder, options, Some(of))?;
+        // Its leader counts what disks have; nobody waits for one here.
+        let options = OpenOptions {
+            durability: Durability::None,
+            ..options.clone()
+        };
+        let opened = Self::open_as(id, budget, folder, &options, Some(of))?;
         let (store, recovered, unfinished) = opened;
         let applier = Applier::resume(&store, &recovered.tables, &unfinished).map_err(|error| {
             RecoverError::Io {

@@ -60,7 +60,8 @@ fn try_open_copy(
 ) -> Result<(Arc<TenantStore>, Recovered, Applier), RecoverError> {
     let budget = Governor::new("1GB".parse().unwrap()).budget("test", None);
     let options = OpenOptions {
-        durability: Durability::None,
+        // What the database's commits wait for is its leader's affair.
+        durability: Durability::Fsync,
         ..options()
     };
     TenantStore::open_copy(TenantId(1), budget, folder, &options, of)
@@ -532,6 +533,22 @@ fn a_copy_shows_at_each_place_what_its_leader_showed_there() {
         compared as u64 > 20 * rounds,
         "{compared} comparisons in {rounds} rounds"
     );
+}
+
+#[test]
+fn a_copy_syncs_what_it_receives_when_it_is_told_to() {
+    let world = World::new();
+    let mut copy = CopyAt::of(&world.store);
+    let before = copy.store.durable_through();
+    load(&world.keyed, &[(1, 1, None)]);
+    let mut random = StdRng::seed_from_u64(1);
+    while copy.receive(&mut random) {}
+    let last = world.store.txns().last_commit();
+    assert!(before < last);
+    copy.apply(last);
+    assert_eq!(copy.store.durable_through(), before);
+    copy.store.sync_log().unwrap();
+    assert_eq!(copy.store.durable_through(), last);
 }
 
 #[test]

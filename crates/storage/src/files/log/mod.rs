@@ -61,7 +61,7 @@ use std::{
 };
 
 use aerostat_memory::{Budget, MemoryClass, OutOfMemory};
-use aerostat_txn::{CommitLog, LogFailure};
+use aerostat_txn::{Call, CommitLog, LogFailure};
 use aerostat_types::{CommitTs, Durability, TxnId};
 use parking_lot::{Mutex, MutexGuard};
 
@@ -686,6 +686,21 @@ impl CommitLog for Log {
 
     fn try_durable(&self, ts: CommitTs) -> Option<Result<CommitTs, LogFailure>> {
         self.acknowledged(ts, false)
+    }
+
+    fn when_known(&self, ts: CommitTs, call: Call) -> Option<Call> {
+        let mut state = self.state.lock();
+        if state.order.fate(ts).is_some() {
+            drop(state);
+            call();
+            return None;
+        }
+        if !state.order.is_secured(ts) {
+            // It is to be written yet, or the disk is to have it: somebody has to see to that.
+            return Some(call);
+        }
+        state.sleepers.push(Sleeper::called(ts, call));
+        None
     }
 
     fn forget(&self, txn: TxnId) {

@@ -10,7 +10,7 @@ use std::{
     thread::{self, Thread},
 };
 
-use aerostat_txn::LogFailure;
+use aerostat_txn::{Call, LogFailure};
 use aerostat_types::CommitTs;
 use parking_lot::MutexGuard;
 
@@ -30,8 +30,40 @@ pub(super) enum Woken {
 /// Who sleeps, and for which commit; `None` until nobody leads.
 pub(super) struct Sleeper {
     commit: Option<CommitTs>,
-    thread: Thread,
-    woken: Arc<OnceLock<Woken>>,
+    way: Way,
+}
+
+/// How somebody is woken.
+enum Way {
+    Thread(Thread, Arc<OnceLock<Woken>>),
+    /// He has other things to do, and looks again.
+    Call(Call),
+}
+
+impl Sleeper {
+    /// Who is called when more is known of a commit, which is for others to acknowledge.
+    pub(super) fn called(commit: CommitTs, call: Call) -> Sleeper {
+        Sleeper {
+            commit: Some(commit),
+            way: Way::Call(call),
+        }
+    }
+
+    /// Each is taken from the list once, and so woken once.
+    fn rouse(self, with: Woken) {
+        match self.way {
+            Way::Thread(thread, woken) => {
+                let _ = woken.set(with);
+                thread.unpark();
+            }
+            Way::Call(call) => call(),
+        }
+    }
+
+    /// Whether it may be the one to lead.
+    fn may_lead(&self) -> bool {
+        matches!(self.way, Way::Thread(..))
+    }
 }
 
 /// Unlocks the order and sleeps until a leader has gone. Somebody leads now, or the commit is for
@@ -40,8 +72,7 @@ pub(super) fn sleep(mut state: MutexGuard<'_, State>, commit: Option<CommitTs>) 
     let woken = Arc::new(OnceLock::new());
     state.sleepers.push(Sleeper {
         commit,
-        thread: thread::current(),
-        woken: Arc::clone(&woken),
+        way: Way::Thread(thread::current(), Arc::clone(&woken)),
     });
     drop(state);
     loop {
@@ -60,9 +91,7 @@ pub(super) fn wake(state: &mut MutexGuard<'_, State>) {
     if !roused.is_empty() {
         MutexGuard::unlocked(state, || {
             for (sleeper, woken) in roused {
-                // Each is taken from the list once, and so woken once.
-                let _ = sleeper.woken.set(woken);
-                sleeper.thread.unpark();
+                sleeper.rouse(woken);
             }
         });
     }
@@ -81,12 +110,15 @@ impl State {
                 None => Woken::LookAgain,
                 Some((_, Some(Ok(through)))) => Woken::Acknowledged(through),
                 Some((_, Some(Err(failure)))) => Woken::Failed(failure),
-                Some((ts, None)) if has_leader || self.order.is_secured(ts) => {
+                Some((ts, None))
+                    if self.order.is_secured(ts) || has_leader && sleeper.may_lead() =>
+                {
                     self.sleepers.push(sleeper);
                     continue;
                 }
                 Some((_, None)) => {
-                    has_leader = true;
+                    // One who is called looks for somebody who may wait.
+                    has_leader |= sleeper.may_lead();
                     Woken::LookAgain
                 }
             };

@@ -2,7 +2,7 @@
 
 use std::{sync::mpsc, thread, time::Duration};
 
-use aerostat_txn::CommitError;
+use aerostat_txn::{CommitError, Committing};
 
 use super::*;
 
@@ -288,4 +288,59 @@ fn an_idle_leader_of_temporary_relations_checkpoints_once_its_copies_know() {
     });
     copy.apply(last);
     assert_eq!(copy.applier.applied(), last);
+}
+
+/// A commit of a row that has its place, and that somebody is told of.
+fn told_of(world: &World, key: i32) -> (Committing, mpsc::Receiver<()>) {
+    let txn = world.store.txns().begin();
+    let rows = batch(&world.keyed, &[(key, 1, None)]);
+    world.keyed.insert(&txn, &rows).unwrap();
+    let committing = txn.enqueue().unwrap().try_finish().unwrap_err();
+    let (said, heard) = mpsc::channel();
+    let call = move || said.send(()).unwrap();
+    assert!(committing.when_known(Box::new(call)).is_none());
+    (committing, heard)
+}
+
+#[test]
+fn whoever_waits_for_copies_alone_is_called() {
+    let world = World::new();
+    world.store.await_copies(false);
+    let ((first, told_first), (second, told_second), (third, told_third)) =
+        (told_of(&world, 1), told_of(&world, 2), told_of(&world, 3));
+    assert!(told_first.try_recv().is_err());
+    world.store.committed(second.place());
+    told_first.try_recv().unwrap();
+    told_second.try_recv().unwrap();
+    assert!(told_third.try_recv().is_err());
+    // In whatever order they look.
+    for committing in [second, first] {
+        let place = committing.place();
+        assert_eq!(committing.try_finish().unwrap().unwrap(), place);
+    }
+    world.store.depose();
+    told_third.try_recv().unwrap();
+    let told = third.try_finish().unwrap();
+    assert!(matches!(told, Err(CommitError::InDoubt(_))));
+    assert_eq!(rows_of_table(&world.keyed).len(), 2);
+}
+
+#[test]
+fn where_the_disk_is_waited_for_nobody_is_called() {
+    let world = World::new();
+    let txn = world.store.txns().begin();
+    let rows = batch(&world.keyed, &[(1, 1, None)]);
+    world.keyed.insert(&txn, &rows).unwrap();
+    let committing = txn.enqueue().unwrap();
+    assert!(committing.when_known(Box::new(|| {})).is_some());
+    // What is known is told at once.
+    committing.finish().unwrap();
+    world.store.await_copies(false);
+    let (committing, told) = told_of(&world, 2);
+    // The copy is lost: this node's disk is all there is.
+    world.store.await_copies(true);
+    world.store.committed(committing.place());
+    told.recv_timeout(SOON).unwrap();
+    let place = committing.place();
+    assert_eq!(committing.finish().unwrap(), place);
 }
