@@ -6,8 +6,9 @@
 //!         ◄── a catalogue to follow, or an error ──────────────┘
 //! ```
 //!
-//! So a load's statement, or an index that is built, keeps nobody from an answer. A copy that is far behind slows its
-//! leader down, by answering later: what it has received and not done it has to do before it can lead.
+//! So a load's statement, or an index that is built, keeps nobody from an answer; small commits are done in the
+//! driver's turn. A copy that is far behind slows its leader down, by answering later: what it has received and not
+//! done it has to do before it can lead.
 
 use std::{
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
@@ -18,6 +19,10 @@ use aerostat_storage::{Applier, Progress, Wake};
 use aerostat_types::CommitTs;
 
 use crate::{CopyError, Host};
+
+/// So much is done at once in the driver's turn, if it is as soon done as it looks: a thread would take longer to
+/// come to it.
+const BRIEF_BYTES_MAX: u64 = 16 << 10;
 
 /// What may be received and not done without that the driver waits.
 const BEHIND_BYTES_MAX: u64 = 64 << 20;
@@ -155,8 +160,17 @@ impl Applying {
         work.has_word |= committed > work.committed;
         work.committed = committed.max(work.committed);
         work.follow(host);
-        match work.place {
-            Place::Rests(_) if work.has_word && !work.is_asked => work.is_asked = true,
+        let asks = work.has_word && !work.is_asked;
+        match &mut work.place {
+            Place::Rests(applier) if asks => {
+                if self.received.saturating_sub(applier.bytes_done()) <= BRIEF_BYTES_MAX
+                    && matches!(applier.apply_brief(committed)?, Progress::CaughtUp)
+                {
+                    work.has_word = false;
+                    return Ok(false);
+                }
+                work.is_asked = true;
+            }
             Place::Rests(_) | Place::Gone => return Ok(false),
             Place::Works => {
                 self.wait_if_behind(work);

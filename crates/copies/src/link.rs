@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, io, sync::Arc, time::Duration};
 use aerostat_replication::{Member, NodeId};
 use aerostat_types::TenantId;
 use tokio::{
-    io::{AsyncRead, AsyncWrite},
+    io::{AsyncRead, AsyncWrite, BufReader},
     net::TcpListener,
     runtime::Handle,
     sync::Semaphore,
@@ -25,6 +25,9 @@ use crate::{
 
 /// What may wait in an inbox for its driver, of one connection.
 const INBOX_BYTES: usize = 4 << 20;
+
+/// What a connection reads at once, or a packet that is larger.
+const READ_BYTES: usize = 8 << 10;
 
 /// How long whoever dials has to say who it is.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
@@ -150,6 +153,8 @@ async fn receive(
         return Err(io::ErrorKind::NotFound.into());
     };
     let places = Arc::new(Semaphore::new(INBOX_BYTES));
+    // A small packet is one call of the system.
+    let mut stream = BufReader::with_capacity(READ_BYTES, stream);
     while let Some((content, crc)) = frame(&mut stream, FRAME_BYTES_MAX).await? {
         let packet = wire::packet(&content, crc).map_err(io::Error::other)?;
         if packet.from != greeting.from {

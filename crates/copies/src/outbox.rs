@@ -16,7 +16,7 @@ use crate::{Host, Packet, Records};
 pub const PART_BYTES: usize = 256 << 10;
 
 /// Packets with commits that are on their way before others wait for them.
-const ON_THEIR_WAY_MAX: usize = 2;
+const ON_THEIR_WAY_MAX: usize = 1;
 
 /// So many commits wait for nothing: the network may be a long one.
 const HELD_MAX: u64 = 64;

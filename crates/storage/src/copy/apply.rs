@@ -150,6 +150,38 @@ impl Applier {
     /// # Errors
     /// [`ApplyError`]. The copy has to be opened again.
     pub fn apply(&mut self, committed: CommitTs) -> Result<Progress, ApplyError> {
+        self.apply_until(committed, |_, _| Ok(false))
+    }
+
+    /// As [`Self::apply`], but ends before what may take longer than the log shows: then there is more.
+    ///
+    /// # Errors
+    /// As [`Self::apply`].
+    pub fn apply_brief(&mut self, committed: CommitTs) -> Result<Progress, ApplyError> {
+        self.apply_until(committed, |applier, record| Ok(!applier.is_brief(record)?))
+    }
+
+    /// Whether a record takes as long as it has bytes: it defines nothing, finds its rows by key, and is all that
+    /// there is of its transaction.
+    fn is_brief(&self, record: &Record<'_>) -> Result<bool, ApplyError> {
+        match record.head.kind {
+            Kind::Nothing | Kind::Epoch => return Ok(true),
+            Kind::Commit | Kind::Block if self.begun.is_empty() => {}
+            _ => return Ok(false),
+        }
+        for operation in redo::operations(record::redo(record)?) {
+            if operation?.change == Change::EndRows {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn apply_until(
+        &mut self,
+        committed: CommitTs,
+        ends_before: EndsBefore,
+    ) -> Result<Progress, ApplyError> {
         self.store.durable_side().log.note_committed(committed);
         let mut has_read = false;
         loop {
@@ -168,21 +200,30 @@ impl Applier {
                 }
             }
             let buffer = std::mem::take(&mut self.buffer);
-            let done = self.next(&buffer, committed);
+            let done = self.next(&buffer, committed, ends_before);
             self.buffer = buffer;
             match done? {
                 Next::Later => return Ok(Progress::CaughtUp),
+                Next::Long => return Ok(Progress::More),
                 Next::Done => {}
                 Next::Defined(catalog) => return Ok(Progress::Defined(catalog)),
             }
         }
     }
 
-    fn next(&mut self, buffer: &[u8], committed: CommitTs) -> Result<Next, ApplyError> {
+    fn next(
+        &mut self,
+        buffer: &[u8],
+        committed: CommitTs,
+        ends_before: EndsBefore,
+    ) -> Result<Next, ApplyError> {
         let bad = ApplyError::Bad("no record where one is to be");
         let (record, length) = record::take_apart(&buffer[self.at..]).ok_or(bad)?;
         if record.head.kind.has_place() && record.head.lsn > committed {
             return Ok(Next::Later);
+        }
+        if ends_before(self, &record)? {
+            return Ok(Next::Long);
         }
         self.store.txns().raise_ids(record.head.txn);
         let done = self.record(&record)?;
@@ -400,11 +441,16 @@ fn payload(record: &[u8]) -> Result<&[u8], ApplyError> {
 /// What is done with an operation that ends rows without a key.
 type PutOff<'a> = dyn FnMut(&Arc<Table>, &Operation<'_>) -> Result<(), ApplyError> + 'a;
 
+/// Whether a record is not to be done now.
+type EndsBefore = fn(&Applier, &Record<'_>) -> Result<bool, ApplyError>;
+
 /// What became of a record.
 enum Next {
     Done,
     /// It is not committed, as far as is known.
     Later,
+    /// Whoever asked has no time for it.
+    Long,
     Defined(Arc<[u8]>),
 }
 

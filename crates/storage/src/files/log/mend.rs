@@ -84,6 +84,7 @@ impl Log {
                 bytes,
                 said: doubt.through,
                 durable: doubt.through,
+                mends: state.end.mends + 1,
             };
         }
         sleep::wake(&mut state);

@@ -227,6 +227,7 @@ impl Log {
                 bytes,
                 said: end.last,
                 durable: end.last,
+                mends: 0,
             },
             pulse: Pulse::default(),
         };
@@ -440,6 +441,7 @@ impl Log {
                         true => group.said,
                         false => state.end.durable,
                     },
+                    mends: state.end.mends,
                 };
                 state.order.written(group.through, next);
                 if is_durable {

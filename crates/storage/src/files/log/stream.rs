@@ -25,11 +25,12 @@ use parking_lot::Mutex;
 use thiserror::Error;
 
 use super::{
+    super::disk::{DiskFile, Opened},
     Log,
     point::StreamPoint,
     read::{self, file_name},
     record::{self, FILE_HEAD_BYTES, FileHead, HEAD_BYTES},
-    writer::read_exactly,
+    writer::{read_exactly, read_of},
 };
 
 /// Complete files that are kept for readers, though no checkpoint needs them: a GiB.
@@ -46,6 +47,8 @@ pub(crate) struct WrittenEnd {
     pub(crate) said: CommitTs,
     /// Those of them that the disk has speak of the places through this.
     pub(crate) durable: CommitTs,
+    /// How often the file at the end was put in the place of another.
+    pub(crate) mends: u64,
 }
 
 /// Why a log cannot be read on.
@@ -223,6 +226,13 @@ pub struct LogReader {
     /// Records without a place behind it that were read.
     since: u64,
     offset: usize,
+    open: Option<Open>,
+}
+
+/// The file at the log's end, as it was read last: as long as it is that one.
+struct Open {
+    of: (u64, u64),
+    file: Box<dyn DiskFile>,
 }
 
 impl LogReader {
@@ -243,6 +253,7 @@ impl LogReader {
             after,
             since: 0,
             offset: FILE_HEAD_BYTES,
+            open: None,
         };
         let (file, offset) = reader.find()?;
         reader.reading.file.store(file, Ordering::Relaxed);
@@ -261,6 +272,7 @@ impl LogReader {
             after,
             since: 0,
             offset: end.bytes,
+            open: None,
         }
     }
 
@@ -374,14 +386,24 @@ impl LogReader {
                 self.offset = FILE_HEAD_BYTES;
                 continue;
             }
+            // Others may have been removed.
+            let of = (file == shown.file).then_some((file, shown.mends));
+            let open = self.open.take().filter(|open| Some(open.of) == of);
+            let opened = match open {
+                Some(open) => Ok(open.file),
+                None => disk.open(&path, Opened::Read),
+            };
+            let io = |error| self.io(path.clone(), error);
+            let opened = opened.map_err(io)?;
             let read = |to: usize| {
                 let range = self.offset..to.min(length);
-                read_exactly(disk, &path, range).map_err(|error| self.io(path.clone(), error))
+                read_of(&*opened, range).map_err(io)
             };
             let mut bytes = read(self.offset + bytes_max.max(HEAD_BYTES))?;
             if let Some(needed) = record::length(&bytes).filter(|needed| *needed > bytes.len()) {
                 bytes = read(self.offset + needed)?;
             }
+            self.open = of.map(|of| Open { of, file: opened });
             let (mut at, mut point) = (0, self.point());
             let mut is_beyond = false;
             while let Some((record, length)) = record::take_apart(&bytes[at..]) {

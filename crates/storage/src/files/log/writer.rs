@@ -59,7 +59,11 @@ pub(super) fn read_exactly(
     path: &Path,
     range: Range<usize>,
 ) -> io::Result<Vec<u8>> {
-    let file = disk.open(path, Opened::Read)?;
+    read_of(&*disk.open(path, Opened::Read)?, range)
+}
+
+/// These bytes of a file that is open.
+pub(super) fn read_of(file: &dyn DiskFile, range: Range<usize>) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; range.len()];
     let mut read = 0;
     while read < bytes.len() {
