@@ -7,8 +7,8 @@
 //! ```
 //!
 //! So a load's statement, or an index that is built, keeps nobody from an answer; small commits are done in the
-//! driver's turn. A copy that is far behind slows its leader down, by answering later: what it has received and not
-//! done it has to do before it can lead.
+//! driver's turn. A copy that is far behind takes large parts of the log later, and so slows its leader down: what it
+//! has received and not done it has to do before it can lead.
 
 use std::{
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
@@ -24,10 +24,10 @@ use crate::{CopyError, Host};
 /// come to it.
 const BRIEF_BYTES_MAX: u64 = 16 << 10;
 
-/// What may be received and not done without that the driver waits.
+/// A copy that has received and not done more than this is far behind.
 const BEHIND_BYTES_MAX: u64 = 64 << 20;
 
-/// How long the driver waits in a turn, where the copy is further behind.
+/// How long one that is waits before it takes more.
 const BEHIND_WAIT: Duration = Duration::from_millis(10);
 
 /// A copy's applier.
@@ -171,11 +171,7 @@ impl Applying {
                 }
                 work.is_asked = true;
             }
-            Place::Rests(_) | Place::Gone => return Ok(false),
-            Place::Works => {
-                self.wait_if_behind(work);
-                return Ok(false);
-            }
+            Place::Rests(_) | Place::Works | Place::Gone => return Ok(false),
         }
         drop(work);
         let job = Job {
@@ -200,13 +196,21 @@ impl Applying {
         Ok(has_more)
     }
 
-    /// A copy that takes faster than it does would be further and further behind.
-    fn wait_if_behind(&self, work: MutexGuard<'_, Work>) {
-        let is_behind = |work: &mut Work| {
-            matches!(work.place, Place::Works)
-                && self.received.saturating_sub(work.done) > BEHIND_BYTES_MAX
-        };
-        // Whoever has waited for nothing looks again in the next turn.
+    /// Whether it is to do some of what it has before it takes more, while a job does that.
+    pub(crate) fn is_far_behind(&self) -> bool {
+        self.is_behind(&self.shared.lock())
+    }
+
+    fn is_behind(&self, work: &Work) -> bool {
+        matches!(work.place, Place::Works)
+            && self.received.saturating_sub(work.done) > BEHIND_BYTES_MAX
+    }
+
+    /// Waits a little while it is far behind.
+    pub(crate) fn wait(&self) {
+        let work = self.shared.lock();
+        let is_behind = |work: &mut Work| self.is_behind(work);
+        // Whoever has waited for nothing looks again before it takes more.
         drop(
             self.shared
                 .changed

@@ -130,6 +130,18 @@ impl Driver {
         self.has_more
     }
 
+    /// Whether the copy is to do some of what it has before it takes large parts of the log.
+    pub(crate) fn is_far_behind(&self) -> bool {
+        matches!(&self.role, Role::Follows(applying) if applying.is_far_behind())
+    }
+
+    /// Waits a little while it is far behind.
+    pub(crate) fn wait_if_behind(&self) {
+        if let Role::Follows(applying) = &self.role {
+            applying.wait();
+        }
+    }
+
     /// The machine, to be looked at.
     pub fn replica(&self) -> &Replica {
         &self.replica

@@ -30,7 +30,7 @@ use crate::{
     configurations::{load, swap},
     inbox::{Inbox, Told},
     link::Links,
-    turn::{Core, Turn, TurnHost},
+    turn::{Core, LARGE_BYTES, Turn, TurnHost},
 };
 
 /// How often the machine is told the time: several times in a heartbeat.
@@ -208,6 +208,9 @@ fn drive(turn: &Turn<ProcessHost>, inbox: &mpsc::Receiver<Told>) {
 fn do_told(turn: &Turn<ProcessHost>, core: &mut Core<ProcessHost>, told: Told) {
     match told {
         Told::Packet(packet, _place) => {
+            if packet.records.bytes.len() > LARGE_BYTES {
+                core.driver.wait_if_behind();
+            }
             core.step(|driver, now, host| driver.receive(now, packet, host));
             turn.packet_done();
         }

@@ -28,6 +28,9 @@ use crate::{
 /// What somebody else's turn sends at most: he has things of his own to do.
 const SHORT_TURN_BYTES: usize = 256 << 10;
 
+/// A copy that is far behind takes more than this later, in its thread's turn.
+pub(crate) const LARGE_BYTES: usize = 32 << 10;
+
 /// A driver, and what it needs.
 pub(crate) struct Core<H> {
     pub(crate) driver: Driver,
@@ -178,6 +181,9 @@ impl<H: TurnHost> Turns for Turn<H> {
             let Some(core) = guard.as_mut().filter(|core| core.failed.is_none()) else {
                 return Taken::Left(Box::new(packet));
             };
+            if packet.records.bytes.len() > LARGE_BYTES && core.driver.is_far_behind() {
+                return Taken::Left(Box::new(packet));
+            }
             core.host.begin_short_turn(SHORT_TURN_BYTES);
             core.step(|driver, now, host| driver.receive(now, packet, host));
             self.look_at(core);

@@ -79,6 +79,7 @@ impl Log {
         state.led = Led::No;
         if mended.is_ok() {
             state.order.mended(doubt);
+            state.marks.forget_from(doubt.file_number);
             state.end = WrittenEnd {
                 file: doubt.file_number,
                 bytes,

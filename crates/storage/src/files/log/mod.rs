@@ -35,6 +35,7 @@
 //!   2020).
 
 mod hold;
+mod marks;
 mod media;
 mod mend;
 mod order;
@@ -70,6 +71,7 @@ pub use self::hold::Ended;
 pub(crate) use self::media::Ends;
 use self::{
     hold::Hold,
+    marks::Marks,
     media::{Files, Media},
     order::{Entry, Group, Order, Rule},
     pulse::Pulse,
@@ -133,6 +135,9 @@ impl Drop for Leader<'_> {
     }
 }
 
+/// How many places of a file are known without reading it.
+const MARKS_A_FILE: usize = 64;
+
 /// The order, and the threads at it.
 struct State {
     order: Order,
@@ -140,6 +145,8 @@ struct State {
     sleepers: Vec<Sleeper>,
     /// How far the files can be read.
     end: WrittenEnd,
+    /// Where it can be read on, here and there.
+    marks: Marks,
     /// How long commits take, while somebody asks.
     pulse: Pulse,
 }
@@ -229,6 +236,7 @@ impl Log {
                 durable: end.last,
                 mends: 0,
             },
+            marks: Marks::default(),
             pulse: Pulse::default(),
         };
         Ok(Log {
@@ -443,6 +451,8 @@ impl Log {
                     },
                     mends: state.end.mends,
                 };
+                let end = state.end;
+                state.marks.note(end, self.file_bytes_max / MARKS_A_FILE);
                 state.order.written(group.through, next);
                 if is_durable {
                     state.order.synced(group.through);

@@ -27,6 +27,7 @@ use thiserror::Error;
 use super::{
     super::disk::{DiskFile, Opened},
     Log,
+    marks::behind_record,
     point::StreamPoint,
     read::{self, file_name},
     record::{self, FILE_HEAD_BYTES, FileHead, HEAD_BYTES},
@@ -287,13 +288,10 @@ impl LogReader {
             if number > end.file {
                 continue;
             }
-            let mut bytes = disk
-                .read(&path)
-                .map_err(|source| self.io(path.clone(), source))?;
-            if number == end.file {
-                bytes.truncate(end.bytes);
-            }
-            let head = FileHead::parse(&bytes).ok_or_else(|| StreamError::Damaged {
+            let io = |source| self.io(path.clone(), source);
+            let file = disk.open(&path, Opened::Read).map_err(io)?;
+            let head = read_of(&*file, 0..FILE_HEAD_BYTES).map_err(io)?;
+            let head = FileHead::parse(&head).ok_or_else(|| StreamError::Damaged {
                 path: path.clone(),
                 offset: 0,
             })?;
@@ -303,15 +301,13 @@ impl LogReader {
             if head.after >= self.after {
                 continue;
             }
-            let mut at = FILE_HEAD_BYTES;
-            while let Some((record, length)) = record::take_apart(&bytes[at..]) {
-                at += length;
-                if record.head.kind.has_place() && record.head.lsn >= self.after {
-                    let found = (record.head.lsn == self.after).then_some((number, at));
-                    return found.ok_or_else(gone);
-                }
-            }
-            return Err(gone());
+            let length = match number == end.file {
+                true => end.bytes,
+                false => disk.look(&path).map_err(io)?.bytes as usize,
+            };
+            let from = self.log.state.lock().marks.before(number, self.after);
+            let found = behind_record(&*file, from..length, self.after).map_err(io)?;
+            return found.map(|at| (number, at)).ok_or_else(gone);
         }
         Err(gone())
     }

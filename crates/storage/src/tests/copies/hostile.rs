@@ -227,3 +227,63 @@ fn a_copy_opens_with_whatever_it_has_taken() {
         rows_of_table(&world.keyed)
     );
 }
+
+#[test]
+fn the_log_is_read_behind_any_place_whatever_is_known_of_its_files() {
+    for seed in 0..6 {
+        let mut random = StdRng::seed_from_u64(seed);
+        let folder = memory_folder();
+        // A mark every half KiB, and every twelfth file begins inside of a transaction.
+        let options = options().with_log_files_of(32 << 10);
+        let open = || recovery::try_open(folder.path(), &options).unwrap().0;
+        let store = open();
+        let keyed = create(&store, 10, true);
+        let mut begun = Vec::new();
+        for key in (0..2_400).step_by(12) {
+            let wide = "w".repeat(random.random_range(0..400));
+            let rows =
+                (key..key + random.random_range(1..12)).map(|key| (key, 1, Some(wide.clone())));
+            let rows = batch(&keyed, &rows.collect::<Vec<_>>());
+            let txn = store.txns().begin();
+            keyed.insert(&txn, &rows).unwrap();
+            match random.random_range(0..10) {
+                0 => begun.push(txn),
+                1 => drop(txn),
+                _ => drop(txn.commit().unwrap()),
+            }
+            if random.random_bool(0.1)
+                && let Some(txn) = begun.pop()
+            {
+                txn.commit().unwrap();
+            }
+        }
+        drop(begun);
+        let last = store.written_through();
+        let read = |store: &Arc<TenantStore>, after: u64| {
+            let mut reader = store.log_reader(CommitTs(after), nobody()).unwrap();
+            let mut all = Vec::new();
+            while let Some(part) = reader.next(5_000).unwrap() {
+                all.extend(part);
+            }
+            all
+        };
+        let whole = read(&store, 0);
+        let by_marks: Vec<Vec<u8>> = (0..=last.0).map(|after| read(&store, after)).collect();
+        for (after, rest) in by_marks.iter().enumerate() {
+            assert!(whole.ends_with(rest), "seed {seed}, behind {after}");
+            let place = last_place(&whole[..whole.len() - rest.len()]);
+            assert_eq!(
+                place.unwrap_or_default(),
+                CommitTs(after as u64),
+                "seed {seed}"
+            );
+        }
+        // A process that has written none of it.
+        drop((keyed, store));
+        let store = open();
+        for (after, rest) in by_marks.iter().enumerate() {
+            let read = read(&store, after as u64);
+            assert!(read.starts_with(rest), "seed {seed}, behind {after}");
+        }
+    }
+}
