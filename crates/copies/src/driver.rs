@@ -125,7 +125,8 @@ impl Driver {
         self.replica.set_lost();
     }
 
-    /// Whether [`Self::written`] is to be told again soon: a copy applies in parts, for it has to answer.
+    /// Whether [`Self::written`] is to be told again soon: a copy applies in parts, and a leader sends in parts, for both
+    /// have to answer.
     pub fn has_more(&self) -> bool {
         self.has_more
     }
@@ -741,11 +742,12 @@ impl Driver {
                 }
                 let mut lacking = Vec::new();
                 for (member, outbox) in leadership.peers.values_mut() {
-                    let done = outbox.pump((me, *member), &self.replica, known, host);
-                    if let Err(error) = done
-                        && outbox.fails(member.node, &error, host)
-                    {
-                        lacking.push(*member);
+                    match outbox.pump((me, *member), &self.replica, known, host) {
+                        Ok(has_more) => self.has_more |= has_more,
+                        Err(error) if outbox.fails(member.node, &error, host) => {
+                            lacking.push(*member);
+                        }
+                        Err(_) => {}
                     }
                 }
                 self.release(settled);

@@ -15,6 +15,9 @@ use crate::{Host, Packet, Records};
 /// heartbeat does not wait for it.
 pub const PART_BYTES: usize = 256 << 10;
 
+/// What is sent in one turn of the driver's, about: commits wait for their word meanwhile.
+const TURN_BYTES: usize = 1 << 20;
+
 /// Packets with commits that are on their way before others wait for them.
 const ON_THEIR_WAY_MAX: usize = 1;
 
@@ -171,17 +174,18 @@ impl Outbox {
         Ok(())
     }
 
-    /// Sends as much as there is, and room for.
+    /// Sends as much as there is, and room for, but no more than a turn takes. Whether there may be more.
     pub(crate) fn pump(
         &mut self,
         (me, to): (Member, Member),
         replica: &Replica,
         known: Told,
         host: &mut dyn Host,
-    ) -> Result<(), StreamError> {
+    ) -> Result<bool, StreamError> {
         let Some(reader) = &mut self.reader else {
-            return Ok(());
+            return Ok(false);
         };
+        let mut sent = 0;
         let history = replica.history();
         let epoch = replica.config().map_or(Epoch(0), |config| config.epoch);
         let packet = |message, records| Packet {
@@ -194,17 +198,17 @@ impl Outbox {
             message,
             records,
         };
-        loop {
+        while sent < TURN_BYTES {
             let from = reader.point();
             let through = self.wanted.as_ref().map(|wanted| wanted.through);
             let is_behind = through.is_some_and(|through| from.after < through);
             let is_little = through.is_some_and(|through| through.0 < from.after.0 + HELD_MAX);
             if is_behind && is_little && self.on_their_way.len() >= ON_THEIR_WAY_MAX {
-                return Ok(());
+                return Ok(false);
             }
             let room = host.room(to.node);
             if room == 0 && (is_behind || self.wanted.is_none()) {
-                return Ok(());
+                return Ok(false);
             }
             // What has no place goes ahead, but nothing that the machine does not know.
             let limit = history
@@ -216,9 +220,10 @@ impl Outbox {
             };
             if bytes.is_none() && is_behind {
                 // It is written, and will be shown.
-                return Ok(());
+                return Ok(false);
             }
             let is_empty = bytes.is_none();
+            sent += bytes.as_ref().map_or(0, Vec::len);
             let records = Records {
                 from,
                 bytes: bytes.unwrap_or_default(),
@@ -226,7 +231,7 @@ impl Outbox {
             let read = reader.point().after;
             let Some(wanted) = &self.wanted else {
                 if is_empty {
-                    return Ok(());
+                    return Ok(false);
                 }
                 host.send(to.node, packet(None, records));
                 continue;
@@ -247,5 +252,6 @@ impl Outbox {
             }
             host.send(to.node, packet(Some(append), records));
         }
+        Ok(true)
     }
 }
