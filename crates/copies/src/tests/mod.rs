@@ -13,6 +13,7 @@
     reason = "what a seed found is read by who plays it"
 )]
 
+mod applying;
 mod hostile;
 mod judge;
 mod node;

@@ -141,11 +141,16 @@ pub(super) fn first(disk: &Arc<SimDisk>) -> Timeline {
 
 /// Gives it its tables.
 pub(super) fn begun(store: Arc<TenantStore>) -> Timeline {
-    for (id, keyed) in [(KEYED, true), (BAG, false)] {
-        let layout = Layout::parse("(k,s),(n)").unwrap();
-        store.create_table(id, schema(keyed), &layout).unwrap();
-    }
+    create(&store, KEYED);
+    create(&store, BAG);
     store.timeline().unwrap()
+}
+
+pub(super) fn create(store: &Arc<TenantStore>, id: TableId) -> Arc<Table> {
+    let layout = Layout::parse("(k,s),(n)").unwrap();
+    store
+        .create_table(id, schema(id == KEYED), &layout)
+        .unwrap()
 }
 
 fn schema(keyed: bool) -> Arc<TableSchema> {

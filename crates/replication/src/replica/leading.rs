@@ -12,6 +12,8 @@ use crate::{Config, Epoch, History, Member, Message, NodeId};
 pub(super) struct Leading {
     /// Whether the log says so: before that nothing is told, asked or committed.
     pub(super) has_begun: bool,
+    /// Where its first epoch begins: what was committed by leaders before is all committed once this is.
+    pub(super) began_at: CommitTs,
     /// The epoch that the log is to begin.
     begins: Option<Epoch>,
     peers: BTreeMap<NodeId, Peer>,
@@ -121,11 +123,14 @@ impl Replica {
     }
 
     /// The log says that an epoch has begun.
-    pub(super) fn begun(&mut self, epoch: Epoch) {
+    pub(super) fn begun(&mut self, epoch: Epoch, at: CommitTs) {
         if let Some(leading) = self.leading()
             && leading.begins == Some(epoch)
         {
             leading.begins = None;
+            if !leading.has_begun {
+                leading.began_at = at;
+            }
             leading.has_begun = true;
         }
     }

@@ -194,7 +194,7 @@ impl Replica {
             Event::Began(epoch, at) => {
                 self.history.begin(epoch, at);
                 self.written = at;
-                self.begun(epoch);
+                self.begun(epoch, at);
                 self.ship(now);
             }
             Event::Stored(through) => {
@@ -238,7 +238,11 @@ impl Replica {
     pub fn may_read(&self, now: Duration) -> bool {
         match &self.role {
             Role::Leading(leading) if leading.has_begun && !leading.hands_over => {
-                !self.settings.protections.read_lease || leading.has_leases(now, &self.settings)
+                // What a leader before has acknowledged may be here, and not be known to be committed.
+                let has_all = self.committed >= leading.began_at;
+                let has_lease = !self.settings.protections.read_lease
+                    || leading.has_leases(now, &self.settings);
+                has_all && has_lease
             }
             _ => false,
         }
