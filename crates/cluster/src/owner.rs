@@ -220,5 +220,6 @@ fn facts(home: &Home, known: &Known) -> CopyFacts {
         durable: known.durable,
         committed: known.committed,
         heard: known.heard.and_then(heard),
+        current: known.current.and_then(heard),
     }
 }

@@ -91,8 +91,9 @@ pub struct Driver {
     tail_of: Option<(Member, Epoch)>,
     /// Whether there is more to apply.
     has_more: bool,
-    /// Whether it has had everything that its leader said to be committed, since it was opened.
-    was_current: bool,
+    /// When its leader was heard last of those times that it had everything which that said to be committed; `None`
+    /// since it was opened.
+    current_at: Option<Duration>,
     /// Whether the log was told that a commit waits for this node's disk; `None` while it does not lead.
     by_disk: Option<bool>,
 }
@@ -115,7 +116,7 @@ impl Driver {
             role: Role::Follows(Applying::new(applier)),
             tail_of: None,
             has_more: false,
-            was_current: false,
+            current_at: None,
             by_disk: None,
         }
     }
@@ -177,7 +178,7 @@ impl Driver {
     pub fn shows_what_is_committed(&self) -> bool {
         match &self.store {
             Some(store) => {
-                self.was_current && store.txns().last_commit() <= self.replica.committed()
+                self.current_at.is_some() && store.txns().last_commit() <= self.replica.committed()
             }
             None => false,
         }
@@ -247,6 +248,9 @@ impl Driver {
             durable: self.durable,
             committed: self.replica.committed(),
             heard: heard_at.map(|at| now.saturating_sub(at)),
+            current: heard_at
+                .and(self.current_at)
+                .map(|at| now.saturating_sub(at)),
         }
     }
 
@@ -671,7 +675,7 @@ impl Driver {
         self.role = Role::Closed;
         self.store = None;
         self.kept = None;
-        self.was_current = false;
+        self.current_at = None;
         self.by_disk = None;
         if led {
             host.follows();
@@ -702,7 +706,9 @@ impl Driver {
                     .store
                     .as_ref()
                     .map_or(CommitTs(0), |store| store.txns().last_commit());
-                self.was_current |= told > CommitTs(0) && applied >= told;
+                if told > CommitTs(0) && applied >= told {
+                    self.current_at = self.replica.heard_at().or(self.current_at);
+                }
             }
             Role::Leads(leadership) => {
                 self.has_more = false;

@@ -20,6 +20,9 @@ pub struct Known {
     pub committed: CommitTs,
     /// How long ago its leader was heard last; `None` at the leader, and where none was heard.
     pub heard: Option<Duration>,
+    /// How long ago its leader said of the last time that what is shown is all that was committed then; `None` at the
+    /// leader, and before that.
+    pub current: Option<Duration>,
     /// What a leader knows of others.
     pub peers: Vec<KnownPeer>,
 }

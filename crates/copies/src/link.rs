@@ -17,7 +17,7 @@ use tokio::{
 use crate::{
     Greeting, Packet,
     inbox::Inbox,
-    peers::{Address, frame, is_same},
+    peers::{Address, frame, give_up_in_silence, is_same},
     seed::{Seeds, give},
     way::{ROOM_BYTES, Way},
     wire::{self, FRAME_BYTES_MAX, GREETING_BYTES_MAX, Purpose, VERSION},
@@ -122,6 +122,8 @@ pub async fn serve(
     let token: Arc<[u8]> = token.into();
     loop {
         let (stream, peer) = listener.accept().await?;
+        // One that has ended by now says so when it is read.
+        let _ = give_up_in_silence(&stream);
         let (token, route, seeds) = (Arc::clone(&token), Arc::clone(&route), seeds.clone());
         tokio::spawn(async move {
             if let Err(error) = receive(stream, me, &token, &route, &seeds).await {

@@ -1,14 +1,22 @@
 //! What connections between nodes have in common, whatever they are for: addresses, the token, frames.
 
-use std::{io, net::SocketAddr, sync::Arc};
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use aerostat_replication::NodeId;
-use tokio::io::{AsyncRead, AsyncReadExt};
+use socket2::{SockRef, TcpKeepalive};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt},
+    net::TcpStream,
+};
 
 use crate::wire::{self, HEAD_BYTES};
 
 /// What room is made for before more has come.
 const ROOM_BYTES: usize = 256 << 10;
+
+/// After so long without an answer, or without anything being taken, a connection is given up: the system would go on
+/// trying for a quarter of an hour.
+pub(crate) const SILENCE: Duration = Duration::from_secs(2);
 
 /// Where a node is now, if that is known.
 pub type Address = Arc<dyn Fn(NodeId) -> Option<SocketAddr> + Send + Sync>;
@@ -33,6 +41,18 @@ pub(crate) async fn frame(
     }
 }
 
+/// Has the system end a connection on which nothing is acknowledged for a while, or that has fallen silent: a network
+/// may lose one without a word, and heartbeats fit into its buffer for long.
+pub(crate) fn give_up_in_silence(stream: &TcpStream) -> io::Result<()> {
+    let socket = SockRef::from(stream);
+    let keepalive = TcpKeepalive::new()
+        .with_time(SILENCE * 5)
+        .with_interval(SILENCE)
+        .with_retries(3);
+    socket.set_tcp_keepalive(&keepalive)?;
+    socket.set_tcp_user_timeout(Some(SILENCE))
+}
+
 /// Whether two secrets are the same, in a time that does not tell where they differ.
 pub(crate) fn is_same(one: &[u8], other: &[u8]) -> bool {
     let differ = one
@@ -40,4 +60,23 @@ pub(crate) fn is_same(one: &[u8], other: &[u8]) -> bool {
         .zip(other)
         .fold(0, |differ, (a, b)| differ | (a ^ b));
     one.len() == other.len() && differ == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn connections_end_that_the_network_has_lost() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stream, taken) = tokio::join!(TcpStream::connect(address), listener.accept());
+        for stream in [stream.unwrap(), taken.unwrap().0] {
+            give_up_in_silence(&stream).unwrap();
+            let socket = SockRef::from(&stream);
+            assert_eq!(socket.tcp_user_timeout().unwrap(), Some(SILENCE));
+            assert!(socket.keepalive().unwrap());
+            assert_eq!(socket.tcp_keepalive_time().unwrap(), SILENCE * 5);
+        }
+    }
 }

@@ -2,9 +2,11 @@
 //!
 //! ```text
 //!  connections ── packets ──┐                       ┌─► ways, one to each node
-//!  whoever writes ── wakes ─┼─► turn: driver ───────┼─► aside: configurations, syncs ──► inbox
+//!  whoever writes ── wakes ─┼─► turn: driver ───────┼─► aside: configurations, syncs, applying ──► inbox
 //!  time ── ticks ───────────┘   (or inbox ► thread) └─► owner: sessions, catalogue
 //! ```
+//!
+//! Jobs of the connections' runtime apply and sync, while there is something to do.
 //!
 //! The thread waits for nothing but its inbox, its turn, the copy's own log, and its owner. Packets that wait in
 //! the inbox have a place each, so that a copy that is slow slows its leader's connection down.
@@ -13,7 +15,7 @@ use std::{
     cell::Cell,
     collections::BTreeMap,
     sync::{
-        Arc, Weak,
+        Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak,
         mpsc::{self, RecvTimeoutError},
     },
     thread::{self, JoinHandle},
@@ -121,15 +123,12 @@ pub fn run(setup: Setup, opened: (Arc<TenantStore>, Applier)) -> std::io::Result
         owner,
     } = setup;
     links.wakes(&inbox);
-    let (asks, syncs) = (
-        asker(configurations, inbox.clone())?,
-        syncer(inbox.clone())?,
-    );
+    let asks = asker(configurations, inbox.clone())?;
     let host = ProcessHost {
         owner,
         links,
         asks,
-        syncs,
+        syncs: Arc::default(),
         inbox: inbox.clone(),
         short: Cell::new(None),
     };
@@ -252,16 +251,51 @@ fn asker(
     Ok(sender)
 }
 
-/// A thread that has the disk have the log. It keeps no tenant from being closed for longer than a sync.
-fn syncer(inbox: Inbox) -> std::io::Result<mpsc::Sender<Weak<TenantStore>>> {
-    let (sender, receiver) = mpsc::channel::<Weak<TenantStore>>();
-    let thread = thread::Builder::new().name("aerostat-syncs".to_owned());
-    thread.spawn(move || {
-        while let Ok(mut asked) = receiver.recv() {
-            // One is enough for all that were asked for meanwhile.
-            while let Ok(newer) = receiver.try_recv() {
-                asked = newer;
-            }
+/// Has the disk have the log, one sync after the other: one is enough for all that were asked for before it began.
+/// It keeps no tenant from being closed for longer than that.
+#[derive(Default)]
+struct Syncs {
+    asked: Mutex<Asked>,
+    rests: Condvar,
+}
+
+#[derive(Default)]
+struct Asked {
+    store: Option<Weak<TenantStore>>,
+    /// Somebody sees to it, or is about to.
+    is_served: bool,
+    /// Somebody has the tenant for it.
+    syncs: bool,
+}
+
+impl Syncs {
+    fn lock(&self) -> MutexGuard<'_, Asked> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Nobody has a tenant for this when it returns, nor will have.
+    fn end(&self) {
+        let mut asked = self.lock();
+        asked.store = None;
+        while asked.syncs {
+            asked = self
+                .rests
+                .wait(asked)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Whether [`Self::run`] is to be called.
+    fn ask(&self, store: &Arc<TenantStore>) -> bool {
+        let mut asked = self.lock();
+        asked.store = Some(Arc::downgrade(store));
+        !std::mem::replace(&mut asked.is_served, true)
+    }
+
+    /// Syncs as long as that is asked for.
+    fn run(&self, inbox: &Inbox) {
+        while let Some(asked) = self.next() {
+            let _syncs = Syncing(self);
             if let Some(store) = asked.upgrade() {
                 // A failure is the log's, which everybody sees there.
                 let _ = store.sync_log();
@@ -269,8 +303,27 @@ fn syncer(inbox: Inbox) -> std::io::Result<mpsc::Sender<Weak<TenantStore>>> {
                 inbox.wake();
             }
         }
-    })?;
-    Ok(sender)
+    }
+
+    fn next(&self) -> Option<Weak<TenantStore>> {
+        let mut asked = self.lock();
+        let next = asked.store.take();
+        (asked.is_served, asked.syncs) = (next.is_some(), next.is_some());
+        next
+    }
+}
+
+/// A sync, until it has ended. Should it panic, the next who asks begins another.
+struct Syncing<'a>(&'a Syncs);
+
+impl Drop for Syncing<'_> {
+    fn drop(&mut self) {
+        let mut asked = self.0.lock();
+        asked.syncs = false;
+        asked.is_served &= !thread::panicking();
+        drop(asked);
+        self.0.rests.notify_all();
+    }
 }
 
 /// The driver's host.
@@ -278,10 +331,16 @@ struct ProcessHost {
     owner: Box<dyn Owner>,
     links: Links,
     asks: mpsc::Sender<Option<Config>>,
-    syncs: mpsc::Sender<Weak<TenantStore>>,
+    syncs: Arc<Syncs>,
     inbox: Inbox,
     /// What may be sent yet in the turn of somebody who has other things to do.
     short: Cell<Option<usize>>,
+}
+
+impl Drop for ProcessHost {
+    fn drop(&mut self) {
+        self.syncs.end();
+    }
 }
 
 impl TurnHost for ProcessHost {
@@ -314,7 +373,12 @@ impl Host for ProcessHost {
     }
 
     fn sync(&mut self, store: &Arc<TenantStore>) {
-        let _ = self.syncs.send(Arc::downgrade(store));
+        if self.syncs.ask(store) {
+            let (syncs, inbox) = (Arc::clone(&self.syncs), self.inbox.clone());
+            self.links
+                .runtime()
+                .spawn_blocking(move || syncs.run(&inbox));
+        }
     }
 
     fn wake(&self) -> Wake {

@@ -22,7 +22,10 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use crate::inbox::Inbox;
+use crate::{
+    inbox::Inbox,
+    peers::{SILENCE, give_up_in_silence},
+};
 
 /// What may wait to be sent to a node.
 pub(crate) const ROOM_BYTES: usize = 4 << 20;
@@ -32,10 +35,6 @@ const SLICES_MAX: usize = 16;
 
 /// How soon a node that did not answer is dialled again.
 const REDIAL: Duration = Duration::from_millis(100);
-
-/// After so long without an answer, or without anything being taken, a connection is given up: the network may
-/// have lost it without a word, and the system would go on trying for a quarter of an hour.
-const SILENCE: Duration = Duration::from_secs(2);
 
 /// A way to a node.
 pub(crate) struct Way {
@@ -148,6 +147,7 @@ impl Way {
     ) -> io::Result<()> {
         let mut stream = timeout(SILENCE, TcpStream::connect(address)).await??;
         stream.set_nodelay(true)?;
+        give_up_in_silence(&stream)?;
         timeout(SILENCE, stream.write_all(greeting)).await??;
         let stream = Arc::new(stream);
         self.lock().stream = Some(Arc::clone(&stream));

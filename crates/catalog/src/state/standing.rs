@@ -80,6 +80,8 @@ pub struct CopyFacts {
     pub committed: CommitTs,
     /// When the leader was heard last; `None` at the leader, and where none was heard.
     pub heard: Option<Instant>,
+    /// What this node shows is no older than this; `None` at the leader, and while that is not known.
+    pub current: Option<Instant>,
     /// At the leader: what the others have.
     pub peers: Vec<PeerFacts>,
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use aerostat_replication::{History, Position};
+use aerostat_replication::{Epoch, History, Position};
 use aerostat_types::CommitTs;
 
 /// By key: the number of the transaction.
@@ -40,9 +40,11 @@ impl Judge {
         self.acknowledged.len() as u64
     }
 
-    /// Whoever leads has everything that was acknowledged.
-    pub(super) fn examine(&self, who: u32, history: &History) {
-        let missing = self.acknowledged.iter().find(|at| !history.has(**at));
+    /// Whoever leads an epoch has everything that was acknowledged until then. One that was paused may begin to lead
+    /// when others have led since: it has no member that answers it.
+    pub(super) fn examine(&self, who: u32, history: &History, epoch: Epoch) {
+        let mut acknowledged = self.acknowledged.iter();
+        let missing = acknowledged.find(|at| at.epoch <= epoch && !history.has(**at));
         assert!(
             missing.is_none(),
             "node {who} leads, and has not {missing:?}, which was acknowledged"

@@ -193,7 +193,7 @@ impl World {
         }
         let process = self.nodes[leader as usize].process.as_ref();
         let history = process.unwrap().driver.replica().history();
-        self.judge.examine(leader, history);
+        self.judge.examine(leader, history, Epoch(u64::MAX));
         Played {
             acknowledged: self.judge.count(),
             compared: self.judge.compared,
@@ -342,7 +342,9 @@ impl World {
         let leads = process.driver.replica().takes_changes();
         if leads && !led {
             self.note(|| format!("node {node} leads"));
-            self.judge.examine(node, process.driver.replica().history());
+            let replica = process.driver.replica();
+            let epoch = replica.config().map_or(Epoch(0), |config| config.epoch);
+            self.judge.examine(node, replica.history(), epoch);
         }
         let number = self.nodes[at].number;
         for (to, packet) in std::mem::take(&mut process.host.sent) {

@@ -456,7 +456,7 @@ impl Settings {
         self.typed().reads_from_leader
     }
 
-    /// How long ago a copy that is read must have heard of its leader at most; `None` for no limit.
+    /// How old what a copy shows may be at most; `None` for no limit.
     pub(crate) fn staleness_max(&self) -> Option<Duration> {
         self.typed().staleness_max
     }

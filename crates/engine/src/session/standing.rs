@@ -12,8 +12,8 @@
 //!   leader.
 //! * Who may do what is PostgreSQL's rule for a hot standby. Statements about the node change no database, so
 //!   they are not refused for this.
-//! * A statement that reads tables may ask for the leader (`aerostat.read_from`), or for a copy that has heard
-//!   of its leader lately (`aerostat.max_staleness`). It is asked where a statement takes the locks of its
+//! * A statement that reads tables may ask for the leader (`aerostat.read_from`), or for a copy that lately had
+//!   all that its leader had (`aerostat.max_staleness`). It is asked where a statement takes the locks of its
 //!   relations, so that statements without tables run on any copy.
 
 use std::sync::Arc;
@@ -56,16 +56,19 @@ impl ClientState {
             return Some(not_the_leader());
         }
         let bound = settings.staleness_max()?;
-        let heard = copy.facts().heard.map(|heard| heard.elapsed());
-        let is_late = heard.is_none_or(|heard| heard > bound);
+        let age = copy.facts().current.map(|current| current.elapsed());
+        let is_late = age.is_none_or(|age| age > bound);
         is_late.then(|| {
             let error = SqlError::new(
                 ErrorKind::ObjectNotInPrerequisiteState,
                 "this copy of the database may be older than \"aerostat.max_staleness\" allows",
             );
-            let detail = match heard {
-                None => "It has not heard of a leader yet.".to_owned(),
-                Some(heard) => format!("It heard of its leader {} ms ago.", heard.as_millis()),
+            let detail = match age {
+                None => "It has not caught up with a leader yet.".to_owned(),
+                Some(age) => format!(
+                    "It had everything that its leader had {} ms ago.",
+                    age.as_millis()
+                ),
             };
             error
                 .with_detail(detail)

@@ -98,9 +98,11 @@ fn reading_is_bounded_by_settings() {
     fixture.ok(&mut session, "set aerostat.read_from = 'any'");
     takes(&mut session);
     fixture.error(&mut session, "set aerostat.read_from = 'copies'");
-    let heard = |ago: u64| {
+    let current = |ago: u64| {
         copied.copy.tell(CopyFacts {
-            heard: Instant::now().checked_sub(Duration::from_secs(ago)),
+            // It is heard all the time, and the copy is behind.
+            heard: Some(Instant::now()),
+            current: Instant::now().checked_sub(Duration::from_secs(ago)),
             ..copied.copy.facts()
         });
     };
@@ -108,12 +110,12 @@ fn reading_is_bounded_by_settings() {
     let error = fixture.error(&mut session, "select count(*) from t");
     assert_eq!(
         error.detail.as_deref(),
-        Some("It has not heard of a leader yet.")
+        Some("It has not caught up with a leader yet.")
     );
     refuses(&mut session, ErrorKind::ObjectNotInPrerequisiteState);
-    heard(0);
+    current(0);
     takes(&mut session);
-    heard(60);
+    current(60);
     refuses(&mut session, ErrorKind::ObjectNotInPrerequisiteState);
     fixture.ok(&mut session, "set aerostat.max_staleness = '5min'");
     takes(&mut session);
@@ -332,6 +334,7 @@ fn views_show_the_copies() {
         durable: CommitTs(90),
         committed: CommitTs(99),
         heard: Some(Instant::now()),
+        current: Instant::now().checked_sub(Duration::from_secs(3)),
         peers: vec![peer(3, true, 90), peer(4, false, 99), peer(5, false, 50)],
     });
     let mut session = copied.session();
@@ -345,10 +348,10 @@ fn views_show_the_copies() {
         ["streaming|0/64|0/5A|4|0/63"]
     );
     let copies = "select standing, epoch, node, leader, members::text, written_lsn, durable_lsn, committed_lsn, \
-                  heard_ms_ago >= 0 from aerostat.copies where database = current_database()";
+                  heard_ms_ago between 0 and 2000, stale_ms between 3000 and 60000 from aerostat.copies where database = current_database()";
     assert_eq!(
         fixture.ok(&mut session, copies),
-        ["follows|4|2|1|{1,2}|0/64|0/5A|0/63|true"]
+        ["follows|4|2|1|{1,2}|0/64|0/5A|0/63|true|true"]
     );
     let names = "select database, standing from aerostat.copies order by 1";
     assert_eq!(

@@ -104,6 +104,7 @@ fn copies(view: &CatalogView, rows: &mut Rows) {
             let members = facts.members.iter();
             members.map(|node| node.0).collect::<Vec<u32>>()
         });
+        let stale_ms = facts.and_then(|facts| Some(facts.current?.elapsed().as_millis()));
         let heard_ms = facts.and_then(|facts| Some(facts.heard?.elapsed().as_millis()));
         rows.push([
             ("database", copy.database.into()),
@@ -119,6 +120,10 @@ fn copies(view: &CatalogView, rows: &mut Rows) {
             (
                 "heard_ms_ago",
                 heard_ms.and_then(|ms| i64::try_from(ms).ok()).into(),
+            ),
+            (
+                "stale_ms",
+                stale_ms.and_then(|ms| i64::try_from(ms).ok()).into(),
             ),
         ]);
     }

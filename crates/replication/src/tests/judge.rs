@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use aerostat_types::CommitTs;
 
 use super::disk::{Disk, Record};
+use crate::Epoch;
 
 /// How long after its acknowledgement a commit may still be on no disk, in microseconds: the machine has
 /// it synced within 200 ms, and a sync takes a while.
@@ -13,8 +14,8 @@ const UNSYNCED_MAX: u64 = 700_000;
 /// What clients were told.
 #[derive(Default)]
 pub(super) struct Judge {
-    /// What was acknowledged: its change, and when.
-    acknowledged: BTreeMap<CommitTs, (u64, u64)>,
+    /// What was acknowledged: its change, when, and in which epoch.
+    acknowledged: BTreeMap<CommitTs, (u64, u64, Epoch)>,
     pub(super) count: u64,
     pub(super) lost: u64,
 }
@@ -31,19 +32,24 @@ impl Judge {
         lsn: CommitTs,
         change: u64,
         now: u64,
+        epoch: Epoch,
     ) -> Result<(), String> {
         self.count += 1;
-        match self.acknowledged.insert(lsn, (change, now)) {
-            Some((other, _)) if other != change => Err(format!(
+        match self.acknowledged.insert(lsn, (change, now, epoch)) {
+            Some((other, ..)) if other != change => Err(format!(
                 "{lsn} was acknowledged for change {other} and for {change}"
             )),
             _ => Ok(()),
         }
     }
 
-    /// Whoever leads has everything.
-    pub(super) fn examine(&self, who: u32, disk: &Disk) -> Result<(), String> {
-        for (lsn, (change, at)) in &self.acknowledged {
+    /// Whoever leads an epoch has everything that was acknowledged until then. One that was paused may begin to lead
+    /// when others have led since: it has no member that answers it.
+    pub(super) fn examine(&self, who: u32, disk: &Disk, epoch: Epoch) -> Result<(), String> {
+        for (lsn, (change, at, of)) in &self.acknowledged {
+            if *of > epoch {
+                continue;
+            }
             let found = disk.get(*lsn);
             if found != Some(Record::Change(*change)) {
                 return Err(format!(
@@ -62,7 +68,7 @@ impl Judge {
                 "node {who} answers a read with {committed}, and {newest} was acknowledged before it"
             ));
         }
-        self.examine(who, disk)
+        self.examine(who, disk, Epoch(u64::MAX))
     }
 
     /// Processes have ended, or machines: what no member has any more is lost, if it may be. `members` are the
@@ -81,8 +87,8 @@ impl Judge {
         let mut gone = self
             .acknowledged
             .iter()
-            .filter(|(lsn, (change, _))| !is_there(lsn, *change));
-        let Some((&first, &(change, at))) = gone.next() else {
+            .filter(|(lsn, (change, ..))| !is_there(lsn, *change));
+        let Some((&first, &(change, at, _))) = gone.next() else {
             return Ok(());
         };
         if and_sync || members.len() == 1 {

@@ -111,6 +111,14 @@ struct Node {
     busy_until: u64,
 }
 
+impl Node {
+    /// Of the configuration that its process knows.
+    fn epoch(&self) -> Epoch {
+        let config = self.replica.as_ref().and_then(Replica::config);
+        config.map_or(Epoch(0), |config| config.epoch)
+    }
+}
+
 /// Everything.
 pub(super) struct World {
     random: StdRng,
@@ -210,7 +218,7 @@ impl World {
             .zip(0..)
             .find(|(node, _)| self.leads(node));
         match led {
-            Some((node, who)) => self.judge.examine(who, &node.disk),
+            Some((node, who)) => self.judge.examine(who, &node.disk, Epoch(u64::MAX)),
             None => Err("nobody leads".to_owned()),
         }
     }
@@ -349,9 +357,9 @@ impl World {
         for effect in effects {
             self.act(node, effect, through, records)?;
         }
-        let own = &self.nodes[node as usize];
         if leads && !led {
-            self.judge.examine(node, &own.disk)?;
+            let own = &self.nodes[node as usize];
+            self.judge.examine(node, &own.disk, own.epoch())?;
         }
         Ok(())
     }
@@ -403,10 +411,11 @@ impl World {
             Effect::Read => self.request(node, None),
             Effect::Committed(through) => {
                 let own = &mut self.nodes[at];
+                let epoch = own.epoch();
                 let later = own.waiting.split_off(&CommitTs(through.0 + 1));
                 let done = std::mem::replace(&mut own.waiting, later);
                 for (lsn, change) in done {
-                    self.judge.acknowledge(lsn, change, self.now)?;
+                    self.judge.acknowledge(lsn, change, self.now, epoch)?;
                 }
             }
             Effect::Deposed(_) => {

@@ -71,7 +71,7 @@ const KNOWN: &[KnownSetting] = &[
         "0",
         Check::Duration,
         Effect::Acts,
-        "How long ago a copy that is read must have heard of its leader at most; 0 for any time.",
+        "How long ago a copy that is read must have had all that its leader had, at most; 0 for any time.",
     ),
     known(
         "aerostat.read_from",
