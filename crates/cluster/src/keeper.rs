@@ -46,6 +46,9 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// Threads of connections between nodes.
 const PEER_THREADS: usize = 2;
 
+/// How long a node that ends waits for what its connections still do.
+const ENDING: Duration = Duration::from_secs(2);
+
 /// Copies that are opened or made anew at once.
 const WORKERS_MAX: usize = 4;
 
@@ -275,7 +278,10 @@ impl Drop for Cluster {
             let _ = keeper.join();
         }
         if let Some(peers) = self.peers.take() {
-            peers.shutdown_background();
+            // Its tasks know the node, which may be about to be opened again. A thread of its own may wait for them
+            // wherever this is dropped.
+            let ends = || peers.shutdown_timeout(ENDING);
+            thread::scope(|scope| drop(scope.spawn(ends).join()));
         }
     }
 }

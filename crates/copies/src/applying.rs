@@ -18,7 +18,7 @@ use std::{
 use aerostat_storage::{Applier, Progress, Wake};
 use aerostat_types::CommitTs;
 
-use crate::{CopyError, Host};
+use crate::{CopyError, Host, PART_BYTES};
 
 /// So much is done at once in the driver's turn, if it is as soon done as it looks: a thread would take longer to
 /// come to it.
@@ -27,7 +27,7 @@ const BRIEF_BYTES_MAX: u64 = 16 << 10;
 /// A copy that has received and not done more than this is far behind.
 const BEHIND_BYTES_MAX: u64 = 64 << 20;
 
-/// How long one that is waits before it takes more.
+/// How long one that is waits before it takes another part of the log.
 const BEHIND_WAIT: Duration = Duration::from_millis(10);
 
 /// A copy's applier.
@@ -87,7 +87,7 @@ struct Working {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Work> {
-        // Nothing is half done under the lock.
+        // What was half done where somebody panicked ends with its driver.
         self.work.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -206,15 +206,17 @@ impl Applying {
             && self.received.saturating_sub(work.done) > BEHIND_BYTES_MAX
     }
 
-    /// Waits a little while it is far behind.
-    pub(crate) fn wait(&self) {
+    /// Waits a little while it is far behind, as long as so many bytes are worth.
+    pub(crate) fn wait(&self, bytes: usize) {
+        let parts = bytes as f64 / PART_BYTES as f64;
+        let at_most = BEHIND_WAIT.mul_f64(parts.min(1.0));
         let work = self.shared.lock();
         let is_behind = |work: &mut Work| self.is_behind(work);
         // Whoever has waited for nothing looks again before it takes more.
         drop(
             self.shared
                 .changed
-                .wait_timeout_while(work, BEHIND_WAIT, is_behind),
+                .wait_timeout_while(work, at_most, is_behind),
         );
     }
 

@@ -137,10 +137,10 @@ impl Driver {
         matches!(&self.role, Role::Follows(applying) if applying.is_far_behind())
     }
 
-    /// Waits a little while it is far behind.
-    pub(crate) fn wait_if_behind(&self) {
+    /// Waits a little while it is far behind, before it takes so many bytes.
+    pub(crate) fn wait_if_behind(&self, bytes: usize) {
         if let Role::Follows(applying) = &self.role {
-            applying.wait();
+            applying.wait(bytes);
         }
     }
 
@@ -650,6 +650,9 @@ impl Driver {
                 let mut applier = applying.rest(host)?;
                 while apply(&mut applier, self.replica.history().last(), host)? {}
                 let tables = applier.tables().clone();
+                // Before it takes anything: what it may lead alone by its disk has.
+                store.await_copies(true);
+                self.by_disk = Some(true);
                 let began = applier.lead(epoch)?;
                 self.role = Role::Leads(Leadership {
                     tenure: epoch,
@@ -657,8 +660,6 @@ impl Driver {
                     _watch: store.watch_log(host.wake()),
                 });
                 self.tail_of = None;
-                store.await_copies(true);
-                self.by_disk = Some(true);
                 host.leads(store, &tables);
                 Ok(began)
             }
@@ -672,7 +673,9 @@ impl Driver {
     /// Opens the tenant again, as a copy that counts through a place.
     fn reopen(&mut self, through: CommitTs, host: &mut dyn Host) -> Result<(), CopyError> {
         let led = matches!(self.role, Role::Leads(_));
-        self.role = Role::Closed;
+        let mut before = Some(std::mem::replace(&mut self.role, Role::Closed));
+        // A job may be in the middle of something.
+        host.wait(&mut || drop(before.take()));
         self.store = None;
         self.kept = None;
         self.current_at = None;

@@ -40,6 +40,11 @@ pub trait Host {
     /// of it to be done in each of the driver's turns.
     fn apply(&mut self, job: Job) -> Option<Job>;
 
+    /// Does something that may wait for a job.
+    fn wait(&mut self, wait: &mut dyn FnMut()) {
+        wait();
+    }
+
     /// Closes the tenant, which the driver has let go of, and opens it as a copy whose log counts through this
     /// place.
     ///

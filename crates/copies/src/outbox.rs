@@ -1,7 +1,7 @@
 //! What a leader sends to one copy: the log behind a point, in parts, under the newest word of the machine.
 //!
-//! Commits that come while two packets are on their way wait for the first to be answered, and go together: each
-//! packet costs both nodes as much as a commit does. Who has sent one packet and waits for it never waits for that.
+//! Commits that come while a packet is on its way wait until it is answered, and go together: each packet costs both
+//! nodes as much as a commit does. A single client never waits for that.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -223,6 +223,10 @@ impl Outbox {
                 return Ok(false);
             }
             let is_empty = bytes.is_none();
+            if is_empty {
+                // A heartbeat: there may be nothing for long.
+                reader.rest();
+            }
             sent += bytes.as_ref().map_or(0, Vec::len);
             let records = Records {
                 from,

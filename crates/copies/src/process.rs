@@ -207,8 +207,9 @@ fn drive(turn: &Turn<ProcessHost>, inbox: &mpsc::Receiver<Told>) {
 fn do_told(turn: &Turn<ProcessHost>, core: &mut Core<ProcessHost>, told: Told) {
     match told {
         Told::Packet(packet, _place) => {
-            if packet.records.bytes.len() > LARGE_BYTES {
-                core.driver.wait_if_behind();
+            let bytes = packet.records.bytes.len();
+            if bytes > LARGE_BYTES {
+                core.driver.wait_if_behind(bytes);
             }
             core.step(|driver, now, host| driver.receive(now, packet, host));
             turn.packet_done();
@@ -337,6 +338,16 @@ struct ProcessHost {
     short: Cell<Option<usize>>,
 }
 
+/// Does what may take long. It may be a connection's turn, whose runtime has others to see to.
+fn aside<T>(long: impl FnOnce() -> T) -> T {
+    let takes_tasks = Handle::try_current()
+        .is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::MultiThread);
+    match takes_tasks {
+        true => tokio::task::block_in_place(long),
+        false => long(),
+    }
+}
+
 impl Drop for ProcessHost {
     fn drop(&mut self) {
         self.syncs.end();
@@ -391,14 +402,13 @@ impl Host for ProcessHost {
         None
     }
 
+    fn wait(&mut self, wait: &mut dyn FnMut()) {
+        aside(wait);
+    }
+
     fn reopen(&mut self, through: CommitTs) -> Result<(Arc<TenantStore>, Applier), RecoverError> {
-        // Sessions end meanwhile, and it may be a connection's turn.
-        let takes_tasks = Handle::try_current()
-            .is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::MultiThread);
-        match takes_tasks {
-            true => tokio::task::block_in_place(|| self.owner.reopen(through)),
-            false => self.owner.reopen(through),
-        }
+        // Sessions end meanwhile.
+        aside(|| self.owner.reopen(through))
     }
 
     fn defined(&mut self, catalog: &Arc<[u8]>, tables: &BTreeMap<TableId, Arc<Table>>) {

@@ -292,7 +292,11 @@ impl Budget {
                 Err(refused) => refused,
             };
             if self.reclaim(refused.missing()) == 0 {
-                return Err(self.refuse(refused));
+                if !self.is_asking() {
+                    return Err(self.refuse(refused));
+                }
+                // What another was given by now counts twice until he has all: there may be more.
+                std::thread::yield_now();
             }
         }
         self.try_take(more)
@@ -432,9 +436,16 @@ impl Budget {
         {
             return 0;
         }
-        let gave = self.reclaim_of_rank(rank, share);
-        self.asked.fetch_sub(share, Ordering::Relaxed);
-        gave
+        let _asked = Asked(self, share);
+        self.reclaim_of_rank(rank, share)
+    }
+
+    /// Whether others are just asking one of the tenants.
+    fn is_asking(&self) -> bool {
+        let children = self.children();
+        children
+            .iter()
+            .any(|child| child.asked.load(Ordering::Relaxed) > 0)
     }
 
     /// What it lacks to its minimum.
@@ -544,6 +555,15 @@ impl Budget {
         self.children()
             .iter()
             .for_each(|child| child.keep_promise(may_ask));
+    }
+}
+
+/// Bytes for which somebody asks a tenant, until it has answered.
+struct Asked<'a>(&'a Budget, u64);
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        self.0.asked.fetch_sub(self.1, Ordering::Relaxed);
     }
 }
 

@@ -15,6 +15,9 @@ use aerostat_types::{ErrorKind, SqlError};
 use super::{ClientState, Executor, Running, SessionView, command::blocking, run::CancelOnDrop};
 use crate::grants::Before;
 
+/// Between two looks at a copy whose catalogue is about to change.
+const DEFINING: Duration = Duration::from_millis(1);
+
 impl ClientState {
     /// The longest wait for another transaction; `None` for any.
     pub(super) fn lock_timeout(&self) -> Option<Duration> {
@@ -116,6 +119,10 @@ impl SessionView<'_> {
             Some(_) => self.relation_locks()?,
             None => return Err(error),
         };
+        if self.executor.database().store.is_defining() {
+            // A copy follows its leader's catalogue in a moment.
+            tokio::time::sleep(DEFINING).await;
+        }
         if let Some(Obstacle::Locked(tag, mode)) = gate.obstacle() {
             let timeout = self.client.lock_timeout();
             let wait = self

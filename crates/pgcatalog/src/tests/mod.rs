@@ -339,10 +339,10 @@ async fn copies_are_shown_to_who_may_see_nodes() {
         ["∅|∅|∅|∅|∅|∅|∅|∅|∅|∅|∅|∅", "∅|∅|∅|∅|∅|∅|∅|∅|∅|∅|∅|∅"]
     );
     let copies = "SELECT * FROM aerostat.copies ORDER BY 1";
-    let shop = "shop|leads|3|1|1|{1,2}|1/2B|1/20|1/2A|1/2A|∅";
+    let shop = "shop|leads|3|1|1|{1,2}|1/2B|1/20|1/2A|1/2A|∅|∅";
     assert_eq!(
         admin.lines(copies).await,
-        ["other|alone|∅|∅|∅|∅|0/7|∅|0/7|0/7|∅", shop]
+        ["other|alone|∅|∅|∅|∅|0/7|∅|0/7|0/7|∅|∅", shop]
     );
     assert_eq!(alice.lines(copies).await, [shop]);
     let receiver = "SELECT * FROM pg_stat_wal_receiver";

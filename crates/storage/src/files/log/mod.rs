@@ -76,7 +76,7 @@ use self::{
     order::{Entry, Group, Order, Rule},
     pulse::Pulse,
     record::{FileHead, Format, Head, Kind},
-    sleep::{Sleeper, Woken},
+    sleep::{Called, Sleeper, Woken},
     stream::{Readers, WrittenEnd},
 };
 pub(crate) use self::{order::Cut, read::file_name};
@@ -143,6 +143,7 @@ struct State {
     order: Order,
     led: Led,
     sleepers: Vec<Sleeper>,
+    called: Called,
     /// How far the files can be read.
     end: WrittenEnd,
     /// Where it can be read on, here and there.
@@ -229,6 +230,7 @@ impl Log {
             order: Order::after(end.last, number, end.wall_micros, rule),
             led: Led::No,
             sleepers: Vec::new(),
+            called: Called::new(),
             end: WrittenEnd {
                 file: number,
                 bytes,
@@ -711,8 +713,7 @@ impl CommitLog for Log {
             // It is to be written yet, or the disk is to have it: somebody has to see to that.
             return Some(call);
         }
-        state.sleepers.push(Sleeper::called(ts, call));
-        None
+        state.called.insert(ts, call)
     }
 
     fn forget(&self, txn: TxnId) {

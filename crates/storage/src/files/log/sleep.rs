@@ -4,8 +4,12 @@
 //! condition variable all woken committers would want the order's mutex, get it one after the
 //! other, and keep it from the next leader until the last of them has run, which takes longer the
 //! busier the processors are.
+//!
+//! A commit that others are to acknowledge need not have a thread: somebody is called, once more is
+//! known of it ([`Called`]).
 
 use std::{
+    collections::BTreeMap,
     sync::{Arc, OnceLock},
     thread::{self, Thread},
 };
@@ -30,41 +34,13 @@ pub(super) enum Woken {
 /// Who sleeps, and for which commit; `None` until nobody leads.
 pub(super) struct Sleeper {
     commit: Option<CommitTs>,
-    way: Way,
+    thread: Thread,
+    woken: Arc<OnceLock<Woken>>,
 }
 
-/// How somebody is woken.
-enum Way {
-    Thread(Thread, Arc<OnceLock<Woken>>),
-    /// He has other things to do, and looks again.
-    Call(Call),
-}
-
-impl Sleeper {
-    /// Who is called when more is known of a commit, which is for others to acknowledge.
-    pub(super) fn called(commit: CommitTs, call: Call) -> Sleeper {
-        Sleeper {
-            commit: Some(commit),
-            way: Way::Call(call),
-        }
-    }
-
-    /// Each is taken from the list once, and so woken once.
-    fn rouse(self, with: Woken) {
-        match self.way {
-            Way::Thread(thread, woken) => {
-                let _ = woken.set(with);
-                thread.unpark();
-            }
-            Way::Call(call) => call(),
-        }
-    }
-
-    /// Whether it may be the one to lead.
-    fn may_lead(&self) -> bool {
-        matches!(self.way, Way::Thread(..))
-    }
-}
+/// Who is called when more is known of a commit, by its place. When it comes here all that it waits for is the
+/// word of others, so more is known of the first of them first.
+pub(super) type Called = BTreeMap<CommitTs, Call>;
 
 /// Unlocks the order and sleeps until a leader has gone. Somebody leads now, or the commit is for
 /// others to acknowledge.
@@ -72,7 +48,8 @@ pub(super) fn sleep(mut state: MutexGuard<'_, State>, commit: Option<CommitTs>) 
     let woken = Arc::new(OnceLock::new());
     state.sleepers.push(Sleeper {
         commit,
-        way: Way::Thread(thread::current(), Arc::clone(&woken)),
+        thread: thread::current(),
+        woken: Arc::clone(&woken),
     });
     drop(state);
     loop {
@@ -88,16 +65,34 @@ pub(super) fn sleep(mut state: MutexGuard<'_, State>, commit: Option<CommitTs>) 
 pub(super) fn wake(state: &mut MutexGuard<'_, State>) {
     state.time_commits();
     let roused = state.roused();
-    if !roused.is_empty() {
+    let calls = state.calls();
+    if !roused.is_empty() || !calls.is_empty() {
         MutexGuard::unlocked(state, || {
+            calls.into_iter().for_each(|call| call());
             for (sleeper, woken) in roused {
-                sleeper.rouse(woken);
+                // Each is taken from the list once, and so woken once.
+                let _ = sleeper.woken.set(woken);
+                sleeper.thread.unpark();
             }
         });
     }
 }
 
 impl State {
+    /// Takes out who is to be called.
+    fn calls(&mut self) -> Vec<Call> {
+        let mut calls = Vec::new();
+        while let Some(first) = self.called.first_entry() {
+            let ts = *first.key();
+            // One for which this node has to do something after all looks for somebody who does.
+            if self.order.fate(ts).is_none() && self.order.is_secured(ts) {
+                break;
+            }
+            calls.push(first.remove());
+        }
+        calls
+    }
+
     /// Takes out who need not sleep on. Of those whose commits are queued still the first is
     /// to lead, unless somebody comes before; the others are woken by whoever does. A commit that
     /// is secured is for others to acknowledge, and whoever waits for it does not lead.
@@ -110,15 +105,12 @@ impl State {
                 None => Woken::LookAgain,
                 Some((_, Some(Ok(through)))) => Woken::Acknowledged(through),
                 Some((_, Some(Err(failure)))) => Woken::Failed(failure),
-                Some((ts, None))
-                    if self.order.is_secured(ts) || has_leader && sleeper.may_lead() =>
-                {
+                Some((ts, None)) if has_leader || self.order.is_secured(ts) => {
                     self.sleepers.push(sleeper);
                     continue;
                 }
                 Some((_, None)) => {
-                    // One who is called looks for somebody who may wait.
-                    has_leader |= sleeper.may_lead();
+                    has_leader = true;
                     Woken::LookAgain
                 }
             };

@@ -337,6 +337,11 @@ impl LogReader {
         (self.reading.file.load(Ordering::Relaxed), self.offset)
     }
 
+    /// Lets go of the file that is open for it, if one is.
+    pub fn rest(&mut self) {
+        self.open = None;
+    }
+
     /// The next records: about so many bytes, or one that is larger. `None` if there are none yet.
     ///
     /// # Errors
@@ -378,6 +383,7 @@ impl LogReader {
                 if file == shown.file {
                     return Ok(None);
                 }
+                self.open = None;
                 self.reading.file.store(file + 1, Ordering::Relaxed);
                 self.offset = FILE_HEAD_BYTES;
                 continue;
