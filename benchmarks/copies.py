@@ -1,14 +1,14 @@
 """What a second node costs and gives: pgbench with and without a copy, SSB on one node and on both, and a copy that catches up.
 
-    python3 benchmarks/copies.py --binary target/release/aerostat [commits] [reads] [catch-up]
+    python3 benchmarks/copies.py --binary target/release/aerostat [commits] [commits-apart] [reads] [catch-up]
 
-Everything runs on this machine. Nodes of a pair have a core each where it has two (reads), else they share all of
-them. Standard library only; psql and pgbench are PostgreSQL 15's (scripts/setup postgres).
+Everything runs on this machine. Nodes of a pair have a core each (reads, commits-apart), or they share all of them. Standard library only; psql and pgbench are PostgreSQL 15's (scripts/setup postgres).
 """
 
 import argparse
 import collections
 import contextlib
+import functools
 import json
 import pathlib
 import statistics
@@ -73,13 +73,19 @@ def median_of(rounds):
     return {name: statistics.median(values) for name, values in rounds.items()}
 
 
-def commits(arguments):
-    """pgbench, tpcb-like, in turns: alone with `none` and `fsync`, and with a copy with `memory2`."""
+def commits(arguments, apart=False):
+    """pgbench, tpcb-like, in turns: alone with `none` and `fsync`, and with a copy with `memory2`.
+
+    `apart`: whoever takes changes has a core, its copy and pgbench have another.
+    """
+    leader, copy = ({0}, {1}) if apart else (None, None)
+    flags = ("--memory", "2GB", *(("--threads", "1") if apart else ()))
     with tempfile.TemporaryDirectory() as folder:
         for name in ("alone", "pair"):
             pathlib.Path(folder, name).mkdir()
-        alone = Aerostat(arguments.binary, f"{folder}/alone", "--memory", "2GB")
-        pair = Pair(arguments.binary, f"{folder}/pair", flags=("--memory", "2GB"))
+        with on_cores(leader):
+            alone = Aerostat(arguments.binary, f"{folder}/alone", *flags)
+        pair = Pair(arguments.binary, f"{folder}/pair", cores=(leader, copy), flags=flags)
         for node in (alone, pair.nodes[0]):
             pgbench(node, "-i", "-q", "-s", "10")
         cases = [("none", alone, "none"), ("fsync", alone, "fsync"), ("memory2", pair.nodes[0], "memory2"),
@@ -89,10 +95,11 @@ def commits(arguments):
             for _ in range(arguments.rounds):
                 for name, node, durability in cases:
                     node.psql(f"ALTER DATABASE {DATABASE} SET (durability = '{durability}')", DATABASE)
-                    rounds[name].append(tps(node, clients, arguments.seconds))
+                    with on_cores(copy):
+                        rounds[name].append(tps(node, clients, arguments.seconds))
             found = median_of(rounds)
             for name in found:
-                print(f"tpcb-like, {clients} clients, {name:14} {found[name]:8.0f}/s  {found[name] / found['none']:.2f} of none  {found[name] / found['fsync']:.2f} of fsync", flush=True)
+                print(f"tpcb-like{', apart' if apart else ''}, {clients} clients, {name:14} {found[name]:8.0f}/s  {found[name] / found['none']:.2f} of none  {found[name] / found['fsync']:.2f} of fsync", flush=True)
         pair.stop()
         alone.stop()
 
@@ -215,7 +222,7 @@ def catch_up(arguments):
 
 def main():
     parser = argparse.ArgumentParser(prog="copies", description=__doc__.splitlines()[0])
-    parser.add_argument("what", nargs="*", default=["commits", "reads", "catch-up"])
+    parser.add_argument("what", nargs="*", default=["commits", "commits-apart", "reads", "catch-up"])
     parser.add_argument("--binary", default="target/release/aerostat")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=int, default=5, help="of each measurement")
@@ -224,7 +231,7 @@ def main():
     arguments = parser.parse_args()
     arguments.binary = str(pathlib.Path(arguments.binary).resolve())
     for what in arguments.what:
-        {"commits": commits, "reads": reads, "catch-up": catch_up}[what](arguments)
+        {"commits": commits, "commits-apart": functools.partial(commits, apart=True), "reads": reads, "catch-up": catch_up}[what](arguments)
 
 
 if __name__ == "__main__":

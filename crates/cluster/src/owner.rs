@@ -1,6 +1,12 @@
 //! What a node does for one of its copies: sessions, catalogue, and what is shown of it.
 
-use std::{collections::BTreeMap, io, sync::Arc, thread, time::Instant};
+use std::{
+    collections::BTreeMap,
+    io,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
 
 use aerostat_catalog::{
     CopyFacts, CopyState, Database, PeerFacts,
@@ -12,6 +18,12 @@ use aerostat_types::{CommitTs, NodeId, TableId, TenantId};
 use parking_lot::Mutex;
 
 use crate::inventory::Inventory;
+
+/// A leader that is alone is told anew that it leads long before this.
+const LEASE_MAX: Duration = Duration::from_secs(60);
+
+/// How long a node that begins to lead waits until strong reads are answered, before it says that it leads.
+const LEASE_WAIT: Duration = Duration::from_millis(500);
 
 /// What copies have of the node that they are on.
 pub(crate) struct Home {
@@ -133,6 +145,10 @@ impl Owner for CopyOwner {
                 );
             }
             drop(database);
+            let began = Instant::now();
+            while !state.may_answer_as_leader() && began.elapsed() < LEASE_WAIT {
+                thread::sleep(LEASE_WAIT / 100);
+            }
             let held = held.lock();
             if held.tenures == tenure {
                 state.set_leads(true);
@@ -221,5 +237,6 @@ fn facts(home: &Home, known: &Known) -> CopyFacts {
         committed: known.committed,
         heard: known.heard.and_then(heard),
         current: known.current.and_then(heard),
+        leads_until: known.lease.map(|lease| now + lease.min(LEASE_MAX)),
     }
 }

@@ -248,6 +248,10 @@ impl Driver {
             durable: self.durable,
             committed: self.replica.committed(),
             heard: heard_at.map(|at| now.saturating_sub(at)),
+            lease: self
+                .replica
+                .may_read_until()
+                .and_then(|until| until.checked_sub(now)),
             current: heard_at
                 .and(self.current_at)
                 .map(|at| now.saturating_sub(at)),

@@ -23,6 +23,8 @@ pub struct Known {
     /// How long ago its leader said of the last time that what is shown is all that was committed then; `None` at the
     /// leader, and before that.
     pub current: Option<Duration>,
+    /// How long a leader may answer strong reads from now on; `None`: it may not, or this is none.
+    pub lease: Option<Duration>,
     /// What a leader knows of others.
     pub peers: Vec<KnownPeer>,
 }

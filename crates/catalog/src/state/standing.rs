@@ -82,6 +82,8 @@ pub struct CopyFacts {
     pub heard: Option<Instant>,
     /// What this node shows is no older than this; `None` at the leader, and while that is not known.
     pub current: Option<Instant>,
+    /// At the leader: until when no other node can lead; `None` while that is not known.
+    pub leads_until: Option<Instant>,
     /// At the leader: what the others have.
     pub peers: Vec<PeerFacts>,
 }
@@ -137,6 +139,12 @@ impl CopyState {
     /// What is known.
     pub fn facts(&self) -> CopyFacts {
         self.facts.lock().clone()
+    }
+
+    /// Whether no other node can lead, if this one does: it has heard of all members lately.
+    pub fn may_answer_as_leader(&self) -> bool {
+        let until = self.facts.lock().leads_until;
+        until.is_some_and(|until| Instant::now() < until)
     }
 
     /// What this node does with the database.

@@ -13,7 +13,8 @@
 //! * Who may do what is PostgreSQL's rule for a hot standby. Statements about the node change no database, so
 //!   they are not refused for this.
 //! * A statement that reads tables may ask for the leader (`aerostat.read_from`), or for a copy that lately had
-//!   all that its leader had (`aerostat.max_staleness`). It is asked where a statement takes the locks of its
+//!   all that its leader had (`aerostat.max_staleness`). Whoever asks for the leader is answered by one that no
+//!   other node can have followed by now. It is asked where a statement takes the locks of its
 //!   relations, so that statements without tables run on any copy.
 
 use std::sync::Arc;
@@ -50,10 +51,17 @@ impl ClientState {
 
     /// Why a statement may not read tables here, if it may not.
     pub(super) fn refuses_reading(&self) -> Option<SqlError> {
-        let copy = self.follows()?;
+        let copy = self.copy.as_deref()?;
         let settings = self.settings.lock();
         if settings.reads_from_leader() {
-            return Some(not_the_leader());
+            return match copy.leads() {
+                false => Some(not_the_leader()),
+                // It may have been stopped, and another lead since.
+                true => (!copy.may_answer_as_leader()).then(perhaps_not_the_leader),
+            };
+        }
+        if copy.leads() {
+            return None;
         }
         let bound = settings.staleness_max()?;
         let age = copy.facts().current.map(|current| current.elapsed());
@@ -87,6 +95,16 @@ fn not_the_leader() -> SqlError {
     .with_hint(
         "Connect with target_session_attrs=read-write, or set \"aerostat.read_from\" to \"any\".",
     )
+}
+
+/// The error of whoever reads from the leader alone, where it is not known who that is.
+fn perhaps_not_the_leader() -> SqlError {
+    SqlError::new(
+        ErrorKind::ObjectNotInPrerequisiteState,
+        "another node may lead the database by now, and \"aerostat.read_from\" is \"leader\"",
+    )
+    .with_detail("This node has not heard of all nodes lately that may lead.")
+    .with_hint("Try again in a moment, or set \"aerostat.read_from\" to \"any\".")
 }
 
 impl TransactionState {

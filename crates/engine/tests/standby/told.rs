@@ -81,7 +81,9 @@ fn reading_is_bounded_by_settings() {
             assert!(error.hint.is_some(), "{sql}");
             fixture.ok(session, "rollback; deallocate all");
             // What reads no table of the database goes on.
-            assert_eq!(fixture.ok(session, "select pg_is_in_recovery()"), ["true"]);
+            let follows = (!copied.copy.leads()).to_string();
+            let sql = "select pg_is_in_recovery()";
+            assert_eq!(fixture.ok(session, sql), [follows]);
             fixture.ok(session, "select count(*) from pg_class");
             fixture.ok(session, "show transaction_read_only");
         }
@@ -127,6 +129,19 @@ fn reading_is_bounded_by_settings() {
         "set aerostat.max_staleness = '10s'; set aerostat.read_from = 'leader'",
     );
     copied.copy.set_leads(true);
+    let leads_until = |at: Option<Instant>| {
+        copied.copy.tell(CopyFacts {
+            leads_until: at,
+            ..copied.copy.facts()
+        });
+    };
+    refuses(&mut session, ErrorKind::ObjectNotInPrerequisiteState);
+    leads_until(Instant::now().checked_add(Duration::from_secs(60)));
+    takes(&mut session);
+    // Stopped for longer than its members leave it its place.
+    leads_until(Some(Instant::now()));
+    refuses(&mut session, ErrorKind::ObjectNotInPrerequisiteState);
+    fixture.ok(&mut session, "set aerostat.read_from = 'any'");
     takes(&mut session);
     let mut alone = fixture.session();
     fixture.ok(
@@ -335,6 +350,7 @@ fn views_show_the_copies() {
         committed: CommitTs(99),
         heard: Some(Instant::now()),
         current: Instant::now().checked_sub(Duration::from_secs(3)),
+        leads_until: None,
         peers: vec![peer(3, true, 90), peer(4, false, 99), peer(5, false, 50)],
     });
     let mut session = copied.session();

@@ -394,6 +394,7 @@ fn copies() -> CopyFacts {
         committed: CommitTs(0x1_0000_002A),
         heard: None,
         current: None,
+        leads_until: None,
         peers: vec![
             peer(2, "beta", "10.0.0.2:5435", true, 0x1_0000_002A),
             peer(3, "gamma", "gamma.lan:5435", false, 0x1_0000_0009),

@@ -40,12 +40,12 @@ struct Peer {
 }
 
 impl Leading {
-    /// Whether no member can have taken the leader's place.
-    pub(super) fn has_leases(&self, now: Duration, settings: &Settings) -> bool {
+    /// Until when no member can have taken the leader's place: for ever where there is none; `None` where one has not
+    /// answered yet.
+    pub(super) fn leased_until(&self, settings: &Settings) -> Option<Duration> {
         let mut required = self.peers.values().filter(|peer| peer.is_required);
-        required.all(|peer| {
-            peer.lease_from
-                .is_some_and(|from| now < from + settings.lease)
+        required.try_fold(Duration::MAX, |until, peer| {
+            Some(until.min(peer.lease_from? + settings.lease))
         })
     }
 

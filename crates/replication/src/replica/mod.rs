@@ -236,15 +236,23 @@ impl Replica {
 
     /// Whether it may answer strong reads, with what is committed, at this time.
     pub fn may_read(&self, now: Duration) -> bool {
+        self.may_read_until().is_some_and(|until| now < until)
+    }
+
+    /// Until when it may answer strong reads, as far as it is known now; `None`: it may not.
+    pub fn may_read_until(&self) -> Option<Duration> {
         match &self.role {
             Role::Leading(leading) if leading.has_begun && !leading.hands_over => {
                 // What a leader before has acknowledged may be here, and not be known to be committed.
-                let has_all = self.committed >= leading.began_at;
-                let has_lease = !self.settings.protections.read_lease
-                    || leading.has_leases(now, &self.settings);
-                has_all && has_lease
+                if self.committed < leading.began_at {
+                    return None;
+                }
+                match self.settings.protections.read_lease {
+                    true => leading.leased_until(&self.settings),
+                    false => Some(Duration::MAX),
+                }
             }
-            _ => false,
+            _ => None,
         }
     }
 

@@ -315,6 +315,83 @@ async fn a_leader_that_is_killed_is_replaced_and_comes_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_leader_that_was_frozen_answers_nothing_old_to_who_reads_from_the_leader() {
+    let cluster = Cluster::new();
+    let (a, b) = cluster.pair();
+    let sql = "CREATE TABLE t (k int PRIMARY KEY, n int); INSERT INTO t VALUES (1, 1);
+               ALTER DATABASE aerostat SET (durability = 'memory2')";
+    let client = connect(&a, "aerostat").await;
+    client.batch_execute(sql).await.unwrap();
+    let (mut leader, mut other) = (&a, &b);
+    for round in 1..=3 {
+        wait_for_members(leader, "aerostat", 2);
+        let mut clients = Vec::new();
+        for _ in 0..4 {
+            let client = connect(leader, "aerostat").await;
+            let sql = "SET aerostat.read_from = leader";
+            client.batch_execute(sql).await.unwrap();
+            assert_eq!(
+                text(&client, "SELECT n::text FROM t").await,
+                round.to_string()
+            );
+            clients.push(client);
+        }
+        leader.signal("STOP");
+        wait_until("the other leads", || leads(other, "aerostat"));
+        let sql = format!("UPDATE t SET n = {} WHERE k = 1", round + 1);
+        connect(other, "aerostat")
+            .await
+            .batch_execute(&sql)
+            .await
+            .unwrap();
+        // Some ask before it goes on, and some at once when it does; by the planner and by key.
+        let ask = async |client: &Client, sql: &str| -> Vec<Result<String, String>> {
+            let mut answers = Vec::new();
+            for _ in 0..50 {
+                let answer = client.query_one(sql, &[]).await;
+                let answer = answer.map(|row| row.get::<_, String>(0));
+                let ends = answer.is_err();
+                answers.push(answer.map_err(|error| format!("{error:?}")));
+                if ends && client.is_closed() {
+                    break;
+                }
+            }
+            answers
+        };
+        let all = "SELECT max(n)::text FROM t";
+        let by_key = "SELECT n::text FROM t WHERE k = 1";
+        let go_on = async {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            leader.signal("CONT");
+        };
+        let answers = tokio::join!(
+            ask(&clients[0], all),
+            ask(&clients[1], by_key),
+            async {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                ask(&clients[2], all).await
+            },
+            async {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                ask(&clients[3], by_key).await
+            },
+            go_on,
+        );
+        for answer in [answers.0, answers.1, answers.2, answers.3]
+            .iter()
+            .flatten()
+        {
+            assert_ne!(
+                answer.as_ref().ok(),
+                Some(&round.to_string()),
+                "round {round}"
+            );
+        }
+        (leader, other) = (other, leader);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_is_stopped_hands_over() {
     let cluster = Cluster::new();
     let (a, b) = cluster.pair();
