@@ -11,14 +11,17 @@
 //! has received and not done it has to do before it can lead.
 
 use std::{
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Condvar, Mutex},
     time::Duration,
 };
 
-use aerostat_storage::{Applier, Progress, Wake};
+use aerostat_storage::{Applier, Progress};
 use aerostat_types::CommitTs;
 
-use crate::{CopyError, Host, PART_BYTES};
+use crate::{
+    CopyError, Host, PART_BYTES,
+    job::{Job, Place, Shared, Work},
+};
 
 /// So much is done at once in the driver's turn, if it is as soon done as it looks: a thread would take longer to
 /// come to it.
@@ -35,77 +38,6 @@ pub(crate) struct Applying {
     shared: Arc<Shared>,
     /// Bytes of the log that were received.
     received: u64,
-}
-
-struct Shared {
-    work: Mutex<Work>,
-    /// The applier has come forward, or is at rest.
-    changed: Condvar,
-}
-
-/// Where an applier is.
-enum Place {
-    Rests(Box<Applier>),
-    /// A job has it.
-    Works,
-    /// Somebody goes on with it, or it was lost.
-    Gone,
-}
-
-struct Work {
-    place: Place,
-    committed: CommitTs,
-    /// There is more to do, or may be.
-    has_word: bool,
-    /// There is a job that has not begun.
-    is_asked: bool,
-    /// It is to rest as soon as it can.
-    stops: bool,
-    /// A catalogue that came with a commit, which the driver's host follows before anything else is done.
-    defined: Option<Arc<[u8]>>,
-    failed: Option<CopyError>,
-    /// Bytes of the log that are done.
-    done: u64,
-}
-
-/// Something to do for an applier. One that is not done is asked for again.
-pub struct Job {
-    shared: Arc<Shared>,
-    /// Has the driver look.
-    wake: Wake,
-    has_begun: bool,
-}
-
-/// A job that has an applier.
-struct Working {
-    shared: Arc<Shared>,
-    wake: Wake,
-    /// `None` while it does something, and once it is at rest.
-    applier: Option<Box<Applier>>,
-    is_at_rest: bool,
-}
-
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Work> {
-        // What was half done where somebody panicked ends with its driver.
-        self.work.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Takes the applier as soon as no job has it; `None` if it has gone.
-    fn take(&self) -> (MutexGuard<'_, Work>, Option<Box<Applier>>) {
-        let mut work = self.lock();
-        work.stops = true;
-        while matches!(work.place, Place::Works) {
-            work = self
-                .changed
-                .wait(work)
-                .unwrap_or_else(PoisonError::into_inner);
-        }
-        match std::mem::replace(&mut work.place, Place::Gone) {
-            Place::Rests(applier) => (work, Some(applier)),
-            Place::Works | Place::Gone => (work, None),
-        }
-    }
 }
 
 impl Applying {
@@ -159,7 +91,7 @@ impl Applying {
         }
         work.has_word |= committed > work.committed;
         work.committed = committed.max(work.committed);
-        work.follow(host);
+        follow_defined(&mut work, host);
         let asks = work.has_word && !work.is_asked;
         match &mut work.place {
             Place::Rests(applier) if asks => {
@@ -174,11 +106,7 @@ impl Applying {
             Place::Rests(_) | Place::Works | Place::Gone => return Ok(false),
         }
         drop(work);
-        let job = Job {
-            shared: Arc::clone(&self.shared),
-            wake: host.wake(),
-            has_begun: false,
-        };
+        let job = Job::new(&self.shared, host.wake());
         match host.apply(job) {
             None => Ok(false),
             Some(_) => self.part(committed, host),
@@ -246,119 +174,11 @@ impl Drop for Applying {
     }
 }
 
-impl Work {
-    /// Has the host follow a catalogue, if there is one.
-    fn follow(&mut self, host: &mut dyn Host) {
-        if let (Some(catalog), Place::Rests(applier)) = (&self.defined, &mut self.place) {
-            follow(applier, catalog, host);
-            self.defined = None;
-        }
-    }
-}
-
-impl Job {
-    /// Does everything there is. The driver is woken if it has to do something for it.
-    pub fn run(mut self) {
-        let Some(mut working) = self.begin() else {
-            return;
-        };
-        let mut has_more = false;
-        while let Some((committed, mut applier)) = working.next(has_more) {
-            let done = applier.apply(committed);
-            working.applier = Some(applier);
-            match done {
-                Ok(Progress::CaughtUp) => has_more = false,
-                Ok(Progress::More) => has_more = true,
-                Ok(Progress::Defined(catalog)) => {
-                    return working.end(|work| work.defined = Some(catalog));
-                }
-                Err(error) => return working.end(|work| work.failed = Some(error.into())),
-            }
-        }
-    }
-
-    /// Ends as one that panics in the middle.
-    #[cfg(test)]
-    pub(crate) fn panic(mut self) {
-        let mut working = self.begin().unwrap();
-        let _ = working.next(false).unwrap();
-    }
-
-    /// Takes the applier, if it is there and waits for nobody.
-    fn begin(&mut self) -> Option<Working> {
-        let mut work = self.shared.lock();
-        self.has_begun = true;
-        work.is_asked = false;
-        if work.stops || work.defined.is_some() || work.failed.is_some() {
-            return None;
-        }
-        match std::mem::replace(&mut work.place, Place::Works) {
-            Place::Rests(applier) => Some(Working {
-                shared: Arc::clone(&self.shared),
-                wake: Arc::clone(&self.wake),
-                applier: Some(applier),
-                is_at_rest: false,
-            }),
-            elsewhere => {
-                work.place = elsewhere;
-                None
-            }
-        }
-    }
-}
-
-impl Drop for Job {
-    fn drop(&mut self) {
-        if !self.has_begun {
-            self.shared.lock().is_asked = false;
-        }
-    }
-}
-
-impl Working {
-    /// What is to be done now, and by whom; nothing if it has come to rest.
-    fn next(&mut self, has_more: bool) -> Option<(CommitTs, Box<Applier>)> {
-        let applier = self.applier.take()?;
-        let mut work = self.shared.lock();
-        work.done = applier.bytes_done();
-        self.shared.changed.notify_all();
-        if (work.has_word || has_more) && !work.stops {
-            work.has_word = false;
-            return Some((work.committed, applier));
-        }
-        work.has_word |= has_more;
-        work.place = Place::Rests(applier);
-        self.is_at_rest = true;
-        None
-    }
-
-    /// Comes to rest with a word for the driver.
-    fn end(&mut self, word: impl FnOnce(&mut Work)) {
-        let mut work = self.shared.lock();
-        work.place = match self.applier.take() {
-            Some(applier) => {
-                work.done = applier.bytes_done();
-                Place::Rests(applier)
-            }
-            None => Place::Gone,
-        };
-        // There may be more behind it.
-        work.has_word = true;
-        word(&mut work);
-        self.is_at_rest = true;
-        drop(work);
-        self.shared.changed.notify_all();
-        (self.wake)();
-    }
-}
-
-impl Drop for Working {
-    /// One that has not come to rest has panicked: what it has left is not known.
-    fn drop(&mut self) {
-        if !self.is_at_rest {
-            drop(self.applier.take());
-            self.end(|work| work.failed = Some(CopyError::Panicked));
-        }
+/// Has the host follow a catalogue, if there is one.
+fn follow_defined(work: &mut Work, host: &mut dyn Host) {
+    if let (Some(catalog), Place::Rests(applier)) = (&work.defined, &mut work.place) {
+        follow(applier, catalog, host);
+        work.defined = None;
     }
 }
 

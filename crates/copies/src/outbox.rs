@@ -9,11 +9,7 @@ use aerostat_replication::{Config, Epoch, Member, Message, NodeId, Replica};
 use aerostat_storage::{LogHold, LogReader, StreamError, TenantStore};
 use aerostat_types::CommitTs;
 
-use crate::{Host, Packet, Records};
-
-/// What goes in one packet, about: enough that the packets' own cost does not show, little enough that a
-/// heartbeat does not wait for it.
-pub const PART_BYTES: usize = 256 << 10;
+use crate::{Host, PART_BYTES, Packet, Records};
 
 /// What is sent in one turn of the driver's, about: commits wait for their word meanwhile.
 const TURN_BYTES: usize = 1 << 20;

@@ -5,6 +5,10 @@ use aerostat_storage::StreamPoint;
 use aerostat_types::CommitTs;
 use serde::{Deserialize, Serialize};
 
+/// What goes in one packet, about: enough that the packets' own cost does not show, little enough that a
+/// heartbeat does not wait for it.
+pub const PART_BYTES: usize = 256 << 10;
+
 /// A message of the machine, or a part of the log that goes ahead of one. It may come late, twice, out of order,
 /// or never.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -14,6 +14,7 @@
 )]
 
 mod applying;
+mod due;
 mod hostile;
 mod judge;
 mod node;

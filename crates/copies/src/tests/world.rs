@@ -18,6 +18,7 @@ use aerostat_types::{CommitTs, TenantId};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 
 use super::{
+    due::Due,
     judge::{Delta, Judge},
     node::{BAG, FOLDER, KEYED, Process, Waiting, batch, first, listed},
 };
@@ -67,25 +68,6 @@ enum What {
     Part(u32, u64),
 }
 
-struct Due(u64, u64, What);
-
-impl PartialEq for Due {
-    fn eq(&self, other: &Self) -> bool {
-        (self.0, self.1) == (other.0, other.1)
-    }
-}
-impl Eq for Due {}
-impl PartialOrd for Due {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Due {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.0, self.1).cmp(&(other.0, other.1))
-    }
-}
-
 struct Node {
     disk: Arc<SimDisk>,
     process: Option<Process>,
@@ -109,7 +91,7 @@ pub(super) struct World {
     timeline: Timeline,
     now: u64,
     serial: u64,
-    due: BinaryHeap<Reverse<Due>>,
+    due: BinaryHeap<Reverse<Due<What>>>,
     nodes: Vec<Node>,
     store: Option<Config>,
     cut_until: BTreeMap<(u32, u32), u64>,
@@ -484,8 +466,7 @@ impl World {
             own.process.is_some() && own.number == member.incarnation.0 && is_long_ago
         });
         // It may be alone by a configuration that is on its way.
-        let asks =
-            |due: &Reverse<Due>| matches!(&due.0.2, What::Ask(from, _, Some(_)) if *from == node);
+        let asks = |due: &Reverse<Due<What>>| matches!(&due.0.2, What::Ask(from, _, Some(_)) if *from == node);
         others.count() > 0 && are_well && !self.due.iter().any(asks)
     }
 

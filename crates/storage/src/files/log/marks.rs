@@ -7,7 +7,6 @@ use aerostat_types::CommitTs;
 use super::{
     super::disk::DiskFile,
     record::{self, FILE_HEAD_BYTES},
-    stream::WrittenEnd,
     writer::read_of,
 };
 
@@ -26,18 +25,18 @@ pub(super) struct Marks {
 }
 
 impl Marks {
-    /// The files end here now. It is noted if the last one that was is so many bytes away.
-    pub(super) fn note(&mut self, end: WrittenEnd, away: usize) {
-        let is_near = |(_, file, bytes): &(CommitTs, u64, usize)| {
-            *file == end.file && end.bytes < bytes + away
-        };
-        if end.bytes < away || self.ends.back().is_some_and(is_near) {
+    /// The files, which speak of places through `said`, end with so many bytes of this one now. It is noted if the last
+    /// end that was is `away` bytes away.
+    pub(super) fn note(&mut self, said: CommitTs, (file, bytes): (u64, usize), away: usize) {
+        let is_near =
+            |(_, of, before): &(CommitTs, u64, usize)| *of == file && bytes < before + away;
+        if bytes < away || self.ends.back().is_some_and(is_near) {
             return;
         }
         if self.ends.len() == MARKS_MAX {
             self.ends.pop_front();
         }
-        self.ends.push_back((end.said, end.file, end.bytes));
+        self.ends.push_back((said, file, bytes));
     }
 
     /// A file is written anew.

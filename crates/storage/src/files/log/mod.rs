@@ -454,7 +454,8 @@ impl Log {
                     mends: state.end.mends,
                 };
                 let end = state.end;
-                state.marks.note(end, self.file_bytes_max / MARKS_A_FILE);
+                let away = self.file_bytes_max / MARKS_A_FILE;
+                state.marks.note(end.said, (end.file, end.bytes), away);
                 state.order.written(group.through, next);
                 if is_durable {
                     state.order.synced(group.through);
