@@ -3,7 +3,7 @@
 //! Commits that come while a packet is on its way wait until it is answered, and go together: each packet costs both
 //! nodes as much as a commit does. A single client never waits for that.
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use aerostat_replication::{Config, Epoch, Member, Message, NodeId, Replica};
 use aerostat_storage::{LogHold, LogReader, StreamError, TenantStore};
@@ -13,9 +13,6 @@ use crate::{Host, PART_BYTES, Packet, Records};
 
 /// What is sent in one turn of the driver's, about: commits wait for their word meanwhile.
 const TURN_BYTES: usize = 1 << 20;
-
-/// Packets with commits that are on their way before others wait for them.
-const ON_THEIR_WAY_MAX: usize = 1;
 
 /// So many commits wait for nothing: the network may be a long one.
 const HELD_MAX: u64 = 64;
@@ -77,8 +74,8 @@ pub(crate) struct Outbox {
     /// What the copy's disk lacks.
     kept: Kept,
     wanted: Option<Wanted>,
-    /// Through where packets with commits go that were not answered, ascending.
-    on_their_way: VecDeque<CommitTs>,
+    /// Through where the last packet with commits goes, while it is not answered.
+    on_its_way: Option<CommitTs>,
 }
 
 impl Outbox {
@@ -87,24 +84,18 @@ impl Outbox {
             reader: None,
             kept: Kept::of(store),
             wanted: None,
-            on_their_way: VecDeque::new(),
+            on_its_way: None,
         }
     }
 
     /// The copy has the log through this.
     pub(crate) fn answered(&mut self, has: CommitTs) {
-        while self
-            .on_their_way
-            .front()
-            .is_some_and(|through| *through <= has)
-        {
-            self.on_their_way.pop_front();
-        }
+        self.on_its_way = self.on_its_way.filter(|through| *through > has);
     }
 
     /// Nothing waits for what is on its way, which may be lost.
     pub(crate) fn hurry(&mut self) {
-        self.on_their_way.clear();
+        self.on_its_way = None;
     }
 
     /// The copy's disk has the log through this.
@@ -141,7 +132,7 @@ impl Outbox {
     /// The copy says where its log ends: what was sent before may not have come.
     pub(crate) fn restart(&mut self) {
         (self.reader, self.wanted) = (None, None);
-        self.on_their_way.clear();
+        self.on_its_way = None;
     }
 
     /// Sends what the machine wants sent. `after` is where it goes on from.
@@ -199,7 +190,7 @@ impl Outbox {
             let through = self.wanted.as_ref().map(|wanted| wanted.through);
             let is_behind = through.is_some_and(|through| from.after < through);
             let is_little = through.is_some_and(|through| through.0 < from.after.0 + HELD_MAX);
-            if is_behind && is_little && self.on_their_way.len() >= ON_THEIR_WAY_MAX {
+            if is_behind && is_little && self.on_its_way.is_some() {
                 return Ok(false);
             }
             let room = host.room(to.node);
@@ -245,7 +236,7 @@ impl Outbox {
                 sent: wanted.sent,
             };
             if read > from.after {
-                self.on_their_way.push_back(read);
+                self.on_its_way = Some(read);
             }
             if read == wanted.through {
                 self.wanted = None;

@@ -107,6 +107,12 @@ impl Pair {
         txn.commit().unwrap();
     }
 
+    /// Ships more than is done in a turn.
+    fn load(&mut self) {
+        self.insert(10..200, 2_000);
+        self.ship();
+    }
+
     fn ship(&mut self) {
         while let Some(bytes) = self.reader.next(100_000).unwrap() {
             self.copy.receive(&bytes).unwrap();
@@ -140,8 +146,7 @@ fn small_commits_are_done_at_once_and_large_ones_by_a_job() {
     assert_eq!(pair.host.asked.len(), 0);
     assert_eq!(pair.applied(), pair.leader.written_through());
     let before = pair.applied();
-    pair.insert(10..200, 2_000);
-    pair.ship();
+    pair.load();
     for _ in 0..3 {
         assert!(!pair.go_on().unwrap());
     }
@@ -198,8 +203,7 @@ fn a_catalogue_is_followed_before_anything_behind_it_is_done() {
 #[test]
 fn a_job_that_nobody_does_is_asked_for_again() {
     let mut pair = Pair::new();
-    pair.insert(10..200, 2_000);
-    pair.ship();
+    pair.load();
     pair.go_on().unwrap();
     pair.host.asked.clear();
     pair.go_on().unwrap();
@@ -214,8 +218,7 @@ fn whoever_takes_over_waits_for_no_job_that_has_not_begun() {
     pair.ship();
     pair.go_on().unwrap();
     pair.run();
-    pair.insert(10..200, 2_000);
-    pair.ship();
+    pair.load();
     let job = {
         let committed = pair.leader.written_through();
         let mut other = Jobs::default();
@@ -243,8 +246,7 @@ fn whoever_takes_over_waits_for_no_job_that_has_not_begun() {
 #[test]
 fn a_copy_whose_job_has_panicked_ends_and_can_be_closed() {
     let mut pair = Pair::new();
-    pair.insert(10..200, 2_000);
-    pair.ship();
+    pair.load();
     pair.go_on().unwrap();
     pair.host.asked.pop().unwrap().panic();
     assert_eq!(pair.host.woken.load(Ordering::Relaxed), 1);
@@ -256,8 +258,7 @@ fn a_copy_whose_job_has_panicked_ends_and_can_be_closed() {
     assert!(ended.wait(std::time::Duration::from_secs(20)));
     // The same while somebody waits for the applier.
     let mut pair = Pair::new();
-    pair.insert(10..200, 2_000);
-    pair.ship();
+    pair.load();
     pair.go_on().unwrap();
     pair.host.asked.pop().unwrap().panic();
     let rest = pair.applying.rest(&mut pair.host);
