@@ -51,8 +51,9 @@ async fn agreed(node: &Aerostat, client: &Client) -> Ledger {
 
 const MIB: u64 = 1 << 20;
 
-/// What a node of two query threads keeps of its heap beyond what is in use.
-const SLACK_MAX: u64 = 64 << 20;
+/// What a node of two query threads keeps of its heap beyond what is in use: 35 to 65 MiB as measured,
+/// by which of its threads freed what.
+const SLACK_MAX: u64 = 96 << 20;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_class_counts_what_is_put_into_it() {
