@@ -1,8 +1,8 @@
 """What a second node costs and gives: pgbench with and without a copy, SSB on one node and on both, and a copy that catches up.
 
-    python3 benchmarks/copies.py --binary target/release/aerostat [commits] [commits-apart] [reads] [catch-up]
+    python3 benchmarks/copies.py --binary target/release/aerostat [commits] [commits-apart] [reads] [catch-up] [catch-up-apart]
 
-Everything runs on this machine. Nodes of a pair have a core each (reads, commits-apart), or they share all of them. Standard library only; psql and pgbench are PostgreSQL 15's (scripts/setup postgres).
+Everything runs on this machine. Nodes of a pair have a core each (reads, commits-apart, catch-up-apart), or they share all of them. Standard library only; psql and pgbench are PostgreSQL 15's (scripts/setup postgres).
 """
 
 import argparse
@@ -23,9 +23,10 @@ DATABASE = "aerostat"
 
 
 class Pair:
-    """Two nodes of one cluster; `cores` for each."""
+    """Two nodes of one cluster; `cores` for each. The second may have a folder on another disk."""
 
-    def __init__(self, binary, folder, cores=(None, None), flags=()):
+    def __init__(self, binary, folder, cores=(None, None), flags=(), other_disk=None):
+        self.other_disk = other_disk
         self.binary, self.folder, self.cores, self.flags = binary, pathlib.Path(folder), cores, flags
         self.nodes = [None, None]
         for at in (0, 1):
@@ -33,7 +34,7 @@ class Pair:
         self.wait_for_members(2)
 
     def start(self, at):
-        folder = self.folder / "ab"[at]
+        folder = pathlib.Path(self.other_disk if self.other_disk and at == 1 else self.folder) / "ab"[at]
         folder.mkdir(exist_ok=True)
         with on_cores(self.cores[at]):
             self.nodes[at] = Aerostat(self.binary, str(folder), "--cluster", f"file://{self.folder}/shared", "--node-name", "ab"[at],
@@ -152,10 +153,14 @@ def percentile(values, share):
     return values[min(len(values) - 1, int(len(values) * share))]
 
 
-def catch_up(arguments):
-    """Small updates at the leader while a load of a gigabyte goes on, its copy dies in the middle of it, and comes back."""
-    with tempfile.TemporaryDirectory() as folder:
-        pair = Pair(arguments.binary, folder, flags=("--memory", "5GB"))
+def catch_up(arguments, apart=False):
+    """Small updates at the leader while a load of a gigabyte goes on, its copy dies in the middle of it, and comes back.
+
+    `apart`: the leader and its clients have a core and the disk, the copy has another core, and memory for a disk.
+    """
+    leader_core, copy_core = ({0}, {1}) if apart else (None, None)
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory(dir="/dev/shm") as other, on_cores(leader_core):
+        pair = Pair(arguments.binary, folder, cores=(leader_core, copy_core), flags=("--memory", "5GB", *(("--threads", "1") if apart else ())), other_disk=other if apart else None)
         leader = pair.nodes[0]
         leader.psql(f"ALTER DATABASE {DATABASE} SET (durability = 'memory2')", DATABASE)
         pgbench(leader, "-i", "-q", "-s", "2")
@@ -231,7 +236,8 @@ def main():
     arguments = parser.parse_args()
     arguments.binary = str(pathlib.Path(arguments.binary).resolve())
     for what in arguments.what:
-        {"commits": commits, "commits-apart": functools.partial(commits, apart=True), "reads": reads, "catch-up": catch_up}[what](arguments)
+        {"commits": commits, "commits-apart": functools.partial(commits, apart=True), "reads": reads, "catch-up": catch_up,
+         "catch-up-apart": functools.partial(catch_up, apart=True)}[what](arguments)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ use aerostat_catalog::{
     failure::with_causes,
 };
 use aerostat_copies::{
-    Address, Inbox, Links, Running, run,
+    Address, Inbox, Links, Running, Served, run,
     seed::{PaceLimits, SeedHold, SeedNeed, Seeds, fetch_from_leader},
     serve,
 };
@@ -67,6 +67,8 @@ pub struct Setup {
     pub holders: Arc<dyn Holders + Send + Sync>,
     /// Where other nodes are listened to.
     pub listener: std::net::TcpListener,
+    /// The threads of its sessions; there may be none.
+    pub sessions: Arc<[Handle]>,
     /// How copies behave.
     pub settings: Settings,
 }
@@ -161,6 +163,7 @@ impl Cluster {
             node,
             holders,
             listener,
+            sessions,
             settings,
         } = setup;
         let failed = |source| SpaceError::Io {
@@ -207,7 +210,14 @@ impl Cluster {
         let leading = Arc::new(move |tenant| givers.upgrade()?.led(tenant));
         let seeds = Seeds::new(leading, PaceLimits::default());
         let me = inner.identity.node;
-        let listening = runtime.spawn(serve(listener, me, token, route, seeds));
+        let served = Served {
+            me,
+            token: token.as_slice().into(),
+            route,
+            seeds,
+            sessions,
+        };
+        let listening = runtime.spawn(serve(listener, served));
         let kept = Arc::clone(&inner);
         let thread = thread::Builder::new().name("aerostat-keeper".to_owned());
         let keeper = thread.spawn(move || kept.keep());

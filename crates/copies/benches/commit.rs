@@ -22,7 +22,7 @@ use std::{
 };
 
 use aerostat_copies::{
-    CopyError, Inbox, Known, Links, Owner, Running, Setup, run, seed::Seeds, serve,
+    CopyError, Inbox, Known, Links, Owner, Running, Served, Setup, run, seed::Seeds, serve,
 };
 use aerostat_memory::Governor;
 use aerostat_replication::{Config, Incarnation, Member, NodeId, Settings};
@@ -167,13 +167,14 @@ fn node(
     let inbox: Arc<Mutex<Option<Inbox>>> = Arc::default();
     let known = Arc::clone(&inbox);
     let route = Arc::new(move |_| known.lock().unwrap().clone());
-    runtime.spawn(serve(
-        listener,
-        NodeId(id),
-        Vec::new(),
+    let served = Served {
+        me: NodeId(id),
+        token: Arc::default(),
         route,
-        Seeds::none(),
-    ));
+        seeds: Seeds::none(),
+        sessions: Arc::default(),
+    };
+    runtime.spawn(serve(listener, served));
     let address = move |node: NodeId| addresses.get(node.0 as usize).copied();
     let handle = runtime.handle().clone();
     let setup = Setup {

@@ -9,13 +9,14 @@ use std::{
 use aerostat_replication::{
     Config, Effect, Epoch, Event, History, Member, Message, NodeId, Replica, Settings,
 };
-use aerostat_storage::{Applier, LogWatch, TenantStore, last_place, unplaced};
+use aerostat_storage::{Applier, LogWatch, StreamPoint, TenantStore, last_place, unplaced};
 use aerostat_types::CommitTs;
 
 use crate::{
     CopyError, Host, Known, KnownPeer, Packet, Records, Standing,
     applying::{Applying, apply},
     outbox::{Kept, Outbox, Told},
+    pacing::Pacing,
 };
 
 /// What the process does with the tenant now.
@@ -31,6 +32,7 @@ struct Leadership {
     /// With which it began.
     tenure: Epoch,
     peers: BTreeMap<NodeId, (Member, Outbox)>,
+    pacing: Pacing,
     /// Has the host told of commits.
     _watch: LogWatch,
 }
@@ -161,7 +163,7 @@ impl Driver {
         host: &mut dyn Host,
     ) -> Result<(), CopyError> {
         self.tell(now, Event::HandOver(to), None, host)?;
-        self.settle(host)
+        self.settle(now, host)
     }
 
     /// Commits wait for the leader's disk from now on, or not.
@@ -176,7 +178,7 @@ impl Driver {
     ) -> Result<(), CopyError> {
         self.replica.set_and_sync(and_sync);
         self.tell(now, Event::Tick, None, host)?;
-        self.settle(host)
+        self.settle(now, host)
     }
 
     /// What the process may show others.
@@ -233,10 +235,11 @@ impl Driver {
         if let Role::Leads(leadership) = &mut self.role {
             let outboxes = leadership.peers.values_mut();
             outboxes.for_each(|(_, outbox)| outbox.hurry());
+            leadership.pacing.tick(now);
         }
         self.tell(now, Event::Tick, None, host)?;
         self.note_durable(now, host)?;
-        self.settle(host)
+        self.settle(now, host)
     }
 
     /// The log has more, or the disk has more of it, or there is room for more to be sent.
@@ -248,7 +251,7 @@ impl Driver {
             self.tell(now, event, None, host)?;
         }
         self.note_durable(now, host)?;
-        self.settle(host)
+        self.settle(now, host)
     }
 
     /// Tells the machine what the disk has, as far as it knows that it is there.
@@ -278,7 +281,7 @@ impl Driver {
         host: &mut dyn Host,
     ) -> Result<(), CopyError> {
         self.tell(now, Event::Config(config), None, host)?;
-        self.settle(host)
+        self.settle(now, host)
     }
 
     /// A swap has come to an end, and the store has this.
@@ -292,7 +295,7 @@ impl Driver {
         host: &mut dyn Host,
     ) -> Result<(), CopyError> {
         self.tell(now, Event::Swapped(config), None, host)?;
-        self.settle(host)
+        self.settle(now, host)
     }
 
     /// A packet has come.
@@ -341,11 +344,10 @@ impl Driver {
             return Ok(());
         }
         if let Message::Append { after, .. } = &message
-            && self.tail_of == Some((from, tenure))
-            && self.lacks(&records)
+            && self.lacks((from, tenure), &records)
             && self.replica.history().has(*after)
         {
-            // The machine knows of no gap where records have no places.
+            // The machine knows of no gap where records have no places: they were for a process before this one.
             let join = Message::Join {
                 member: self.replica.member(),
                 history: self.replica.history().clone(),
@@ -356,7 +358,7 @@ impl Driver {
         let carried = Some((&records, (from, tenure)));
         self.tell(now, Event::Received(from, message), carried, host)?;
         self.take_ahead((from, tenure), epoch, &records, host)?;
-        self.settle(host)
+        self.settle(now, host)
     }
 
     /// Whether a process leads by the configuration that this one knows, which has this epoch.
@@ -372,12 +374,17 @@ impl Driver {
         }
     }
 
-    /// Whether records begin behind what was received.
-    fn lacks(&self, records: &Records) -> bool {
-        match (&self.role, &self.store) {
-            (Role::Follows(_), Some(store)) => records.from > store.received(),
-            _ => false,
-        }
+    /// Whether records begin behind what was received, as far as they go on from it.
+    fn lacks(&self, source: (Member, Epoch), records: &Records) -> bool {
+        let (Role::Follows(_), Some(store)) = (&self.role, &self.store) else {
+            return false;
+        };
+        let received = store.received();
+        let since = match self.tail_of == Some(source) {
+            true => received.since,
+            false => 0,
+        };
+        records.from > StreamPoint { since, ..received }
     }
 
     /// Takes what goes on from what was received and has no place, if it is from the process that leads.
@@ -618,6 +625,7 @@ impl Driver {
                 self.role = Role::Leads(Leadership {
                     tenure: epoch,
                     peers: BTreeMap::new(),
+                    pacing: Pacing::of(store),
                     _watch: store.watch_log(host.wake()),
                 });
                 self.tail_of = None;
@@ -660,7 +668,7 @@ impl Driver {
 
     /// Does what follows from what is known now: a copy applies what is committed, a leader tells who waits, and
     /// sends.
-    fn settle(&mut self, host: &mut dyn Host) -> Result<(), CopyError> {
+    fn settle(&mut self, now: Duration, host: &mut dyn Host) -> Result<(), CopyError> {
         let committed = self.replica.committed();
         match &mut self.role {
             Role::Follows(applying) => {
@@ -712,7 +720,13 @@ impl Driver {
                 }
                 let mut lacking = Vec::new();
                 for (member, outbox) in leadership.peers.values_mut() {
-                    match outbox.pump((me, *member), &self.replica, known, host) {
+                    match outbox.pump(
+                        (me, *member),
+                        &self.replica,
+                        known,
+                        (now, &mut leadership.pacing),
+                        host,
+                    ) {
                         Ok(has_more) => self.has_more |= has_more,
                         Err(error) if outbox.fails(member.node, &error, host) => {
                             lacking.push(*member);

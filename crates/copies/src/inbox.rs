@@ -17,16 +17,28 @@ pub(crate) enum Taken {
     Left(Box<Packet>),
 }
 
+/// What somebody takes of what comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Takes {
+    /// Whatever it leads to.
+    All,
+    /// What a leader is answered, which leads to nothing that waits. The rest is the driver's thread's.
+    Answers,
+}
+
 /// Turns with a driver, for whoever is not its thread.
 pub(crate) trait Turns: Send + Sync {
     /// The log has more. Whether the thread is to go on.
     fn wake(&self) -> bool;
 
     /// Takes a packet, if it is nobody's turn and none waits before it.
-    fn receive(&self, packet: Packet) -> Taken;
+    fn receive(&self, packet: Packet, takes: Takes) -> Taken;
 
     /// A packet was left for the thread.
     fn leave_packet(&self);
+
+    /// Whether it leads, as of the last turn.
+    fn leads(&self) -> bool;
 }
 
 /// What is told to a copy's thread.
@@ -68,8 +80,13 @@ impl Inbox {
 
     /// Takes a packet now, or as soon as the thread comes to it: it keeps its place until then. Whether it is
     /// there.
-    pub(crate) fn receive(&self, packet: Packet, place: Option<OwnedSemaphorePermit>) -> bool {
-        match self.turns.receive(packet) {
+    pub(crate) fn receive(
+        &self,
+        packet: Packet,
+        takes: Takes,
+        place: Option<OwnedSemaphorePermit>,
+    ) -> bool {
+        match self.turns.receive(packet, takes) {
             Taken::Done => true,
             Taken::GoOn => self.tell(Told::Written),
             Taken::Left(packet) => {
@@ -77,6 +94,11 @@ impl Inbox {
                 self.tell(Told::Packet(*packet, place))
             }
         }
+    }
+
+    /// Whether it leads, as far as is known.
+    pub(crate) fn leads(&self) -> bool {
+        self.turns.leads()
     }
 
     /// Has this node lead, if its leader hands over: it does if it is there, and this one is a member.

@@ -13,7 +13,8 @@
 //!   of what the log has, carries its effects out in order, and adds the log's bytes to what it sends.
 //! * **Large transactions** do not wait for their commit: what the log has of them goes ahead, as records
 //!   without a place, of which the machine need not know.
-//! * **Catching up.** What a copy lacks goes in parts ([`PART_BYTES`]), as fast as the host has room for it.
+//! * **Catching up.** What a copy lacks goes in parts ([`PART_BYTES`]), as fast as the host has room for it;
+//!   to one that is no member yet, as commits at the leader allow.
 //! * **Seeds.** A copy that its leader's log does not lead to any more is made of a checkpoint ([`seed`]): its
 //!   driver ends with [`CopyError::LacksLog`].
 //! * **Whatever cannot go on ends**: a copy that failed is opened again, as another process would open it. So
@@ -34,10 +35,13 @@ mod job;
 mod known;
 mod link;
 mod outbox;
+mod pace;
+mod pacing;
 mod packet;
 mod peers;
 mod process;
 pub mod seed;
+mod taking;
 #[cfg(test)]
 mod tests;
 mod turn;
@@ -50,7 +54,7 @@ pub use host::{Host, Standing};
 pub use inbox::Inbox;
 pub use job::Job;
 pub use known::{Known, KnownPeer};
-pub use link::{Links, Route, serve};
+pub use link::{Links, Route, Served, serve};
 pub use packet::{PART_BYTES, Packet, Records};
 pub use peers::Address;
 pub use process::{Owner, Running, Setup, run};

@@ -7,10 +7,8 @@ use std::{collections::BTreeMap, io, sync::Arc, time::Duration};
 use aerostat_replication::{Member, NodeId};
 use aerostat_types::TenantId;
 use tokio::{
-    io::{AsyncRead, AsyncWrite, BufReader},
-    net::TcpListener,
+    net::{TcpListener, TcpStream},
     runtime::Handle,
-    sync::Semaphore,
     time::timeout,
 };
 
@@ -19,15 +17,10 @@ use crate::{
     inbox::Inbox,
     peers::{Address, frame, give_up_in_silence, is_same},
     seed::{Seeds, give},
+    taking::Taking,
     way::{ROOM_BYTES, Way},
-    wire::{self, FRAME_BYTES_MAX, GREETING_BYTES_MAX, Purpose, VERSION},
+    wire::{self, GREETING_BYTES_MAX, Purpose, VERSION},
 };
-
-/// What may wait in an inbox for its driver, of one connection.
-const INBOX_BYTES: usize = 4 << 20;
-
-/// What a connection reads at once, or a packet that is larger.
-const READ_BYTES: usize = 8 << 10;
 
 /// How long whoever dials has to say who it is.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
@@ -107,66 +100,60 @@ impl Drop for Links {
 /// The way to a tenant's copy in this process, if there is one.
 pub type Route = Arc<dyn Fn(TenantId) -> Option<Inbox> + Send + Sync>;
 
+/// What a process has for other nodes.
+#[derive(Clone)]
+pub struct Served {
+    /// Which one it is.
+    pub me: NodeId,
+    /// The secret that all nodes have.
+    pub token: Arc<[u8]>,
+    /// Its copies.
+    pub route: Route,
+    /// The tenants that it leads, for copies that are made anew.
+    pub seeds: Seeds,
+    /// The threads of its sessions, each a runtime; there may be none. What members answer a leader is taken there.
+    pub sessions: Arc<[Handle]>,
+}
+
 /// Takes connections of other nodes until it is dropped: packets for the copies in this process, and requests
 /// for seeds of the tenants that it leads.
 ///
 /// # Errors
 /// The listener fails.
-pub async fn serve(
-    listener: TcpListener,
-    me: NodeId,
-    token: Vec<u8>,
-    route: Route,
-    seeds: Seeds,
-) -> io::Result<()> {
-    let token: Arc<[u8]> = token.into();
+pub async fn serve(listener: TcpListener, served: Served) -> io::Result<()> {
+    let served = Arc::new(served);
     loop {
         let (stream, peer) = listener.accept().await?;
         // One that has ended by now says so when it is read.
         let _ = give_up_in_silence(&stream);
-        let (token, route, seeds) = (Arc::clone(&token), Arc::clone(&route), seeds.clone());
+        let served = Arc::clone(&served);
         tokio::spawn(async move {
-            if let Err(error) = receive(stream, me, &token, &route, &seeds).await {
+            if let Err(error) = receive(stream, &served).await {
                 tracing::debug!(%peer, %error, "a connection of another node ended");
             }
         });
     }
 }
 
-async fn receive(
-    mut stream: impl AsyncRead + AsyncWrite + Unpin,
-    me: NodeId,
-    token: &[u8],
-    route: &Route,
-    seeds: &Seeds,
-) -> io::Result<()> {
+async fn receive(mut stream: TcpStream, served: &Served) -> io::Result<()> {
     let greeting = timeout(GREETING_TIMEOUT, frame(&mut stream, GREETING_BYTES_MAX)).await??;
     let Some((content, crc)) = greeting else {
         return Ok(());
     };
     let greeting = wire::greeting(&content, crc).map_err(io::Error::other)?;
-    if !is_same(&greeting.token, token) || greeting.to != me {
+    if !is_same(&greeting.token, &served.token) || greeting.to != served.me {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
+    let tenant = greeting.tenant;
     if greeting.purpose == Purpose::Seed {
-        return give(stream, greeting.tenant, seeds).await;
+        return give(stream, tenant, &served.seeds).await;
     }
-    let Some(inbox) = route(greeting.tenant) else {
+    let Some(inbox) = (served.route)(tenant) else {
         return Err(io::ErrorKind::NotFound.into());
     };
-    let places = Arc::new(Semaphore::new(INBOX_BYTES));
-    // A small packet is one call of the system.
-    let mut stream = BufReader::with_capacity(READ_BYTES, stream);
-    while let Some((content, crc)) = frame(&mut stream, FRAME_BYTES_MAX).await? {
-        let packet = wire::packet(&content, crc).map_err(io::Error::other)?;
-        if packet.from != greeting.from {
-            return Err(io::ErrorKind::PermissionDenied.into());
-        }
-        let bytes = u32::try_from(content.len().min(INBOX_BYTES)).unwrap_or(u32::MAX);
-        let place = Arc::clone(&places).acquire_many_owned(bytes).await;
-        if !inbox.receive(packet, place.ok()) {
-            return Ok(());
-        }
-    }
-    Ok(())
+    let threads = served.sessions.len().max(1);
+    let sessions = served.sessions.get(tenant.0 as usize % threads);
+    Taking::new(stream, greeting.from, inbox)
+        .run(sessions)
+        .await
 }

@@ -9,7 +9,7 @@ use aerostat_replication::{Config, Epoch, Member, Message, NodeId, Replica};
 use aerostat_storage::{LogHold, LogReader, StreamError, TenantStore};
 use aerostat_types::CommitTs;
 
-use crate::{Host, PART_BYTES, Packet, Records};
+use crate::{Host, PART_BYTES, Packet, Records, pacing::Pacing};
 
 /// What is sent in one turn of the driver's, about: commits wait for their word meanwhile.
 const TURN_BYTES: usize = 1 << 20;
@@ -161,12 +161,14 @@ impl Outbox {
         Ok(())
     }
 
-    /// Sends as much as there is, and room for, but no more than a turn takes. Whether there may be more.
+    /// Sends as much as there is, and room for, but no more than a turn takes, and the pace allows of what a copy
+    /// lacks that commits do not wait for. Whether there may be more.
     pub(crate) fn pump(
         &mut self,
         (me, to): (Member, Member),
         replica: &Replica,
         known: Told,
+        (now, pacing): (Duration, &mut Pacing),
         host: &mut dyn Host,
     ) -> Result<bool, StreamError> {
         let Some(reader) = &mut self.reader else {
@@ -175,6 +177,7 @@ impl Outbox {
         let mut sent = 0;
         let history = replica.history();
         let epoch = replica.config().map_or(Epoch(0), |config| config.epoch);
+        let is_member = replica.config().is_some_and(|config| config.has(to));
         let packet = |message, records| Packet {
             from: me,
             epoch,
@@ -191,6 +194,9 @@ impl Outbox {
             let is_behind = through.is_some_and(|through| from.after < through);
             let is_little = through.is_some_and(|through| through.0 < from.after.0 + HELD_MAX);
             if is_behind && is_little && self.on_its_way.is_some() {
+                return Ok(false);
+            }
+            if !is_member && is_behind && !pacing.may_send(now) {
                 return Ok(false);
             }
             let room = host.room(to.node);
@@ -210,11 +216,15 @@ impl Outbox {
                 return Ok(false);
             }
             let is_empty = bytes.is_none();
-            if is_empty {
+            if is_empty && self.wanted.is_some() {
                 // A heartbeat: there may be nothing for long.
                 reader.rest();
             }
-            sent += bytes.as_ref().map_or(0, Vec::len);
+            let part = bytes.as_ref().map_or(0, Vec::len);
+            sent += part;
+            if !is_member && is_behind {
+                pacing.sent(now, part);
+            }
             let records = Records {
                 from,
                 bytes: bytes.unwrap_or_default(),

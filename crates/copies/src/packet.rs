@@ -32,6 +32,13 @@ pub struct Packet {
     pub records: Records,
 }
 
+impl Packet {
+    /// Whether it answers a leader, and nothing else.
+    pub(crate) fn is_answer(&self) -> bool {
+        matches!(self.message, Some(Message::Has { .. })) && self.records.bytes.is_empty()
+    }
+}
+
 /// A part of a log.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Records {

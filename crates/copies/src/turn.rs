@@ -21,8 +21,8 @@ use std::{
 use aerostat_types::{Clock, SystemClock};
 
 use crate::{
-    CopyError, Driver, Host, Packet,
-    inbox::{Taken, Turns},
+    CopyError, Driver, Host, Packet, Standing,
+    inbox::{Taken, Takes, Turns},
 };
 
 /// What somebody else's turn sends at most: he has things of his own to do.
@@ -48,6 +48,8 @@ pub(crate) struct Turn<H> {
     woken: AtomicBool,
     /// Packets that wait for the thread.
     waiting: AtomicUsize,
+    /// Whether it leads, as of the last turn.
+    leads: AtomicBool,
 }
 
 /// What a driver needs, also in turns that are not its thread's.
@@ -92,6 +94,7 @@ impl<H: TurnHost> Turn<H> {
             core: Mutex::new(None),
             woken: AtomicBool::new(false),
             waiting: AtomicUsize::new(0),
+            leads: AtomicBool::new(false),
         }
     }
 
@@ -157,6 +160,8 @@ impl<H: TurnHost> Turn<H> {
         while self.take_word() && core.failed.is_none() {
             core.step(|driver, now, host| driver.written(now, host));
         }
+        let leads = core.driver.standing() == Standing::Leads;
+        self.leads.store(leads, Ordering::Relaxed);
     }
 }
 
@@ -170,7 +175,11 @@ impl<H: TurnHost> Turns for Turn<H> {
         self.waiting.fetch_add(1, Ordering::SeqCst);
     }
 
-    fn receive(&self, packet: Packet) -> Taken {
+    fn leads(&self) -> bool {
+        self.leads.load(Ordering::Relaxed)
+    }
+
+    fn receive(&self, packet: Packet, takes: Takes) -> Taken {
         if self.waiting.load(Ordering::SeqCst) > 0 {
             return Taken::Left(Box::new(packet));
         }
@@ -182,6 +191,10 @@ impl<H: TurnHost> Turns for Turn<H> {
                 return Taken::Left(Box::new(packet));
             };
             if packet.records.bytes.len() > LARGE_BYTES && core.driver.is_far_behind() {
+                return Taken::Left(Box::new(packet));
+            }
+            let leads = core.driver.standing() == Standing::Leads;
+            if takes == Takes::Answers && !(leads && packet.is_answer()) {
                 return Taken::Left(Box::new(packet));
             }
             core.host.begin_short_turn(SHORT_TURN_BYTES);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use aerostat_cluster::{Cluster, Identity, Settings, Setup, Shared, Space};
 use aerostat_embedded::Engine;
 use anyhow::{Context, Result};
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, runtime::Handle};
 
 use crate::config::Peers;
 
@@ -68,13 +68,14 @@ impl Joining {
     ///
     /// # Errors
     /// The cluster cannot be used.
-    pub(crate) async fn start(self, engine: &Arc<Engine>) -> Result<Member> {
+    pub(crate) async fn start(self, engine: &Arc<Engine>, io: &[Handle]) -> Result<Member> {
         let setup = Setup {
             identity: self.identity,
             space: self.space,
             node: Arc::clone(engine.node()),
             holders: Arc::clone(engine) as _,
             listener: self.listener.into_std()?,
+            sessions: io.into(),
             settings: Settings::default(),
         };
         let started = tokio::task::spawn_blocking(move || -> Result<Cluster> {

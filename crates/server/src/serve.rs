@@ -102,7 +102,7 @@ async fn node(config: Config, threads: &Threads) -> Result<()> {
     let scram_secret = NodeSecret(secret::scram(&config.data)?);
     // Nothing that may fail comes behind: others rely on what it leads.
     let member = match joining {
-        Some(joining) => Some(joining.start(&engine).await?),
+        Some(joining) => Some(joining.start(&engine, threads.io()).await?),
         None => None,
     };
     let degraded = degraded(&engine);

@@ -84,6 +84,7 @@ fn try_start(space: &Space, data: &Path, name: &str) -> Result<TestNode, NodeErr
         node: Arc::clone(&node),
         holders: Arc::new(Nobody),
         listener,
+        sessions: Arc::default(),
         settings: settings(),
     };
     let cluster = Cluster::start(setup).unwrap();

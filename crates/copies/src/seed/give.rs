@@ -19,10 +19,8 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::{
-    Begin, PART_BYTES, PaceLimits, REQUEST_BYTES_MAX, Refusal, Request, Response, pace::Pacer,
-};
-use crate::{peers::frame, wire};
+use super::{Begin, PART_BYTES, PaceLimits, REQUEST_BYTES_MAX, Refusal, Request, Response};
+use crate::{pace::Pacer, peers::frame, wire};
 
 /// How many copies a process gives seeds to at the same time: each has a checkpoint at its beginning, and images
 /// that stay.
@@ -90,7 +88,7 @@ impl Pace {
     async fn of(store: &TenantStore, limits: PaceLimits) -> Pace {
         let watch = store.watch_commits();
         sleep(LOOK).await;
-        let pacer = Pacer::new(limits, &watch.take(), Duration::ZERO);
+        let pacer = Pacer::new(limits, &watch.take().done, Duration::ZERO);
         Pace {
             began: SystemClock.now(),
             pacer,

@@ -16,7 +16,7 @@
 //! * **The log comes between the images**, so that the leader need not keep what is written meanwhile.
 //! * **Where the leader has gone on too far** the copy begins another pass on the same connection, for which only
 //!   what has changed is sent, at twice the least pace: each pass has less to send, so that there is a last one.
-//! * **The pace** (`pace`) halves while commits at the leader take half as long again as before, and grows
+//! * **The pace** (`crate::pace`) halves while commits at the leader take half as long again as before, and grows
 //!   otherwise.
 //! * **Which process a copy is.** Whoever has had its folder replaced runs as another process would, with an
 //!   incarnation that there has not been. The machine that ended may have asked to lead, and may have told its
@@ -27,19 +27,18 @@
 
 mod fetch;
 mod give;
-mod pace;
 
 use aerostat_replication::Epoch;
 use aerostat_storage::Timeline;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+pub use crate::pace::PaceLimits;
 pub use fetch::{
     Fetch, FetchError, SeedHold, SeedNeed, Seeded, fetch, fetch_from_leader, fetch_seed,
 };
 pub(crate) use give::give;
 pub use give::{Leading, Seeds};
-pub use pace::PaceLimits;
 
 /// What goes in one part: as much as in a packet.
 const PART_BYTES: usize = 256 << 10;

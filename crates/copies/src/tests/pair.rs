@@ -19,7 +19,11 @@ use aerostat_storage::{
 };
 use aerostat_types::{CommitTs, TableId, TenantId};
 use rand::{Rng, SeedableRng, rngs::StdRng};
-use tokio::{net::TcpListener, runtime::Runtime};
+use tokio::{
+    net::TcpListener,
+    runtime::{self, Handle, Runtime},
+    sync::oneshot,
+};
 
 use super::node::{BAG, KEYED, batch, begun, budget, listed};
 use crate::{
@@ -129,6 +133,40 @@ impl Owner for NodeOwner {
     }
 }
 
+/// A thread that serves sessions, as a node has it, until it is dropped.
+struct SessionThread {
+    handle: Handle,
+    ends: Option<oneshot::Sender<()>>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl SessionThread {
+    fn start() -> SessionThread {
+        let runtime = runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.unwrap();
+        let handle = runtime.handle().clone();
+        let (ends, ended) = oneshot::channel();
+        let thread = thread::spawn(move || drop(runtime.block_on(ended)));
+        SessionThread {
+            handle,
+            ends: Some(ends),
+            thread: Some(thread),
+        }
+    }
+
+    /// How many connections it has.
+    fn connections(&self) -> usize {
+        self.handle.metrics().num_alive_tasks()
+    }
+}
+
+impl Drop for SessionThread {
+    fn drop(&mut self) {
+        drop(self.ends.take());
+        self.thread.take().unwrap().join().unwrap();
+    }
+}
+
 pub(super) struct TestNode {
     id: NodeId,
     folder: tempfile::TempDir,
@@ -140,6 +178,7 @@ pub(super) struct TestNode {
     /// Where connections of others lead.
     inbox: Arc<Mutex<Option<Inbox>>>,
     pub(super) address: SocketAddr,
+    sessions: SessionThread,
 }
 
 impl TestNode {
@@ -160,7 +199,15 @@ impl TestNode {
             served.store.clone().filter(|_| served.leads)
         });
         let seeds = Seeds::new(leading, PaceLimits::default());
-        runtime.spawn(serve(listener, NodeId(id), TOKEN.to_vec(), route, seeds));
+        let sessions = SessionThread::start();
+        let to_others = crate::Served {
+            me: NodeId(id),
+            token: TOKEN.into(),
+            route,
+            seeds,
+            sessions: [sessions.handle.clone()].into(),
+        };
+        runtime.spawn(serve(listener, to_others));
         TestNode {
             id: NodeId(id),
             folder: tempfile::tempdir().unwrap(),
@@ -171,6 +218,7 @@ impl TestNode {
             hold: None,
             inbox,
             address,
+            sessions,
         }
     }
 
@@ -316,6 +364,15 @@ fn what_two_nodes_acknowledge_outlives_either() {
         node.start(timeline, &configurations, &addresses, &runtime);
     }
     wait_until("both are members", both);
+    let leader_is_answered_there = |nodes: &[TestNode; 2]| {
+        wait_until("a thread of sessions takes answers", || {
+            nodes.iter().all(|node| {
+                let leads = node.served.lock().unwrap().leads;
+                node.sessions.connections() == usize::from(leads)
+            })
+        });
+    };
+    leader_is_answered_there(&nodes);
 
     let (next_key, is_over) = (AtomicI32::new(0), AtomicBool::new(false));
     let failed = AtomicU64::new(0);
@@ -349,6 +406,8 @@ fn what_two_nodes_acknowledge_outlives_either() {
             let pause = random.random_range(50..900);
             thread::sleep(Duration::from_millis(pause));
             nodes[node].start(timeline, &configurations, &addresses, &runtime);
+            wait_until("both are members", both);
+            leader_is_answered_there(&nodes);
             println!("round {round}: node {node} was away for {pause} ms, {before} acknowledged");
         }
         wait_until("both are members", both);

@@ -25,7 +25,7 @@ use super::{
     pair::{CLIENTS, TENANT, TOKEN, TestNode, led, members, open, options, wait_until},
 };
 use crate::{
-    Greeting, Purpose,
+    Greeting, Purpose, Served,
     seed::{Fetch, FetchError, PaceLimits, Refusal, SeedNeed, Seeded, Seeds, fetch_seed},
     serve,
     wire::{self, VERSION},
@@ -213,7 +213,14 @@ impl Leader {
         });
         let route = Arc::new(|_| None);
         let seeds = Seeds::new(leading, limits);
-        runtime.spawn(serve(listener, NodeId(0), TOKEN.to_vec(), route, seeds));
+        let served = Served {
+            me: NodeId(0),
+            token: TOKEN.into(),
+            route,
+            seeds,
+            sessions: Arc::default(),
+        };
+        runtime.spawn(serve(listener, served));
         let leader = Leader {
             store,
             table,

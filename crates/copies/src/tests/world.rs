@@ -95,6 +95,8 @@ pub(super) struct World {
     nodes: Vec<Node>,
     store: Option<Config>,
     cut_until: BTreeMap<(u32, u32), u64>,
+    /// Until when clients change nothing, so that a checkpoint may begin.
+    hushed_until: u64,
     next_key: i32,
     next_number: i64,
     judge: Judge,
@@ -129,6 +131,7 @@ impl World {
             due: BinaryHeap::new(),
             store: None,
             cut_until: BTreeMap::new(),
+            hushed_until: 0,
             next_key: 0,
             next_number: 0,
             judge: Judge::default(),
@@ -407,6 +410,9 @@ impl World {
             && store.txns().last_commit() == store.written_through();
         let begun = store.epochs().last().map_or(Epoch(0), |start| start.0);
         if !is_well || !is_quiet || begun < config.epoch {
+            if is_well && !is_quiet {
+                self.hushed_until = self.now + 200 * MS;
+            }
             return Err(SeedError::Gone);
         }
         let seed = store.seed()?;
@@ -543,6 +549,9 @@ impl World {
     fn client(&mut self) {
         let after = self.within(5 * MS..40 * MS);
         self.at(self.now + after, What::Client);
+        if self.now < self.hushed_until {
+            return;
+        }
         for node in 0..NODES {
             if self.leads(node) && self.nodes[node as usize].paused_until <= self.now {
                 self.change(node);

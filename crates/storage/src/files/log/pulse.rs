@@ -4,7 +4,11 @@
 //! clock reading for each, under a lock that its committer has anyway, and nothing while nobody watches.
 
 use std::{
-    sync::{Arc, Weak},
+    collections::VecDeque,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -12,8 +16,8 @@ use aerostat_types::{Clock, CommitTs};
 
 use super::{Log, State};
 
-/// Times that nobody asked for are forgotten beyond so many.
-const TIMES_MAX: usize = 4_096;
+/// So many times are kept for whoever has not asked for them.
+const TIMES_MAX: usize = 1_024;
 
 /// How long commits took lately.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,7 +35,9 @@ pub(super) struct Pulse {
     clock: Option<Arc<dyn Clock>>,
     /// The commit that is timed, and when it was queued.
     timed: Option<(CommitTs, Instant)>,
-    done: Vec<Duration>,
+    done: VecDeque<Duration>,
+    /// How many are not kept any more.
+    forgotten: u64,
 }
 
 impl Pulse {
@@ -47,11 +53,29 @@ impl Pulse {
         if let (Some(clock), Some((ts, since))) = (&self.clock, self.timed)
             && ts <= through
         {
+            let took = clock.now().saturating_duration_since(since);
             self.timed = None;
-            if self.done.len() < TIMES_MAX {
-                self.done.push(clock.now().saturating_duration_since(since));
-            }
+            self.push(took);
         }
+    }
+
+    fn push(&mut self, took: Duration) {
+        if self.done.len() == TIMES_MAX {
+            self.done.pop_front();
+            self.forgotten += 1;
+        }
+        self.done.push_back(took);
+    }
+
+    /// How many there have been.
+    fn total(&self) -> u64 {
+        self.forgotten + self.done.len() as u64
+    }
+
+    /// Those after so many.
+    fn after(&self, seen: u64) -> Vec<Duration> {
+        let known = seen.saturating_sub(self.forgotten) as usize;
+        self.done.iter().skip(known).copied().collect()
     }
 }
 
@@ -69,9 +93,12 @@ impl State {
     }
 }
 
-/// Has commits timed until it is dropped.
+/// Has commits timed until it is dropped. The default has none.
+#[derive(Default)]
 pub struct CommitWatch {
     log: Weak<Log>,
+    /// How many it has told of.
+    seen: AtomicU64,
 }
 
 impl CommitWatch {
@@ -81,23 +108,24 @@ impl CommitWatch {
         state.pulse.clock = Some(Arc::clone(&log.machine.clock));
         CommitWatch {
             log: Arc::downgrade(log),
+            seen: AtomicU64::new(state.pulse.total()),
         }
     }
 
-    /// What became known since this was asked last. Several who watch share it.
+    /// What became known since this was asked last.
     pub fn take(&self) -> CommitTimes {
         let Some(log) = self.log.upgrade() else {
             return CommitTimes::default();
         };
-        let mut state = log.state.lock();
-        let pulse = &mut state.pulse;
+        let state = log.state.lock();
+        let pulse = &state.pulse;
         let since = |(_, since): (CommitTs, Instant)| {
             let clock = pulse.clock.as_ref()?;
             Some(clock.now().saturating_duration_since(since))
         };
         CommitTimes {
             waiting: pulse.timed.and_then(since),
-            done: std::mem::take(&mut pulse.done),
+            done: pulse.after(self.seen.swap(pulse.total(), Ordering::Relaxed)),
         }
     }
 }
@@ -112,5 +140,27 @@ impl Drop for CommitWatch {
         if state.pulse.watchers == 0 {
             state.pulse = Pulse::default();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_does_not_ask_for_long_is_told_of_the_latest() {
+        let mut pulse = Pulse::default();
+        let took = |number| Duration::from_micros(number);
+        for number in 0..TIMES_MAX as u64 + 10 {
+            pulse.push(took(number));
+        }
+        assert_eq!(pulse.total(), TIMES_MAX as u64 + 10);
+        let all = pulse.after(0);
+        assert_eq!((all.len(), all[0]), (TIMES_MAX, took(10)));
+        assert_eq!(
+            pulse.after(pulse.total() - 2),
+            [took(TIMES_MAX as u64 + 8), took(TIMES_MAX as u64 + 9)]
+        );
+        assert!(pulse.after(pulse.total()).is_empty());
     }
 }

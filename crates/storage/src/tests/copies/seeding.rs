@@ -550,6 +550,7 @@ fn commits_are_timed_while_somebody_watches() {
     let committing = txn.enqueue().unwrap();
     let place = committing.place();
     assert!(watch.take().waiting.is_some());
+    let other = leader.store().watch_commits();
     leader.store().sync_log().unwrap();
     leader.store().committed(place);
     committing.finish().unwrap();
@@ -558,7 +559,10 @@ fn commits_are_timed_while_somebody_watches() {
         times.done.len() == 1 && times.waiting.is_none(),
         "{times:?}"
     );
-    drop(watch);
+    // Whoever watches is told of all since it began to, whatever others were told.
+    assert_eq!(other.take(), times);
+    assert_eq!(other.take(), CommitTimes::default());
+    drop((watch, other));
     let watch = leader.store().watch_commits();
     assert_eq!(watch.take(), CommitTimes::default());
 }

@@ -1,4 +1,5 @@
-//! How fast a seed is sent: as fast as commits at the leader do not suffer from it.
+//! How fast a seed, or the log behind a copy that comes back, is sent: as fast as commits at the leader do not
+//! suffer from it.
 //!
 //! ```text
 //!  rate ▲      ╱│    ╱│            grows by a share of the most for each window in which
@@ -27,7 +28,7 @@ const STEP_SHARE: u64 = 16;
 /// Commits of some microseconds are no slower for anybody when they take twice that.
 const SLACK: Duration = Duration::from_micros(500);
 
-/// Between which rates a seed is sent.
+/// Between which rates it is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PaceLimits {
     /// However slow commits are: else it would never end.
@@ -46,8 +47,8 @@ impl Default for PaceLimits {
     }
 }
 
-/// The pace of one seed.
-pub(super) struct Pacer {
+/// A pace.
+pub(crate) struct Pacer {
     limits: PaceLimits,
     bytes_per_s: u64,
     /// What commits may take, once it is known what they took before.
@@ -60,7 +61,7 @@ pub(super) struct Pacer {
 
 impl Pacer {
     /// Of a leader whose commits took so long before.
-    pub(super) fn new(limits: PaceLimits, before: &CommitTimes, now: Duration) -> Pacer {
+    pub(crate) fn new(limits: PaceLimits, before: &[Duration], now: Duration) -> Pacer {
         let limits = PaceLimits {
             bytes_per_s_min: limits
                 .bytes_per_s_min
@@ -75,7 +76,7 @@ impl Pacer {
             commits: Vec::new(),
             sent_at: now,
         };
-        pacer.allow(&before.done);
+        pacer.allow(before);
         pacer.bytes_per_s = pacer.bounded(limits.bytes_per_s_max / STEP_SHARE);
         pacer
     }
@@ -98,7 +99,7 @@ impl Pacer {
     }
 
     /// What commits took since this was told last.
-    pub(super) fn observe(&mut self, now: Duration, times: &CommitTimes) {
+    pub(crate) fn observe(&mut self, now: Duration, times: &CommitTimes) {
         self.commits.extend(&times.done);
         let is_stuck = |allowed| times.waiting.is_some_and(|waiting| waiting > allowed);
         if self.allowed.is_some_and(is_stuck) && now >= self.window_began + WINDOW {
@@ -135,10 +136,22 @@ impl Pacer {
     }
 
     /// So many bytes are sent: how long to wait before more are.
-    pub(super) fn sent(&mut self, now: Duration, bytes: u64) -> Duration {
+    pub(crate) fn sent(&mut self, now: Duration, bytes: u64) -> Duration {
         let takes = Duration::from_secs_f64(bytes as f64 / self.bytes_per_s as f64);
         self.sent_at = self.sent_at.max(now) + takes;
         self.sent_at - now
+    }
+
+    /// How long to wait before anything is sent.
+    pub(crate) fn wait(&self, now: Duration) -> Duration {
+        self.sent_at.saturating_sub(now)
+    }
+
+    /// It is not so slow any more, however slow commits are.
+    pub(crate) fn double_least(&mut self) {
+        let least = self.limits.bytes_per_s_min.saturating_mul(2);
+        self.limits.bytes_per_s_min = least.min(self.limits.bytes_per_s_max);
+        self.bytes_per_s = self.bounded(self.bytes_per_s);
     }
 }
 
@@ -170,7 +183,7 @@ mod tests {
     #[test]
     fn the_pace_grows_while_commits_are_as_quick_as_before_and_is_halved_when_they_are_not() {
         let mut now = Duration::ZERO;
-        let mut pacer = Pacer::new(LIMITS, &times(100, 10 * MS), now);
+        let mut pacer = Pacer::new(LIMITS, &[10 * MS; 100], now);
         let mut next = |pacer: &mut Pacer, took: Duration| {
             now += WINDOW;
             pacer.observe(now, &times(50, took));
@@ -193,7 +206,7 @@ mod tests {
 
     #[test]
     fn a_few_slow_commits_of_many_change_nothing_and_a_stuck_one_does() {
-        let mut pacer = Pacer::new(LIMITS, &times(100, 10 * MS), Duration::ZERO);
+        let mut pacer = Pacer::new(LIMITS, &[10 * MS; 100], Duration::ZERO);
         let mut some = times(1_000, 10 * MS);
         some.done.extend([MS * 500; 9]);
         pacer.observe(WINDOW, &some);
@@ -210,7 +223,7 @@ mod tests {
 
     #[test]
     fn without_commits_it_goes_as_fast_as_it_may_until_some_come() {
-        let mut pacer = Pacer::new(LIMITS, &times(3, 10 * MS), Duration::ZERO);
+        let mut pacer = Pacer::new(LIMITS, &[10 * MS; 3], Duration::ZERO);
         let mut now = Duration::ZERO;
         for _ in 0..20 {
             now += WINDOW;
@@ -231,7 +244,7 @@ mod tests {
     #[test]
     fn commits_of_microseconds_may_take_some_more() {
         let micro = Duration::from_micros(1);
-        let mut pacer = Pacer::new(LIMITS, &times(100, 20 * micro), Duration::ZERO);
+        let mut pacer = Pacer::new(LIMITS, &[20 * micro; 100], Duration::ZERO);
         pacer.observe(WINDOW, &times(100, 400 * micro));
         assert_eq!(pacer.bytes_per_s(), 20_000_000);
         pacer.observe(WINDOW * 2, &times(100, 600 * micro));
@@ -240,7 +253,7 @@ mod tests {
 
     #[test]
     fn what_is_sent_takes_as_long_as_the_pace_has_it() {
-        let mut pacer = Pacer::new(LIMITS, &times(100, MS), Duration::ZERO);
+        let mut pacer = Pacer::new(LIMITS, &[MS; 100], Duration::ZERO);
         let wait = pacer.sent(Duration::ZERO, 1_000_000);
         assert_eq!(wait, 100 * MS);
         // Not waited for, and sent again.
@@ -256,7 +269,7 @@ mod tests {
                 bytes_per_s_min: min,
                 bytes_per_s_max: max,
             };
-            let mut pacer = Pacer::new(limits, &times(100, MS), Duration::ZERO);
+            let mut pacer = Pacer::new(limits, &[MS; 100], Duration::ZERO);
             for round in 1..50 {
                 pacer.observe(WINDOW * round, &times(100, MS * (round % 3)));
                 pacer.sent(WINDOW * round, 1);
