@@ -17,7 +17,8 @@
 //! ```
 //!
 //! `sync` is below `segment`, `txn` and `schedule`, and knows none of ours. `replication` knows `types`;
-//! `copies` drives it over `storage`, and nobody knows that yet (docs/replication.md).
+//! `copies` drives it over `storage`; `etcd` has what
+//! nodes share, and `cluster` knows them all.
 //!
 //! Dev-dependencies count too: a test that needs an upper crate belongs there.
 
@@ -75,6 +76,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
         "copies",
         &["types", "txn", "memory", "storage", "replication"],
     ),
+    ("etcd", &["types", "storage"]),
     // Tests run statements of administration.
     (
         "cluster",
@@ -87,6 +89,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "catalog",
             "replication",
             "copies",
+            "etcd",
         ],
     ),
     (

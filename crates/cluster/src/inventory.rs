@@ -173,7 +173,7 @@ pub fn join(
         path: data.to_owned(),
     };
     let joined = known.as_ref().and_then(|known| known.cluster.clone());
-    if joined.is_some() && !space.is_there() {
+    if joined.is_some() && !space.is_there()? {
         return Err(other_cluster());
     }
     let is_own = known.is_none() && data.join("catalog.json").exists();

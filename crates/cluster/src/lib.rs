@@ -1,7 +1,7 @@
 //! A node of a cluster: who the others are, and this node's copies of the cluster's databases.
 //!
 //! ```text
-//!  Space, a folder that all nodes share
+//!  Space, a folder that all nodes share, or etcd
 //!    catalog       roles and databases   ◄─► Node (aerostat-catalog)
 //!    nodes         who is where          ◄── join, at every start
 //!    databases/N   who leads database N  ◄─► its copies' drivers (aerostat-copies)

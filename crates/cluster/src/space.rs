@@ -1,4 +1,4 @@
-//! What the nodes of a cluster share: documents in a folder, and a word that only they know.
+//! What the nodes of a cluster share: documents in a folder or in etcd, and a word that only they know.
 
 use std::{
     fs, io,
@@ -9,7 +9,8 @@ use std::{
     sync::Arc,
 };
 
-use aerostat_storage::{MetaError, MetaShared, MetaStore, make_folder};
+use aerostat_etcd::{Endpoints, Etcd, EtcdError};
+use aerostat_storage::{MetaError, MetaShared, MetaStore, Swapped, make_folder};
 use aerostat_types::TenantId;
 use thiserror::Error;
 
@@ -23,8 +24,13 @@ const TOKEN_BYTES: usize = 32;
 #[derive(Debug, Error)]
 pub enum SpaceError {
     /// No space is named like this.
-    #[error("\"{0}\" names no cluster; give a folder that all nodes share, as file:///path")]
+    #[error(
+        "\"{0}\" names no cluster; give a folder that all nodes share, as file:///path, or etcd, as etcd://host:2379/name"
+    )]
     Name(String),
+    /// No cluster of etcd is named like this.
+    #[error(transparent)]
+    Etcd(#[from] EtcdError),
     /// A document cannot be read or written.
     #[error("the cluster's documents cannot be used")]
     Meta(#[from] MetaError),
@@ -41,23 +47,28 @@ pub enum SpaceError {
 
 /// What the nodes of a cluster share.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Space {
-    folder: PathBuf,
+pub struct Space(Kind);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Kind {
+    Folder(PathBuf),
+    Etcd(Etcd),
 }
 
 impl FromStr for Space {
     type Err = SpaceError;
 
     fn from_str(text: &str) -> Result<Space, SpaceError> {
+        if text.starts_with(Endpoints::SCHEME) {
+            return Ok(Space(Kind::Etcd(Etcd::new(text.parse()?))));
+        }
         let path = match text.split_once("://") {
             None => text,
             Some(_) => text.strip_prefix(SCHEME).unwrap_or_default(),
         };
         match path.is_empty() {
             true => Err(SpaceError::Name(text.to_owned())),
-            false => Ok(Space {
-                folder: PathBuf::from(path),
-            }),
+            false => Ok(Space(Kind::Folder(PathBuf::from(path)))),
         }
     }
 }
@@ -65,20 +76,24 @@ impl FromStr for Space {
 impl Space {
     /// The one in a folder.
     pub fn of(folder: &Path) -> Space {
-        Space {
-            folder: folder.to_owned(),
-        }
+        Space(Kind::Folder(folder.to_owned()))
     }
 
     /// Whether there is a cluster in it.
-    pub fn is_there(&self) -> bool {
-        self.folder.join("nodes").is_dir()
+    ///
+    /// # Errors
+    /// [`SpaceError`], as all here.
+    pub fn is_there(&self) -> Result<bool, SpaceError> {
+        match &self.0 {
+            Kind::Folder(folder) => Ok(folder.join("nodes").is_dir()),
+            Kind::Etcd(_) => Ok(self.nodes()?.load()?.is_some()),
+        }
     }
 
     /// The record of roles and databases.
     ///
     /// # Errors
-    /// [`SpaceError`], as all here.
+    /// See [`Self::is_there`].
     pub fn record(&self) -> Result<Arc<dyn MetaStore>, SpaceError> {
         self.document("catalog")
     }
@@ -86,7 +101,7 @@ impl Space {
     /// Who the nodes are.
     ///
     /// # Errors
-    /// See [`Self::record`].
+    /// See [`Self::is_there`].
     pub fn nodes(&self) -> Result<Arc<dyn MetaStore>, SpaceError> {
         self.document("nodes")
     }
@@ -94,13 +109,16 @@ impl Space {
     /// Who leads a database, and who must have its commits.
     ///
     /// # Errors
-    /// See [`Self::record`].
+    /// See [`Self::is_there`].
     pub fn configurations(&self, database: TenantId) -> Result<Arc<dyn MetaStore>, SpaceError> {
         self.document(&format!("databases/{database}"))
     }
 
     fn document(&self, name: &str) -> Result<Arc<dyn MetaStore>, SpaceError> {
-        let mut folder = self.folder.clone();
+        let mut folder = match &self.0 {
+            Kind::Folder(folder) => folder.clone(),
+            Kind::Etcd(etcd) => return Ok(Arc::new(etcd.document(name))),
+        };
         for part in name.split('/') {
             make_folder(&folder).map_err(at(&folder))?;
             folder.push(part);
@@ -111,47 +129,74 @@ impl Space {
     /// The word with which nodes prove to each other that they are of the cluster. The first that asks makes it.
     ///
     /// # Errors
-    /// See [`Self::record`].
+    /// See [`Self::is_there`].
     pub fn token(&self) -> Result<Vec<u8>, SpaceError> {
-        make_folder(&self.folder).map_err(at(&self.folder))?;
-        let path = self.folder.join("token");
-        match fs::read(&path) {
-            Ok(token) if token.len() == TOKEN_BYTES => return Ok(token),
-            Ok(_) => {
-                let odd = io::Error::new(io::ErrorKind::InvalidData, "it has another length");
-                return Err(at(&path)(odd));
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(at(&path)(error)),
+        match &self.0 {
+            Kind::Folder(folder) => of_folder(folder),
+            Kind::Etcd(etcd) => of_document(&etcd.document("token")),
         }
-        let token: [u8; TOKEN_BYTES] = rand::random();
-        let made = self
-            .folder
-            .join(format!("token.{:016x}", rand::random::<u64>()));
-        let write = || -> io::Result<()> {
-            let mut options = fs::OpenOptions::new();
-            let mut file = options
-                .write(true)
-                .create_new(true)
-                .mode(0o600)
-                .open(&made)?;
-            file.write_all(&token)?;
-            file.sync_all()?;
-            // It is whole when it is there, and whoever is first makes it.
-            match fs::hard_link(&made, &path) {
-                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
-                _ => Ok(()),
-            }
-        };
-        let written = write();
-        // Nobody knows it by this name.
-        let _ = fs::remove_file(&made);
-        written.map_err(at(&path))?;
-        fs::File::open(&self.folder)
-            .and_then(|folder| folder.sync_all())
-            .map_err(at(&self.folder))?;
-        fs::read(&path).map_err(at(&path))
     }
+}
+
+/// The word in a document.
+fn of_document(store: &dyn MetaStore) -> Result<Vec<u8>, SpaceError> {
+    let found = match store.load()? {
+        Some(found) => found.document,
+        None => {
+            let token: [u8; TOKEN_BYTES] = rand::random();
+            match store.compare_and_swap(None, &token)? {
+                Swapped::Lost(Some(found)) => found.document,
+                Swapped::Done(_) | Swapped::Lost(None) => token.to_vec(),
+            }
+        }
+    };
+    match found.len() {
+        TOKEN_BYTES => Ok(found),
+        _ => Err(at(&store.place())(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "it has another length",
+        ))),
+    }
+}
+
+/// The word in a folder.
+fn of_folder(folder: &Path) -> Result<Vec<u8>, SpaceError> {
+    make_folder(folder).map_err(at(folder))?;
+    let path = folder.join("token");
+    match fs::read(&path) {
+        Ok(token) if token.len() == TOKEN_BYTES => return Ok(token),
+        Ok(_) => {
+            let odd = io::Error::new(io::ErrorKind::InvalidData, "it has another length");
+            return Err(at(&path)(odd));
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(at(&path)(error)),
+    }
+    let token: [u8; TOKEN_BYTES] = rand::random();
+    let made = folder.join(format!("token.{:016x}", rand::random::<u64>()));
+    let write = || -> io::Result<()> {
+        let mut options = fs::OpenOptions::new();
+        let mut file = options
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&made)?;
+        file.write_all(&token)?;
+        file.sync_all()?;
+        // It is whole when it is there, and whoever is first makes it.
+        match fs::hard_link(&made, &path) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+            _ => Ok(()),
+        }
+    };
+    let written = write();
+    // Nobody knows it by this name.
+    let _ = fs::remove_file(&made);
+    written.map_err(at(&path))?;
+    fs::File::open(folder)
+        .and_then(|folder| folder.sync_all())
+        .map_err(at(folder))?;
+    fs::read(&path).map_err(at(&path))
 }
 
 pub(crate) fn at(path: &Path) -> impl FnOnce(io::Error) -> SpaceError {

@@ -68,11 +68,14 @@ fn nodes_that_come_at_once_have_different_numbers() {
 
 #[test]
 fn what_is_no_space_is_refused() {
-    for odd in ["", "file://", "etcd://127.0.0.1:2379", "http://x"] {
+    for odd in ["", "file://", "etcd://127.0.0.1", "http://x"] {
         assert!(odd.parse::<Space>().is_err(), "{odd}");
     }
     let named: Space = "file:///srv/cluster".parse().unwrap();
     assert_eq!(named, "/srv/cluster".parse().unwrap());
+    let named: Space = "etcd://127.0.0.1:2379/house".parse().unwrap();
+    assert_eq!(named, "etcd://127.0.0.1:2379/house".parse().unwrap());
+    assert_ne!(named, "etcd://127.0.0.1:2379/other".parse().unwrap());
     let shared = tempfile::tempdir().unwrap();
     fs::write(shared.path().join("token"), "short").unwrap();
     assert!(Space::of(shared.path()).token().is_err());

@@ -1,6 +1,7 @@
 //! Two nodes that hold the same databases: what clients see of it.
 
 use std::{
+    net::SocketAddr,
     path::Path,
     process::{Command, Output},
     time::{Duration, Instant},
@@ -9,30 +10,49 @@ use std::{
 use tempfile::TempDir;
 use tokio_postgres::{Client, NoTls, config::TargetSessionAttrs};
 
-use crate::harness::{Aerostat, PATIENCE, command};
+use crate::{
+    etcd_members::Members,
+    harness::{Aerostat, PATIENCE, command},
+};
 
 /// What is defined and changed on the leader, statement by statement.
 const CHANGES: &str = include_str!("copies/changes.sql");
 
-/// The shared folder and the nodes' flags.
-struct Cluster {
-    shared: TempDir,
+/// What the nodes share, and their flags.
+pub(crate) struct Cluster {
+    space: String,
+    /// The folder, if it is one.
+    _shared: Option<TempDir>,
 }
 
 impl Cluster {
     fn new() -> Cluster {
+        let shared = tempfile::tempdir().unwrap();
         Cluster {
-            shared: tempfile::tempdir().unwrap(),
+            space: format!("file://{}", shared.path().display()),
+            _shared: Some(shared),
         }
     }
 
-    fn start_on(&self, data: TempDir, name: &str) -> Aerostat {
+    /// Of nodes that share etcd.
+    pub(crate) fn of_etcd(members: &Members) -> Cluster {
+        let members: Vec<String> = members
+            .clients()
+            .iter()
+            .map(SocketAddr::to_string)
+            .collect();
+        Cluster {
+            space: format!("etcd://{}/house", members.join(",")),
+            _shared: None,
+        }
+    }
+
+    pub(crate) fn start_on(&self, data: TempDir, name: &str) -> Aerostat {
         self.start_with(data, name, "512MB")
     }
 
     fn start_with(&self, data: TempDir, name: &str, memory: &str) -> Aerostat {
-        let shared = format!("file://{}", self.shared.path().display());
-        let flags = ["--cluster", &shared, "--node-name", name];
+        let flags = ["--cluster", &self.space, "--node-name", name];
         let peers = ["--peer-listen", "127.0.0.1:0", "--memory", memory];
         Aerostat::start_on(data, &[flags, peers].concat())
     }
@@ -42,23 +62,23 @@ impl Cluster {
     }
 
     /// Both, as soon as commits wait for both.
-    fn pair(&self) -> (Aerostat, Aerostat) {
+    pub(crate) fn pair(&self) -> (Aerostat, Aerostat) {
         let (a, b) = (self.start("a"), self.start("b"));
         wait_for_members(&a, "aerostat", 2);
         (a, b)
     }
 }
 
-fn wait_for_members(leader: &Aerostat, database: &str, count: u32) {
+pub(crate) fn wait_for_members(leader: &Aerostat, database: &str, count: u32) {
     let series = format!("aerostat_copy_members{{tenant=\"{database}\"}}");
     leader.wait_for_metric(&series, f64::from(count));
 }
 
-fn leads(node: &Aerostat, database: &str) -> bool {
+pub(crate) fn leads(node: &Aerostat, database: &str) -> bool {
     node.metric(&format!("aerostat_copy_leads{{tenant=\"{database}\"}}")) == 1.0
 }
 
-fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let started = Instant::now();
     while !is_so() {
         assert!(started.elapsed() < PATIENCE, "not {what} in time");
@@ -67,7 +87,7 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 /// Connects as soon as the node's copy is known to be up to date: one that has just been opened is not.
-async fn connect(node: &Aerostat, database: &str) -> Client {
+pub(crate) async fn connect(node: &Aerostat, database: &str) -> Client {
     let started = Instant::now();
     loop {
         match node.config(database).connect(NoTls).await {
@@ -84,7 +104,7 @@ async fn connect(node: &Aerostat, database: &str) -> Client {
     }
 }
 
-async fn text(client: &Client, sql: &str) -> String {
+pub(crate) async fn text(client: &Client, sql: &str) -> String {
     client.query_one(sql, &[]).await.unwrap().get(0)
 }
 
@@ -126,7 +146,7 @@ fn differences(one: &str, other: &str) -> Vec<String> {
 }
 
 /// Waits until the other node shows everything that the leader does now.
-async fn catch_up(leader: &Client, copy: &Client) {
+pub(crate) async fn catch_up(leader: &Client, copy: &Client) {
     let at = text(leader, "SELECT pg_current_wal_lsn()::text").await;
     let row = copy
         .query_one("SELECT aerostat.wait_for_lsn($1, 20000)", &[&at])
@@ -194,7 +214,7 @@ async fn what_is_done_at_the_leader_is_on_the_copy() {
         .unwrap();
 }
 
-fn promote(node: &Aerostat, database: &str) -> Output {
+pub(crate) fn promote(node: &Aerostat, database: &str) -> Output {
     let url = format!("postgres://aerostat@{}", node.sql);
     command()
         .args(["promote", "--database", database, "--url", &url])
@@ -485,15 +505,22 @@ fn refusal(data: &Path, flags: &[&str]) -> String {
 async fn nodes_that_cannot_join_say_why() {
     let cluster = Cluster::new();
     let (a, _b) = cluster.pair();
-    let shared = format!("file://{}", cluster.shared.path().display());
+    let shared = cluster.space.clone();
     let refused = |flags: &[&str]| refusal(tempfile::tempdir().unwrap().path(), flags);
     let name = ["--node-name", "a", "--peer-listen", "127.0.0.1:0"];
     let taken = refused(&[&["--cluster", &shared][..], &name].concat());
     assert!(taken.contains("another data folder"), "{taken}");
     let nameless = refused(&["--cluster", &shared]);
     assert!(nameless.contains("--node-name"), "{nameless}");
-    let odd = refused(&[&["--cluster", "etcd://127.0.0.1:2379"][..], &name].concat());
+    let odd = refused(&[&["--cluster", "http://127.0.0.1:2379"][..], &name].concat());
     assert!(odd.contains("names no cluster"), "{odd}");
+    let portless = refused(&[&["--cluster", "etcd://127.0.0.1"][..], &name].concat());
+    assert!(portless.contains("names no etcd cluster"), "{portless}");
+    let absent = refused(&[&["--cluster", "etcd://127.0.0.1:1"][..], &name].concat());
+    assert!(
+        absent.contains("no member of etcd answers: 127.0.0.1:1"),
+        "{absent}"
+    );
     let open = refused(&[
         "--cluster",
         &shared,

@@ -22,6 +22,9 @@ mod differential;
 mod drivers;
 mod dump;
 mod encodings;
+mod etcd;
+#[path = "../../../etcd/tests/members/mod.rs"]
+mod etcd_members;
 mod evict;
 mod greedy;
 mod growth;

@@ -1,0 +1,349 @@
+//! Requests to the members of an etcd cluster, by its JSON gateway.
+
+use std::{
+    fmt, io,
+    io::{BufRead, BufReader, Read},
+    str::FromStr,
+    sync::atomic::{AtomicUsize, Ordering},
+    time::{Duration, Instant},
+};
+
+use aerostat_types::{Clock, SystemClock};
+use serde::{Serialize, de::DeserializeOwned};
+use thiserror::Error;
+use ureq::Agent;
+
+/// How long a member may take to take a connection, and to answer.
+const CONNECT: Duration = Duration::from_secs(1);
+const ANSWER: Duration = Duration::from_secs(2);
+
+/// How long all of them may take together.
+const PATIENCE: Duration = Duration::from_secs(6);
+
+/// How soon they are asked again where none answered.
+const AGAIN: Duration = Duration::from_millis(50);
+
+/// An answer that is larger is none of etcd's, which takes 1.5 MB by itself.
+const ANSWER_BYTES_MAX: u64 = 64 << 20;
+
+/// How etcd says what went wrong (`google.rpc.Code`) that will go wrong again.
+const INVALID_ARGUMENT: i64 = 3;
+const PERMISSION_DENIED: i64 = 7;
+const RESOURCE_EXHAUSTED: i64 = 8;
+const UNAUTHENTICATED: i64 = 16;
+
+/// Why etcd could not be asked.
+#[derive(Debug, Error)]
+pub enum EtcdError {
+    /// No cluster is named like this.
+    #[error(
+        "\"{0}\" names no etcd cluster; give members and a name, as etcd://host:2379,host:2379/name"
+    )]
+    Name(String),
+    /// No member has answered.
+    #[error("no member of etcd answers: {0}")]
+    Unavailable(String),
+    /// It will not do that.
+    #[error("etcd refuses: {0}")]
+    Refused(String),
+    /// What it said is not understood.
+    #[error("etcd's answer is odd: {0}")]
+    Odd(String),
+}
+
+impl From<EtcdError> for io::Error {
+    fn from(error: EtcdError) -> io::Error {
+        let kind = match error {
+            EtcdError::Unavailable(_) => io::ErrorKind::TimedOut,
+            EtcdError::Name(_) => io::ErrorKind::InvalidInput,
+            EtcdError::Refused(_) => io::ErrorKind::PermissionDenied,
+            EtcdError::Odd(_) => io::ErrorKind::InvalidData,
+        };
+        io::Error::new(kind, error)
+    }
+}
+
+/// Where the members of an etcd cluster are, and under which name there is something of ours.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoints {
+    members: Vec<String>,
+    name: String,
+}
+
+impl Endpoints {
+    /// What the name of one begins with.
+    pub const SCHEME: &str = "etcd://";
+
+    /// The key of something of ours.
+    pub(crate) fn key(&self, of: &str) -> String {
+        format!("/aerostat/{}/{of}", self.name)
+    }
+}
+
+impl fmt::Display for Endpoints {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}{}/{}",
+            Self::SCHEME,
+            self.members.join(","),
+            self.name
+        )
+    }
+}
+
+impl FromStr for Endpoints {
+    type Err = EtcdError;
+
+    fn from_str(text: &str) -> Result<Endpoints, EtcdError> {
+        let odd = || EtcdError::Name(text.to_owned());
+        let rest = text.strip_prefix(Self::SCHEME).ok_or_else(odd)?;
+        let (members, name) = rest.split_once('/').unwrap_or((rest, "default"));
+        let is_member = |member: &str| {
+            let port = member
+                .rsplit_once(':')
+                .map(|(host, port)| (host, port.parse::<u16>()));
+            let has_port = matches!(port, Some((host, Ok(1..))) if !host.is_empty());
+            has_port && !member.contains(['@', '?', '#', ' ', '\\'])
+        };
+        let is_named = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
+        let members: Vec<String> = members.split(',').map(str::to_owned).collect();
+        let is_sound = members.iter().all(|member| is_member(member))
+            && !name.is_empty()
+            && name.chars().all(is_named);
+        match is_sound {
+            true => Ok(Endpoints {
+                members,
+                name: name.to_owned(),
+            }),
+            false => Err(odd()),
+        }
+    }
+}
+
+/// Asks whichever member answers.
+pub(crate) struct Gateway {
+    agent: Agent,
+    members: Vec<String>,
+    /// The one that has answered last.
+    first: AtomicUsize,
+}
+
+impl fmt::Debug for Gateway {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(&self.members).finish()
+    }
+}
+
+/// Why one member has not done it.
+enum Failed {
+    /// Another may.
+    Try(String),
+    /// It will not be done.
+    Final(EtcdError),
+}
+
+impl Gateway {
+    pub(crate) fn new(endpoints: &Endpoints) -> Gateway {
+        let config = Agent::config_builder()
+            .http_status_as_error(false)
+            .timeout_connect(Some(CONNECT))
+            .proxy(None)
+            .max_idle_connections_per_host(4)
+            .build();
+        Gateway {
+            agent: config.into(),
+            members: endpoints.members.clone(),
+            first: AtomicUsize::new(0),
+        }
+    }
+
+    /// Asks until somebody answers, and says whether that was the first who was asked. If not, those before may have
+    /// done it, too, or do it later.
+    pub(crate) fn ask<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        request: &impl Serialize,
+    ) -> Result<(T, bool), EtcdError> {
+        let request =
+            serde_json::to_vec(request).map_err(|error| EtcdError::Odd(error.to_string()))?;
+        let until = SystemClock.now() + PATIENCE;
+        let (mut is_first, mut said) = (true, None);
+        loop {
+            for turn in 0..self.members.len() {
+                let at = (self.first.load(Ordering::Relaxed) + turn) % self.members.len();
+                match self.ask_one(&self.members[at], path, &request, until) {
+                    Ok(answer) => {
+                        self.first.store(at, Ordering::Relaxed);
+                        return Ok((answer, is_first));
+                    }
+                    Err(Failed::Final(error)) => return Err(error),
+                    Err(Failed::Try(why)) => {
+                        tracing::debug!(member = self.members[at], why, "etcd does not answer");
+                        is_first = false;
+                        // What comes last is that the time is over.
+                        let said =
+                            said.get_or_insert_with(|| format!("{}: {why}", self.members[at]));
+                        if SystemClock.now() >= until {
+                            return Err(EtcdError::Unavailable(said.clone()));
+                        }
+                    }
+                }
+            }
+            std::thread::sleep(AGAIN);
+        }
+    }
+
+    fn ask_one<T: DeserializeOwned>(
+        &self,
+        member: &str,
+        path: &str,
+        request: &[u8],
+        until: Instant,
+    ) -> Result<T, Failed> {
+        let left = until.saturating_duration_since(SystemClock.now());
+        let asked = self
+            .agent
+            .post(format!("http://{member}{path}"))
+            .config()
+            .timeout_global(Some(left.min(ANSWER)))
+            .build()
+            .content_type("application/json")
+            .send(request);
+        let mut answer = asked.map_err(|error| Failed::Try(error.to_string()))?;
+        let status = answer.status();
+        let body = answer.body_mut().with_config().limit(ANSWER_BYTES_MAX);
+        let body = body
+            .read_to_vec()
+            .map_err(|error| Failed::Try(error.to_string()))?;
+        if status.is_success() {
+            let answer = serde_json::from_slice(&body);
+            return answer.map_err(|error| Failed::Final(EtcdError::Odd(error.to_string())));
+        }
+        Err(failed(status.as_u16(), &body))
+    }
+
+    /// Waits until something is put at a key at a revision or later, or so much time has passed.
+    pub(crate) fn await_put(
+        &self,
+        request: &impl Serialize,
+        at_most: Duration,
+    ) -> Result<(), EtcdError> {
+        let at = self.first.load(Ordering::Relaxed) % self.members.len();
+        let unavailable = |error: ureq::Error| {
+            // The next who asks asks another.
+            self.first.store(at + 1, Ordering::Relaxed);
+            EtcdError::Unavailable(format!("{}: {error}", self.members[at]))
+        };
+        let request =
+            serde_json::to_vec(request).map_err(|error| EtcdError::Odd(error.to_string()))?;
+        let asked = self
+            .agent
+            .post(format!("http://{}/v3/watch", self.members[at]))
+            .config()
+            .timeout_recv_response(Some(ANSWER))
+            .timeout_recv_body(Some(at_most))
+            .build()
+            .content_type("application/json")
+            .send(&request[..]);
+        let answer = asked.map_err(unavailable)?;
+        if !answer.status().is_success() {
+            return Err(EtcdError::Refused(format!("a watch: {}", answer.status())));
+        }
+        let body = answer.into_body().into_reader().take(ANSWER_BYTES_MAX);
+        for line in BufReader::new(body).lines() {
+            match line {
+                Ok(line) if line.contains("\"events\"") || line.contains("\"canceled\"") => {
+                    return Ok(());
+                }
+                Ok(_) => {}
+                // The time is over, or the member is.
+                Err(_) => return Ok(()),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn failed(status: u16, body: &[u8]) -> Failed {
+    #[derive(serde::Deserialize)]
+    struct Said {
+        #[serde(default)]
+        message: String,
+        #[serde(default)]
+        code: i64,
+    }
+    let said = serde_json::from_slice::<Said>(body);
+    let (message, code) = match said {
+        Ok(said) => (said.message, said.code),
+        Err(_) => (format!("status {status}"), 0),
+    };
+    match code {
+        // What it has no room for, but for a moment.
+        RESOURCE_EXHAUSTED if message.contains("too many requests") => Failed::Try(message),
+        INVALID_ARGUMENT | PERMISSION_DENIED | RESOURCE_EXHAUSTED | UNAUTHENTICATED => {
+            Failed::Final(EtcdError::Refused(message))
+        }
+        _ => Failed::Try(message),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_will_not_be_done_is_not_asked_for_again() {
+        let answers = [
+            (
+                r#"{"error":"e","message":"request is too large","code":3}"#,
+                true,
+            ),
+            (
+                r#"{"error":"e","message":"mvcc: database space exceeded","code":8}"#,
+                true,
+            ),
+            (
+                r#"{"message":"etcdserver: too many requests","code":8}"#,
+                false,
+            ),
+            (r#"{"error":"e","message":"no leader","code":14}"#, false),
+            ("<html>", false),
+        ];
+        for (body, is_final) in answers {
+            let failed = failed(500, body.as_bytes());
+            assert_eq!(matches!(failed, Failed::Final(_)), is_final, "{body}");
+        }
+    }
+
+    #[test]
+    fn clusters_are_named() {
+        let one: Endpoints = "etcd://127.0.0.1:2379,b.example:2379/house"
+            .parse()
+            .unwrap();
+        assert_eq!(one.members, ["127.0.0.1:2379", "b.example:2379"]);
+        assert_eq!(one.key("nodes"), "/aerostat/house/nodes");
+        assert_eq!(
+            one.to_string(),
+            "etcd://127.0.0.1:2379,b.example:2379/house"
+        );
+        let one: Endpoints = "etcd://[::1]:2379".parse().unwrap();
+        assert_eq!(one.key("nodes"), "/aerostat/default/nodes");
+        for odd in [
+            "",
+            "etcd://",
+            "etcd:///name",
+            "etcd://host",
+            "etcd://host:0/x",
+            "etcd://host:70000/x",
+            "etcd://a:1,/x",
+            "etcd://user@a:1/x",
+            "etcd://a:1/",
+            "etcd://a:1/x/y",
+            "etcd://a:1/x?ca=y",
+            "http://a:1/x",
+        ] {
+            assert!(odd.parse::<Endpoints>().is_err(), "{odd}");
+        }
+    }
+}

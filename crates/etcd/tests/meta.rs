@@ -1,0 +1,223 @@
+//! Documents in an etcd cluster of three members, which are started here, and stopped, frozen and cut off.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "these are tests"
+)]
+
+mod members;
+#[path = "../../storage/tests/meta_suite/mod.rs"]
+mod meta_suite;
+
+use std::{
+    io::{Read, Write},
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use aerostat_etcd::{Endpoints, Etcd};
+use aerostat_storage::{MetaError, MetaStore, Swapped, Version};
+use members::Members;
+use meta_suite::{conforms, done};
+
+fn etcd(members: &[SocketAddr], name: &str) -> Etcd {
+    let members: Vec<String> = members.iter().map(SocketAddr::to_string).collect();
+    let name = format!("etcd://{}/{name}", members.join(","));
+    Etcd::new(name.parse::<Endpoints>().unwrap())
+}
+
+#[test]
+fn etcd_conforms() {
+    let Some(members) = Members::start() else {
+        return;
+    };
+    let etcd = etcd(&members.clients(), "conforms");
+    let store: Arc<dyn MetaStore> = Arc::new(etcd.document("nodes"));
+    conforms(&store);
+    // Names are apart, and versions count what was put.
+    let other = etcd.document("databases/16384");
+    assert_eq!(other.load().unwrap(), None);
+    for version in 1..4 {
+        let before = (version > 1).then_some(Version(version - 1));
+        let put = other.compare_and_swap(before, b"{}").unwrap();
+        assert_eq!(put, Swapped::Done(Version(version)));
+    }
+}
+
+#[test]
+fn what_etcd_has_stays_while_members_fail() {
+    let Some(mut members) = Members::start() else {
+        return;
+    };
+    let store = etcd(&members.clients(), "fails").document("catalog");
+    let mut last = done(store.compare_and_swap(None, b"0").unwrap());
+    // One that has ended, and one that is frozen, which takes connections and does not answer.
+    for frozen in [false, true] {
+        match frozen {
+            true => members.freeze(0),
+            false => members.stop(0),
+        }
+        for _ in 0..5 {
+            last = done(store.compare_and_swap(Some(last), b"1").unwrap());
+            assert_eq!(store.load().unwrap().unwrap().version, last);
+        }
+        match frozen {
+            true => members.thaw(0),
+            false => members.run(0),
+        }
+        members.wait();
+    }
+    // Without a majority nobody answers, and nobody waits for ever.
+    members.stop(1);
+    members.stop(2);
+    let began = Instant::now();
+    assert!(matches!(store.load(), Err(MetaError::Io { .. })));
+    let swapped = store.compare_and_swap(Some(last), b"2");
+    assert!(matches!(swapped, Err(MetaError::Io { .. })), "{swapped:?}");
+    assert!(began.elapsed() < Duration::from_secs(30));
+    members.run(1);
+    members.run(2);
+    members.wait();
+    // What was not answered was done, or was not.
+    let kept = store.load().unwrap().unwrap();
+    assert!(kept.version.0 - last.0 <= 1, "{kept:?}");
+    done(store.compare_and_swap(Some(kept.version), b"3").unwrap());
+}
+
+#[test]
+fn whoever_waits_hears_of_it_though_its_member_ends() {
+    let Some(mut members) = Members::start() else {
+        return;
+    };
+    let clients = members.clients();
+    let store = etcd(&clients, "waits").document("catalog");
+    let first = done(store.compare_and_swap(None, b"0").unwrap());
+    let waiting = etcd(&clients, "waits").document("catalog");
+    let waiting = thread::spawn(move || waiting.wait_newer(Some(first), Duration::from_secs(60)));
+    thread::sleep(Duration::from_millis(500));
+    // Whoever waits has asked the first.
+    members.stop(0);
+    thread::sleep(Duration::from_millis(500));
+    let second = loop {
+        // The others may have to elect a leader.
+        match store.compare_and_swap(Some(first), b"1") {
+            Ok(swapped) => break done(swapped),
+            Err(error) => eprintln!("{error}"),
+        }
+    };
+    let heard = waiting.join().unwrap().unwrap().unwrap();
+    assert_eq!(heard.version, second);
+}
+
+/// A member's answers go through it, or are lost after the member has given them.
+struct Lossy {
+    address: SocketAddr,
+    loses: Arc<AtomicBool>,
+}
+
+impl Lossy {
+    fn before(member: SocketAddr) -> Lossy {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let loses = Arc::new(AtomicBool::new(false));
+        let does = Arc::clone(&loses);
+        thread::spawn(move || {
+            for client in listener.incoming() {
+                let (mut client, does) = (client.unwrap(), Arc::clone(&does));
+                let mut there = TcpStream::connect(member).unwrap();
+                let (mut asks, mut asked) =
+                    (client.try_clone().unwrap(), there.try_clone().unwrap());
+                thread::spawn(move || drop(std::io::copy(&mut asks, &mut asked)));
+                thread::spawn(move || {
+                    let mut bytes = [0; 4096];
+                    while let Ok(count @ 1..) = there.read(&mut bytes) {
+                        if does.swap(false, Ordering::SeqCst)
+                            || client.write_all(&bytes[..count]).is_err()
+                        {
+                            break;
+                        }
+                    }
+                    let _ = client.shutdown(Shutdown::Both);
+                    let _ = there.shutdown(Shutdown::Both);
+                });
+            }
+        });
+        Lossy { address, loses }
+    }
+}
+
+#[test]
+fn a_swap_whose_answer_is_lost_is_known_to_be_done() {
+    let Some(members) = Members::start() else {
+        return;
+    };
+    let lossy = Lossy::before(members.clients()[0]);
+    let store = etcd(&[lossy.address], "loses").document("catalog");
+    let mut last = done(store.compare_and_swap(None, b"0").unwrap());
+    for round in 1..20_u32 {
+        lossy.loses.store(true, Ordering::SeqCst);
+        let document = (round % 2).to_string();
+        let swapped = store.compare_and_swap(Some(last), document.as_bytes());
+        assert!(!lossy.loses.load(Ordering::SeqCst), "nothing was lost");
+        assert_eq!(swapped.unwrap(), Swapped::Done(Version(last.0 + 1)));
+        last = Version(last.0 + 1);
+        // Another's swap of the same document is not one's own.
+        lossy.loses.store(true, Ordering::SeqCst);
+        let stale = store.compare_and_swap(Some(Version(last.0 - 1)), document.as_bytes());
+        let stale = stale.unwrap();
+        assert!(
+            matches!(&stale, Swapped::Lost(Some(kept)) if kept.version == last),
+            "{stale:?}"
+        );
+    }
+}
+
+fn put(member: SocketAddr, key: &str, value: &str) {
+    use base64::{Engine, prelude::BASE64_STANDARD};
+    let request = serde_json::json!({
+        "key": BASE64_STANDARD.encode(key),
+        "value": BASE64_STANDARD.encode(value),
+    });
+    let url = format!("http://{member}/v3/kv/put");
+    ureq::post(url).send(request.to_string()).unwrap();
+}
+
+#[test]
+fn what_is_not_ours_is_told() {
+    let Some(members) = Members::start() else {
+        return;
+    };
+    let all = etcd(&members.clients(), "odd");
+    put(
+        members.clients()[0],
+        "/aerostat/odd/catalog",
+        "of somebody else",
+    );
+    let read = all.document("catalog").load();
+    let error = read.unwrap_err();
+    assert!(error.to_string().contains("/odd/catalog"), "{error}");
+    // Larger than etcd takes.
+    let mut noise = vec![0; 3 << 20];
+    std::fs::File::open("/dev/urandom")
+        .unwrap()
+        .read_exact(&mut noise)
+        .unwrap();
+    let put = all.document("large").compare_and_swap(None, &noise);
+    let error = put.unwrap_err();
+    let source = std::error::Error::source(&error).unwrap().to_string();
+    assert!(source.contains("larger than max"), "{source}");
+    // Nobody is there.
+    let nobody = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let read = etcd(&[nobody], "odd").document("catalog").load();
+    assert!(matches!(read, Err(MetaError::Io { .. })), "{read:?}");
+}
