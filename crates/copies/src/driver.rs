@@ -233,9 +233,12 @@ impl Driver {
             return Err(CopyError::Failed(failure));
         }
         if let Role::Leads(leadership) = &mut self.role {
-            let outboxes = leadership.peers.values_mut();
-            outboxes.for_each(|(_, outbox)| outbox.hurry());
-            leadership.pacing.tick(now);
+            let outboxes = leadership.peers.values_mut().map(|(_, outbox)| outbox);
+            let paces = outboxes.map(|outbox| {
+                outbox.hurry();
+                outbox.pace()
+            });
+            leadership.pacing.tick(now, paces);
         }
         self.tell(now, Event::Tick, None, host)?;
         self.note_durable(now, host)?;
@@ -715,7 +718,7 @@ impl Driver {
                     if let Some((member, outbox)) = leadership.peers.get_mut(&peer.member.node)
                         && *member == peer.member
                     {
-                        outbox.answered(peer.has);
+                        outbox.answered(peer.has, peer.is_required);
                     }
                 }
                 let mut lacking = Vec::new();
@@ -724,7 +727,7 @@ impl Driver {
                         (me, *member),
                         &self.replica,
                         known,
-                        (now, &mut leadership.pacing),
+                        (now, &leadership.pacing),
                         host,
                     ) {
                         Ok(has_more) => self.has_more |= has_more,

@@ -40,6 +40,11 @@ pub trait Host {
     /// of it to be done in each of the driver's turns.
     fn apply(&mut self, job: Job) -> Option<Job>;
 
+    /// Whether it is the turn of somebody who has other things to do.
+    fn is_short(&self) -> bool {
+        false
+    }
+
     /// Does something that may wait for a job.
     fn wait(&mut self, wait: &mut dyn FnMut()) {
         wait();

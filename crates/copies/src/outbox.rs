@@ -9,7 +9,10 @@ use aerostat_replication::{Config, Epoch, Member, Message, NodeId, Replica};
 use aerostat_storage::{LogHold, LogReader, StreamError, TenantStore};
 use aerostat_types::CommitTs;
 
-use crate::{Host, PART_BYTES, Packet, Records, pacing::Pacing};
+use crate::{
+    Host, PART_BYTES, Packet, Records,
+    pacing::{Pace, Pacing},
+};
 
 /// What is sent in one turn of the driver's, about: commits wait for their word meanwhile.
 const TURN_BYTES: usize = 1 << 20;
@@ -76,6 +79,10 @@ pub(crate) struct Outbox {
     wanted: Option<Wanted>,
     /// Through where the last packet with commits goes, while it is not answered.
     on_its_way: Option<CommitTs>,
+    /// Commits wait for the copy.
+    is_required: bool,
+    /// Of what it lacks, while they do not.
+    pace: Option<Pace>,
 }
 
 impl Outbox {
@@ -85,11 +92,19 @@ impl Outbox {
             kept: Kept::of(store),
             wanted: None,
             on_its_way: None,
+            is_required: false,
+            pace: None,
         }
     }
 
-    /// The copy has the log through this.
-    pub(crate) fn answered(&mut self, has: CommitTs) {
+    /// How fast it is sent what it lacks, if it is just now.
+    pub(crate) fn pace(&mut self) -> &mut Option<Pace> {
+        &mut self.pace
+    }
+
+    /// The copy has the log through this, and commits wait for it, or do not.
+    pub(crate) fn answered(&mut self, has: CommitTs, is_required: bool) {
+        self.is_required = is_required;
         self.on_its_way = self.on_its_way.filter(|through| *through > has);
     }
 
@@ -168,7 +183,7 @@ impl Outbox {
         (me, to): (Member, Member),
         replica: &Replica,
         known: Told,
-        (now, pacing): (Duration, &mut Pacing),
+        (now, pacing): (Duration, &Pacing),
         host: &mut dyn Host,
     ) -> Result<bool, StreamError> {
         let Some(reader) = &mut self.reader else {
@@ -177,7 +192,6 @@ impl Outbox {
         let mut sent = 0;
         let history = replica.history();
         let epoch = replica.config().map_or(Epoch(0), |config| config.epoch);
-        let is_member = replica.config().is_some_and(|config| config.has(to));
         let packet = |message, records| Packet {
             from: me,
             epoch,
@@ -196,8 +210,13 @@ impl Outbox {
             if is_behind && is_little && self.on_its_way.is_some() {
                 return Ok(false);
             }
-            if !is_member && is_behind && !pacing.may_send(now) {
+            let is_paced = !self.is_required && is_behind;
+            if is_paced && !self.pace.as_ref().is_none_or(|pace| pace.may_send(now)) {
                 return Ok(false);
+            }
+            if is_paced && host.is_short() {
+                // It may have to be read from the disk.
+                return Ok(true);
             }
             let room = host.room(to.node);
             if room == 0 && (is_behind || self.wanted.is_none()) {
@@ -222,8 +241,9 @@ impl Outbox {
             }
             let part = bytes.as_ref().map_or(0, Vec::len);
             sent += part;
-            if !is_member && is_behind {
-                pacing.sent(now, part);
+            if is_paced {
+                let pace = self.pace.get_or_insert_with(|| pacing.begin(now));
+                pace.sent(now, part);
             }
             let records = Records {
                 from,

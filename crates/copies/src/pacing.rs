@@ -27,14 +27,14 @@ const LIMITS: PaceLimits = PaceLimits {
     bytes_per_s_max: 320 << 20,
 };
 
-/// A leader's, for all copies that catch up.
+/// What a leader goes by.
 pub(crate) struct Pacing {
     watch: CommitWatch,
     usual: VecDeque<Duration>,
-    pace: Option<Pace>,
 }
 
-struct Pace {
+/// Of one copy that catches up.
+pub(crate) struct Pace {
     pacer: Pacer,
     doubled_at: Duration,
     used_at: Duration,
@@ -45,50 +45,71 @@ impl Pacing {
         Pacing {
             watch: store.watch_commits(),
             usual: VecDeque::new(),
-            pace: None,
         }
     }
 
-    /// Time has passed.
-    pub(crate) fn tick(&mut self, now: Duration) {
+    /// Time has passed, for these, too.
+    pub(crate) fn tick<'a>(
+        &mut self,
+        now: Duration,
+        paces: impl Iterator<Item = &'a mut Option<Pace>>,
+    ) {
         let times = self.watch.take();
-        self.observe(now, &times);
+        self.observe(now, &times, paces);
     }
 
-    fn observe(&mut self, now: Duration, times: &CommitTimes) {
-        self.pace = self
-            .pace
-            .take()
-            .filter(|pace| now < pace.used_at + ENDS_AFTER);
-        let Some(pace) = &mut self.pace else {
+    fn observe<'a>(
+        &mut self,
+        now: Duration,
+        times: &CommitTimes,
+        paces: impl Iterator<Item = &'a mut Option<Pace>>,
+    ) {
+        let mut is_usual = true;
+        for pace in paces {
+            match pace {
+                Some(current) if now < current.used_at + ENDS_AFTER => {
+                    current.observe(now, times);
+                    is_usual = false;
+                }
+                _ => *pace = None,
+            }
+        }
+        if is_usual {
             self.usual.extend(&times.done);
             let more = self.usual.len().saturating_sub(USUAL_COMMITS);
             self.usual.drain(..more);
-            return;
-        };
-        pace.pacer.observe(now, times);
-        while now >= pace.doubled_at + DOUBLES_EVERY {
-            pace.doubled_at += DOUBLES_EVERY;
-            pace.pacer.double_least();
+        }
+    }
+
+    /// That of a copy that begins to catch up.
+    pub(crate) fn begin(&self, now: Duration) -> Pace {
+        let usual: Vec<Duration> = self.usual.iter().copied().collect();
+        Pace {
+            pacer: Pacer::new(LIMITS, &usual, now),
+            doubled_at: now,
+            used_at: now,
+        }
+    }
+}
+
+impl Pace {
+    fn observe(&mut self, now: Duration, times: &CommitTimes) {
+        self.pacer.observe(now, times);
+        while now >= self.doubled_at + DOUBLES_EVERY {
+            self.doubled_at += DOUBLES_EVERY;
+            self.pacer.double_least();
         }
     }
 
     /// Whether something may be sent.
     pub(crate) fn may_send(&self, now: Duration) -> bool {
-        let pace = self.pace.as_ref();
-        pace.is_none_or(|pace| pace.pacer.wait(now) < BURST)
+        self.pacer.wait(now) < BURST
     }
 
     /// So many bytes are sent.
     pub(crate) fn sent(&mut self, now: Duration, bytes: usize) {
-        let usual = self.usual.make_contiguous();
-        let pace = self.pace.get_or_insert_with(|| Pace {
-            pacer: Pacer::new(LIMITS, usual, now),
-            doubled_at: now,
-            used_at: now,
-        });
-        pace.used_at = now;
-        pace.pacer.sent(now, bytes as u64);
+        self.used_at = now;
+        self.pacer.sent(now, bytes as u64);
     }
 }
 
@@ -98,94 +119,122 @@ mod tests {
 
     const TICK: Duration = Duration::from_millis(25);
 
-    fn pacing() -> Pacing {
-        Pacing {
-            watch: CommitWatch::default(),
-            usual: VecDeque::new(),
-            pace: None,
-        }
+    struct Leader {
+        now: Duration,
+        pacing: Pacing,
+        paces: [Option<Pace>; 2],
     }
 
-    /// Bytes that are sent in a second of ticks, of a copy that lacks much, while commits take so long for it.
-    fn second(pacing: &mut Pacing, now: &mut Duration, commit: Duration) -> usize {
-        let part = 256 << 10;
-        let mut bytes = 0;
-        for _ in 0..40 {
-            while pacing.may_send(*now) {
-                pacing.sent(*now, part);
-                bytes += part;
+    impl Leader {
+        fn new() -> Leader {
+            Leader {
+                now: Duration::ZERO,
+                pacing: Pacing {
+                    watch: CommitWatch::default(),
+                    usual: VecDeque::new(),
+                },
+                paces: [None, None],
             }
-            commits(pacing, now, commit);
         }
-        bytes
+
+        /// Bytes that are sent to each in a second of ticks, of copies that lack much, while commits take so long for
+        /// it.
+        fn second(&mut self, copies: usize, commit: Duration) -> [usize; 2] {
+            let part = 256 << 10;
+            let mut bytes = [0; 2];
+            for _ in 0..40 {
+                for (pace, bytes) in self.paces.iter_mut().zip(&mut bytes).take(copies) {
+                    while pace.as_ref().is_none_or(|pace| pace.may_send(self.now)) {
+                        let pace = pace.get_or_insert_with(|| self.pacing.begin(self.now));
+                        pace.sent(self.now, part);
+                        *bytes += part;
+                    }
+                }
+                self.commits(commit);
+            }
+            bytes
+        }
+
+        fn quiet(&mut self, commit: Duration) {
+            for _ in 0..100 {
+                self.commits(commit);
+            }
+        }
+
+        fn commits(&mut self, commit: Duration) {
+            self.now += TICK;
+            let times = CommitTimes {
+                done: vec![commit; 10],
+                waiting: None,
+            };
+            self.pacing.observe(self.now, &times, self.paces.iter_mut());
+        }
     }
 
-    fn quiet(pacing: &mut Pacing, now: &mut Duration, commit: Duration) {
-        for _ in 0..100 {
-            commits(pacing, now, commit);
-        }
-    }
+    const USUAL: Duration = Duration::from_millis(2);
+    const SLOW: Duration = Duration::from_millis(20);
+    const MOST: usize = LIMITS.bytes_per_s_max as usize;
 
-    fn commits(pacing: &mut Pacing, now: &mut Duration, commit: Duration) {
-        *now += TICK;
-        let times = CommitTimes {
-            done: vec![commit; 10],
-            waiting: None,
-        };
-        pacing.observe(*now, &times);
+    fn is_about(bytes: usize, expected: usize) -> bool {
+        (expected * 9 / 10..expected * 23 / 20).contains(&bytes)
     }
 
     #[test]
     fn a_copy_comes_back_slowly_while_commits_suffer_and_the_faster_the_longer_it_takes() {
-        let (mut pacing, mut now) = (pacing(), Duration::ZERO);
-        let (usual, slow) = (Duration::from_millis(2), Duration::from_millis(20));
-        quiet(&mut pacing, &mut now, usual);
+        let mut leader = Leader::new();
+        leader.quiet(USUAL);
         let least = LIMITS.bytes_per_s_min as usize;
         for doublings in [0, 1, 2, 3] {
-            for _ in 0..10 {
-                let bytes = second(&mut pacing, &mut now, slow);
-                let expected = least << doublings;
+            for _ in 0..9 {
+                let [bytes, _] = leader.second(1, SLOW);
                 assert!(
-                    (expected * 9 / 10..expected * 23 / 10).contains(&bytes),
-                    "{bytes} for {expected}"
+                    is_about(bytes, least << doublings),
+                    "{bytes} after {doublings}"
                 );
             }
+            leader.second(1, SLOW);
         }
         for _ in 0..20 {
-            second(&mut pacing, &mut now, slow);
+            leader.second(1, SLOW);
         }
-        let bytes = second(&mut pacing, &mut now, slow);
-        let most = LIMITS.bytes_per_s_max as usize;
-        assert!((most * 9 / 10..most * 11 / 10).contains(&bytes), "{bytes}");
+        let [bytes, _] = leader.second(1, SLOW);
+        assert!(is_about(bytes, MOST), "{bytes}");
+    }
+
+    #[test]
+    fn each_copy_has_a_pace_of_its_own() {
+        let mut leader = Leader::new();
+        leader.quiet(USUAL);
+        let least = LIMITS.bytes_per_s_min as usize;
+        for _ in 0..5 {
+            let bytes = leader.second(2, SLOW);
+            assert!(
+                bytes.into_iter().all(|bytes| is_about(bytes, least)),
+                "{bytes:?}"
+            );
+        }
     }
 
     #[test]
     fn a_copy_comes_back_at_once_while_commits_do_not_suffer() {
-        let (mut pacing, mut now) = (pacing(), Duration::ZERO);
-        let usual = Duration::from_millis(2);
-        quiet(&mut pacing, &mut now, usual);
+        let mut leader = Leader::new();
+        leader.quiet(USUAL);
         for _ in 0..5 {
-            second(&mut pacing, &mut now, usual);
+            leader.second(1, USUAL);
         }
-        let bytes = second(&mut pacing, &mut now, usual);
-        let most = LIMITS.bytes_per_s_max as usize;
-        assert!((most * 9 / 10..most * 11 / 10).contains(&bytes), "{bytes}");
+        let [bytes, _] = leader.second(1, USUAL);
+        assert!(is_about(bytes, MOST), "{bytes}");
     }
 
     #[test]
     fn what_is_usual_is_learnt_while_no_copy_catches_up() {
-        let (mut pacing, mut now) = (pacing(), Duration::ZERO);
-        quiet(&mut pacing, &mut now, Duration::from_millis(20));
-        second(&mut pacing, &mut now, Duration::from_millis(20));
-        assert_eq!(pacing.usual.len(), USUAL_COMMITS);
-        // The pace is over, and commits are quicker from now on.
-        quiet(&mut pacing, &mut now, Duration::from_millis(2));
-        assert!(pacing.pace.is_none());
-        assert!(
-            pacing
-                .usual
-                .iter()
-                .all(|took| *took == Duration::from_millis(2))
-        );
+        let mut leader = Leader::new();
+        leader.quiet(SLOW);
+        leader.second(1, USUAL);
+        assert_eq!(leader.pacing.usual, [SLOW; USUAL_COMMITS]);
+        // The pace is over.
+        leader.quiet(USUAL);
+        assert!(leader.paces[0].is_none());
+        assert_eq!(leader.pacing.usual, [USUAL; USUAL_COMMITS]);
     }
 }

@@ -16,7 +16,7 @@ use std::{
     collections::BTreeMap,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak,
-        mpsc::{self, RecvTimeoutError},
+        mpsc::{self, RecvTimeoutError, TryRecvError},
     },
     thread::{self, JoinHandle},
     time::Duration,
@@ -239,7 +239,15 @@ fn asker(
     let thread = thread::Builder::new().name("aerostat-asks".to_owned());
     thread.spawn(move || {
         // It ends with the driver.
-        while let Ok(asked) = receiver.recv() {
+        while let Ok(mut asked) = receiver.recv() {
+            // What was asked while nobody answered: the newest is enough.
+            loop {
+                match receiver.try_recv() {
+                    Ok(later) => asked = later.or(asked),
+                    Err(TryRecvError::Empty) => break,
+                    Err(TryRecvError::Disconnected) => return,
+                }
+            }
             let told = match asked {
                 None => load(&*configurations).map(Told::Config),
                 Some(config) => swap(&*configurations, &config).map(Told::Swapped),
@@ -404,6 +412,10 @@ impl Host for ProcessHost {
 
     fn wait(&mut self, wait: &mut dyn FnMut()) {
         aside(wait);
+    }
+
+    fn is_short(&self) -> bool {
+        self.short.get().is_some()
     }
 
     fn reopen(&mut self, through: CommitTs) -> Result<(Arc<TenantStore>, Applier), RecoverError> {

@@ -4,7 +4,7 @@ use std::{
     fmt, io,
     io::{BufRead, BufReader, Read},
     str::FromStr,
-    sync::atomic::{AtomicUsize, Ordering},
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
     time::{Duration, Instant},
 };
 
@@ -127,6 +127,8 @@ pub(crate) struct Gateway {
     members: Vec<String>,
     /// The one that has answered last.
     first: AtomicUsize,
+    /// Whether nobody answered who was asked last.
+    is_silent: AtomicBool,
 }
 
 impl fmt::Debug for Gateway {
@@ -137,8 +139,8 @@ impl fmt::Debug for Gateway {
 
 /// Why one member has not done it.
 enum Failed {
-    /// Another may.
-    Try(String),
+    /// Another may do it. This one may have done it, too, or do it later, if it was asked.
+    Try { why: String, is_asked: bool },
     /// It will not be done.
     Final(EtcdError),
 }
@@ -155,11 +157,12 @@ impl Gateway {
             agent: config.into(),
             members: endpoints.members.clone(),
             first: AtomicUsize::new(0),
+            is_silent: AtomicBool::new(false),
         }
     }
 
-    /// Asks until somebody answers, and says whether that was the first who was asked. If not, those before may have
-    /// done it, too, or do it later.
+    /// Asks until somebody answers, and says whether nobody else may have done it, or do it later. While nobody
+    /// answers all are asked once.
     pub(crate) fn ask<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -168,30 +171,39 @@ impl Gateway {
         let request =
             serde_json::to_vec(request).map_err(|error| EtcdError::Odd(error.to_string()))?;
         let until = SystemClock.now() + PATIENCE;
-        let (mut is_first, mut said) = (true, None);
-        loop {
-            for turn in 0..self.members.len() {
-                let at = (self.first.load(Ordering::Relaxed) + turn) % self.members.len();
-                match self.ask_one(&self.members[at], path, &request, until) {
-                    Ok(answer) => {
-                        self.first.store(at, Ordering::Relaxed);
-                        return Ok((answer, is_first));
-                    }
-                    Err(Failed::Final(error)) => return Err(error),
-                    Err(Failed::Try(why)) => {
-                        tracing::debug!(member = self.members[at], why, "etcd does not answer");
-                        is_first = false;
-                        // What comes last is that the time is over.
-                        let said =
-                            said.get_or_insert_with(|| format!("{}: {why}", self.members[at]));
-                        if SystemClock.now() >= until {
-                            return Err(EtcdError::Unavailable(said.clone()));
-                        }
-                    }
+        let was_silent = self.is_silent.load(Ordering::Relaxed);
+        let (mut is_only, mut said) = (true, None);
+        for turn in 1.. {
+            let at = self.first.load(Ordering::Relaxed) % self.members.len();
+            let why = match self.ask_one(&self.members[at], path, &request, until) {
+                Ok(answer) => {
+                    self.is_silent.store(false, Ordering::Relaxed);
+                    return Ok((answer, is_only));
                 }
+                Err(Failed::Final(error)) => return Err(error),
+                Err(Failed::Try { why, is_asked }) => {
+                    is_only &= !is_asked;
+                    why
+                }
+            };
+            tracing::debug!(member = self.members[at], why, "etcd does not answer");
+            // Unless somebody has found one that answers.
+            let next = (at + 1) % self.members.len();
+            let _ = self
+                .first
+                .compare_exchange(at, next, Ordering::Relaxed, Ordering::Relaxed);
+            // What comes last is that the time is over.
+            let said = said.get_or_insert_with(|| format!("{}: {why}", self.members[at]));
+            let is_round = turn % self.members.len() == 0;
+            if SystemClock.now() >= until || is_round && was_silent {
+                self.is_silent.store(true, Ordering::Relaxed);
+                return Err(EtcdError::Unavailable(said.clone()));
             }
-            std::thread::sleep(AGAIN);
+            if is_round {
+                std::thread::sleep(AGAIN);
+            }
         }
+        Err(EtcdError::Unavailable("nobody was asked".to_owned()))
     }
 
     fn ask_one<T: DeserializeOwned>(
@@ -210,12 +222,19 @@ impl Gateway {
             .build()
             .content_type("application/json")
             .send(request);
-        let mut answer = asked.map_err(|error| Failed::Try(error.to_string()))?;
+        let lost = |error: ureq::Error| {
+            let is_asked = match &error {
+                ureq::Error::Io(error) => error.kind() != io::ErrorKind::ConnectionRefused,
+                ureq::Error::HostNotFound | ureq::Error::ConnectionFailed => false,
+                _ => true,
+            };
+            let why = error.to_string();
+            Failed::Try { why, is_asked }
+        };
+        let mut answer = asked.map_err(lost)?;
         let status = answer.status();
         let body = answer.body_mut().with_config().limit(ANSWER_BYTES_MAX);
-        let body = body
-            .read_to_vec()
-            .map_err(|error| Failed::Try(error.to_string()))?;
+        let body = body.read_to_vec().map_err(lost)?;
         if status.is_success() {
             let answer = serde_json::from_slice(&body);
             return answer.map_err(|error| Failed::Final(EtcdError::Odd(error.to_string())));
@@ -232,7 +251,8 @@ impl Gateway {
         let at = self.first.load(Ordering::Relaxed) % self.members.len();
         let unavailable = |error: ureq::Error| {
             // The next who asks asks another.
-            self.first.store(at + 1, Ordering::Relaxed);
+            self.first
+                .store((at + 1) % self.members.len(), Ordering::Relaxed);
             EtcdError::Unavailable(format!("{}: {error}", self.members[at]))
         };
         let request =
@@ -280,11 +300,17 @@ fn failed(status: u16, body: &[u8]) -> Failed {
     };
     match code {
         // What it has no room for, but for a moment.
-        RESOURCE_EXHAUSTED if message.contains("too many requests") => Failed::Try(message),
+        RESOURCE_EXHAUSTED if message.contains("too many requests") => Failed::Try {
+            why: message,
+            is_asked: false,
+        },
         INVALID_ARGUMENT | PERMISSION_DENIED | RESOURCE_EXHAUSTED | UNAUTHENTICATED => {
             Failed::Final(EtcdError::Refused(message))
         }
-        _ => Failed::Try(message),
+        _ => Failed::Try {
+            why: message,
+            is_asked: true,
+        },
     }
 }
 

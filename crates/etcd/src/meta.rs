@@ -185,7 +185,7 @@ impl MetaStore for EtcdMeta {
         let value = pack(word, document).map_err(|error| self.io(error))?;
         let request = self.swap_request(expected, &value);
         let next = Version(expected.map_or(0, |version| version.0) + 1);
-        let (txn, is_first): (Txn, _) = self
+        let (txn, is_only): (Txn, _) = self
             .gateway
             .ask("/v3/kv/txn", &request)
             .map_err(|error| self.io(error))?;
@@ -198,7 +198,7 @@ impl MetaStore for EtcdMeta {
             // It was done, and the answer was lost.
             Some(kept) if kept.word == word => Ok(Swapped::Done(next)),
             // It may have been, and have been replaced.
-            Some(kept) if !is_first && kept.versioned.version > next => {
+            Some(kept) if !is_only && kept.versioned.version > next => {
                 Err(self.io(EtcdError::Unavailable("an answer was lost".to_owned())))
             }
             found => Ok(Swapped::Lost(found.map(|kept| kept.versioned))),

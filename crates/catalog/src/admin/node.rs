@@ -238,9 +238,13 @@ impl Node {
         show: impl FnOnce(RwLockWriteGuard<'_, Databases>, D) -> T,
     ) -> Result<T, SqlError> {
         let mut version = self.changing.lock();
+        // What is shared may not answer for long; whoever connects need not wait for that.
+        let newer = self.newer(*version)?;
         let mut databases = self.databases.write();
         databases.settle();
-        self.catch_up(&mut version, &mut databases)?;
+        if let Some(newer) = newer {
+            self.take_over_record(newer, &mut version, &mut databases);
+        }
         let before = self.record();
         let mut record = NodeRecord::clone(&before);
         let done = change(&mut record, &databases)?;

@@ -73,8 +73,12 @@ impl Node {
         Ok(true)
     }
 
-    /// The record that is shared, if it is newer than this.
-    fn newer(&self, version: Version) -> Result<Option<(Version, NodeRecord)>, SqlError> {
+    /// The record that is shared, if it is newer than this; none at a node that is alone, which knows what it has
+    /// written.
+    pub(super) fn newer(
+        &self,
+        version: Version,
+    ) -> Result<Option<(Version, NodeRecord)>, SqlError> {
         if self.host.shared.is_none() {
             return Ok(None);
         }
@@ -97,20 +101,8 @@ impl Node {
         }
     }
 
-    /// [`Self::refresh`], with what belongs to it. A node that is alone knows what it has written.
-    pub(super) fn catch_up(
-        &self,
-        version: &mut Version,
-        databases: &mut Databases,
-    ) -> Result<(), SqlError> {
-        if let Some(newer) = self.newer(*version)? {
-            self.take_over_record(newer, version, databases);
-        }
-        Ok(())
-    }
-
     /// Shows a record that another node has written, and has databases follow it.
-    fn take_over_record(
+    pub(super) fn take_over_record(
         &self,
         (newer, record): (Version, NodeRecord),
         version: &mut Version,

@@ -55,6 +55,7 @@ impl Leading {
             member: peer.member,
             has: peer.has,
             heard_at: peer.heard_at,
+            is_required: peer.is_required,
         })
     }
 

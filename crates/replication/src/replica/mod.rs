@@ -115,6 +115,8 @@ pub struct PeerState {
     pub has: CommitTs,
     /// When it was heard last.
     pub heard_at: Duration,
+    /// Commits wait for it: it is a member, or about to be one.
+    pub is_required: bool,
 }
 
 /// What a process does.
