@@ -150,12 +150,17 @@ fn of_document(store: &dyn MetaStore) -> Result<Vec<u8>, SpaceError> {
             }
         }
     };
-    match found.len() {
-        TOKEN_BYTES => Ok(found),
-        _ => Err(at(&store.place())(io::Error::new(
-            io::ErrorKind::InvalidData,
-            "it has another length",
-        ))),
+    sound(found, &store.place())
+}
+
+/// What was found, if it can be a word.
+fn sound(token: Vec<u8>, found_at: &Path) -> Result<Vec<u8>, SpaceError> {
+    match token.len() {
+        TOKEN_BYTES => Ok(token),
+        _ => {
+            let odd = io::Error::new(io::ErrorKind::InvalidData, "it has another length");
+            Err(at(found_at)(odd))
+        }
     }
 }
 
@@ -164,11 +169,7 @@ fn of_folder(folder: &Path) -> Result<Vec<u8>, SpaceError> {
     make_folder(folder).map_err(at(folder))?;
     let path = folder.join("token");
     match fs::read(&path) {
-        Ok(token) if token.len() == TOKEN_BYTES => return Ok(token),
-        Ok(_) => {
-            let odd = io::Error::new(io::ErrorKind::InvalidData, "it has another length");
-            return Err(at(&path)(odd));
-        }
+        Ok(token) => return sound(token, &path),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(at(&path)(error)),
     }

@@ -25,9 +25,9 @@ const INBOX_BYTES: usize = 4 << 20;
 /// What a connection reads at once, or a packet that is larger.
 const READ_BYTES: usize = 8 << 10;
 
-/// A connection that has said who it is of.
-pub(crate) struct Taking {
-    stream: BufReader<TcpStream>,
+/// A connection that has said who it is of, and belongs to a thread, or to none on its way to another.
+pub(crate) struct Taking<S = BufReader<TcpStream>> {
+    stream: S,
     from: Member,
     inbox: Inbox,
     places: Arc<Semaphore>,
@@ -53,10 +53,10 @@ impl Taking {
                 Some(sessions) => {
                     // With this, that ends too.
                     let mut there = JoinSet::new();
-                    let leaves = Leaves::new(taking)?;
+                    let leaves = taking.leaves()?;
                     there.spawn_on(answers(leaves), sessions);
                     match there.join_next().await {
-                        Some(ended) => ended.map_err(io::Error::other)??.map(Leaves::arrives),
+                        Some(ended) => ended.map_err(io::Error::other)??.map(Taking::arrives),
                         None => None,
                     }
                     .transpose()?
@@ -90,40 +90,36 @@ impl Taking {
     fn is_at_rest(&self) -> bool {
         self.stream.buffer().is_empty()
     }
-}
 
-async fn answers(leaves: Leaves) -> io::Result<Option<Leaves>> {
-    let left = leaves.arrives()?.take(Takes::Answers, true).await?;
-    left.map(Leaves::new).transpose()
-}
-
-/// A connection that belongs to no thread.
-struct Leaves {
-    stream: std::net::TcpStream,
-    from: Member,
-    inbox: Inbox,
-    places: Arc<Semaphore>,
-}
-
-impl Leaves {
-    /// Of one at rest.
-    fn new(taking: Taking) -> io::Result<Leaves> {
-        debug_assert!(taking.is_at_rest());
-        Ok(Leaves {
-            stream: taking.stream.into_inner().into_std()?,
-            from: taking.from,
-            inbox: taking.inbox,
-            places: taking.places,
-        })
-    }
-
-    /// It belongs to the thread that calls this.
-    fn arrives(self) -> io::Result<Taking> {
+    /// At rest.
+    fn leaves(self) -> io::Result<Taking<std::net::TcpStream>> {
+        debug_assert!(self.is_at_rest());
+        let stream = self.stream.into_inner().into_std()?;
         Ok(Taking {
-            stream: BufReader::with_capacity(READ_BYTES, TcpStream::from_std(self.stream)?),
+            stream,
             from: self.from,
             inbox: self.inbox,
             places: self.places,
         })
     }
+}
+
+impl Taking<std::net::TcpStream> {
+    /// It belongs to the thread that calls this.
+    fn arrives(self) -> io::Result<Taking> {
+        let stream = TcpStream::from_std(self.stream)?;
+        Ok(Taking {
+            stream: BufReader::with_capacity(READ_BYTES, stream),
+            from: self.from,
+            inbox: self.inbox,
+            places: self.places,
+        })
+    }
+}
+
+async fn answers(
+    leaves: Taking<std::net::TcpStream>,
+) -> io::Result<Option<Taking<std::net::TcpStream>>> {
+    let left = leaves.arrives()?.take(Takes::Answers, true).await?;
+    left.map(Taking::leaves).transpose()
 }

@@ -172,8 +172,8 @@ impl Gateway {
             serde_json::to_vec(request).map_err(|error| EtcdError::Odd(error.to_string()))?;
         let until = SystemClock.now() + PATIENCE;
         let was_silent = self.is_silent.load(Ordering::Relaxed);
-        let (mut is_only, mut said) = (true, None);
-        for turn in 1.. {
+        let (mut is_only, mut said, mut turns) = (true, None, 0);
+        loop {
             let at = self.first.load(Ordering::Relaxed) % self.members.len();
             let why = match self.ask_one(&self.members[at], path, &request, until) {
                 Ok(answer) => {
@@ -194,7 +194,8 @@ impl Gateway {
                 .compare_exchange(at, next, Ordering::Relaxed, Ordering::Relaxed);
             // What comes last is that the time is over.
             let said = said.get_or_insert_with(|| format!("{}: {why}", self.members[at]));
-            let is_round = turn % self.members.len() == 0;
+            turns += 1;
+            let is_round = turns % self.members.len() == 0;
             if SystemClock.now() >= until || is_round && was_silent {
                 self.is_silent.store(true, Ordering::Relaxed);
                 return Err(EtcdError::Unavailable(said.clone()));
@@ -203,7 +204,6 @@ impl Gateway {
                 std::thread::sleep(AGAIN);
             }
         }
-        Err(EtcdError::Unavailable("nobody was asked".to_owned()))
     }
 
     fn ask_one<T: DeserializeOwned>(

@@ -112,3 +112,43 @@ async fn while_etcd_is_away_commits_and_reads_go_on() {
     let count = text(&client, "SELECT count(*)::text FROM t").await;
     assert_eq!(count, (next + 1).to_string());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_stops_while_etcd_is_away_is_left_out_when_it_is_back() {
+    let Some(mut members) = Members::start() else {
+        return;
+    };
+    let cluster = Cluster::of_etcd(&members);
+    let (a, b) = cluster.pair();
+    let client = connect(&a, "aerostat").await;
+    let sql =
+        "CREATE TABLE t (a int PRIMARY KEY); ALTER DATABASE aerostat SET (durability = 'memory2')";
+    client.batch_execute(sql).await.unwrap();
+    (0..3).for_each(|member| members.stop(member));
+    let folder = b.stop();
+    // The other is a member, until etcd has that it is not.
+    let commit = tokio::spawn(async move {
+        client
+            .batch_execute("INSERT INTO t VALUES (1)")
+            .await
+            .unwrap();
+        client
+    });
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert!(
+        !commit.is_finished(),
+        "a commit that one memory has is none"
+    );
+    (0..3).for_each(|member| members.run(member));
+    members.wait();
+    let client = tokio::time::timeout(Duration::from_secs(30), commit)
+        .await
+        .unwrap()
+        .unwrap();
+    wait_for_members(&a, "aerostat", 1);
+    let b = cluster.start_on(folder, "b");
+    wait_for_members(&a, "aerostat", 2);
+    let copy = connect(&b, "aerostat").await;
+    catch_up(&client, &copy).await;
+    assert_eq!(text(&copy, "SELECT count(*)::text FROM t").await, "1");
+}
