@@ -378,11 +378,12 @@ impl World {
             Effect::Store(after) => {
                 let count = (through.0 - after.0) as usize;
                 let own = &mut self.nodes[at];
-                assert_eq!(
-                    own.disk.last(),
-                    after,
-                    "node {node} stores at its log's end"
-                );
+                let last = own.disk.last();
+                if last != after {
+                    return Err(format!(
+                        "node {node} stores after {after}, and its log ends at {last}"
+                    ));
+                }
                 own.disk.store(&records[records.len() - count..]);
                 let cuts = own.disk.cuts;
                 let after = self.writes(node);
@@ -418,12 +419,11 @@ impl World {
                     self.judge.acknowledge(lsn, change, self.now, epoch)?;
                 }
             }
-            Effect::Deposed(_) => {
+            Effect::Deposed(told) => {
                 let own = &mut self.nodes[at];
                 own.waiting.clear();
-                let known = own.replica.as_ref().map(|replica| replica.history().last());
-                if let Some(known) = known.filter(|known| *known < own.disk.last()) {
-                    own.disk.cut(known);
+                if told < own.disk.last() {
+                    own.disk.cut(told);
                 }
             }
         }

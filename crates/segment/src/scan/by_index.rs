@@ -130,6 +130,22 @@ impl Pinned<'_> {
         }
     }
 
+    /// Calls `f` with every published row that has this key of these attributes, all versions, in order, until
+    /// it breaks: for a segment that has no index of them. Looks at every row.
+    pub fn find_equal(
+        &self,
+        attributes: &[usize],
+        key: KeyRef<'_>,
+        f: &mut dyn FnMut(u32) -> ControlFlow<()>,
+    ) {
+        let has = |row: &u32| match self.form() {
+            Form::Hot(arena) => key::row_has(arena, attributes, *row, key),
+            Form::Frozen(frozen) => frozen::key_of(frozen, attributes, *row).borrow() == key,
+        };
+        // What was asked to stop has stopped.
+        let _ = (0..self.rows()).filter(has).try_for_each(f);
+    }
+
     /// Whether one of the attributes of a secondary index is NULL in a published row.
     pub fn index_key_has_null(&self, index: usize, row: u32) -> bool {
         self.assert_has_index(index);

@@ -20,7 +20,7 @@ use std::cmp::Ordering;
 use aerostat_types::IndexKind;
 
 use crate::{
-    IndexSpec, Keys, NewRows, SegmentError, SegmentSchema,
+    IndexSpec, Key, KeyRef, Keys, NewRows, SegmentError, SegmentSchema,
     format::{
         arena::Arena,
         chain,
@@ -40,6 +40,26 @@ impl IndexSpec {
         rows: impl Into<NewRows<'a>>,
     ) -> Result<Keys, SegmentError> {
         Keys::of(schema, &self.attributes, rows)
+    }
+
+    /// Whether rows have the same keys in it whichever of two schemas, of the same types, a segment has. They
+    /// have not where an attribute takes NULL in one of them only.
+    pub fn has_same_keys(&self, a: &SegmentSchema, b: &SegmentSchema) -> bool {
+        key::are_same(&self.attributes, a, b)
+    }
+
+    /// The key in it that the rows with this one in a schema have in another; `None` where there can be none,
+    /// for that takes no NULL.
+    ///
+    /// # Panics
+    /// When the key is not one of this index's, or the schemas have other types.
+    pub fn translated(
+        &self,
+        key: KeyRef<'_>,
+        from: &SegmentSchema,
+        to: &SegmentSchema,
+    ) -> Option<Key> {
+        key::translated(key, &self.attributes, from, to)
     }
 }
 

@@ -11,7 +11,7 @@ use std::{
     sync::Arc,
 };
 
-use aerostat_segment::{IndexSpec, Keys, NewRows, Pinned, Selection, VECTOR_ROWS};
+use aerostat_segment::{Keys, NewRows, Pinned, Selection, VECTOR_ROWS};
 use aerostat_txn::{Stamp, Transaction};
 use aerostat_types::TxnId;
 use arrow_array::{Array, ArrayRef};
@@ -26,6 +26,7 @@ use crate::{
     store::{
         directory::{Access, Entry},
         index::Index,
+        shape::Shape,
     },
     write::writes::Writes,
 };
@@ -41,9 +42,10 @@ pub(super) struct Wanted {
     bytes: usize,
 }
 
-/// The keys that wanted rows have in a secondary index.
+/// The keys that wanted rows have in a secondary index of a shape.
 struct Probe {
-    spec: IndexSpec,
+    index: Arc<Index>,
+    shape: Arc<Shape>,
     keys: Vec<Keys>,
 }
 
@@ -92,9 +94,11 @@ impl Wanted {
             let keys = index.spec.keys(&shape.segment_schema, NewRows::from(rows));
             keys.map_err(|error| self.table.segment_error(error))
         });
+        let keys = keys.collect::<Result<_, _>>()?;
         Ok(Some(Probe {
-            spec: index.spec.clone(),
-            keys: keys.collect::<Result<_, _>>()?,
+            index: Arc::clone(index),
+            shape,
+            keys,
         }))
     }
 
@@ -166,27 +170,20 @@ impl Wanted {
         entry: &Arc<Entry>,
         probe: Option<&Probe>,
     ) -> Result<Option<Vec<u32>>, StorageError> {
-        let position = |probe: &&Probe| entry.segment().schema().index_position(&probe.spec);
-        let Some((probe, position)) = probe.and_then(|probe| Some((probe, position(&probe)?)))
-        else {
+        let Some(probe) = probe else {
             return Ok(None);
         };
-        let keys = || {
-            probe
-                .keys
-                .iter()
-                .flat_map(|keys| (0..keys.len()).map(|at| keys.get(at)))
-        };
-        if !keys().any(|key| entry.segment().may_have_indexed(position, key)) {
-            return Ok(Some(Vec::new()));
+        let schema = &probe.shape.segment_schema;
+        let piece = probe.index.piece(entry, schema, Access::Again);
+        if piece.position().is_none() {
+            return Ok(None);
         }
-        let segment = entry.pin(Access::Again, |want| want.index(position))?;
         let mut rows = Vec::new();
-        for key in keys() {
-            segment.find_indexed(position, key, &mut |row| {
+        for key in probe.keys.iter().flat_map(Keys::iter) {
+            piece.find(key, &mut |row| {
                 rows.push(row);
                 ControlFlow::Continue(())
-            });
+            })?;
         }
         rows.sort_unstable();
         rows.dedup();

@@ -151,6 +151,8 @@ struct Outline {
     /// Transactions, or statements of blocks, with chunks, and when they committed if they
     /// did.
     chunked: HashMap<TxnId, Option<CommitTs>>,
+    /// Whether behind the last record with a place a transaction was said to be aborted.
+    ends_aborted: bool,
     /// In order: of a table the last counts.
     described: Vec<TableDescription>,
     dropped: HashSet<TableId>,
@@ -242,7 +244,7 @@ impl TenantStore {
         match copy {
             Some(_) => log.follow(unfinished.chunked()),
             // Whoever follows this log does not know that they are gone.
-            None => log.abort(outline.unfinished()),
+            None => log.abort(outline.unfinished(), outline.aborted_from()),
         }
         let txns = TxnManager::with_clock(
             TxnId(outline.txn_max + 1),
@@ -551,11 +553,15 @@ impl Outline {
         record: &Record<'_>,
     ) -> Result<(), RecoverError> {
         let odd = || file.damaged(offset, BadBytes("an entry that this version does not know"));
+        if record.head.kind.has_place() {
+            self.ends_aborted = false;
+        }
         match record.head.kind {
             Kind::Rows => {
                 self.chunked.entry(record.head.txn).or_insert(None);
             }
             Kind::Abort => {
+                self.ends_aborted = true;
                 // One that is said to have committed is not to be lost for it.
                 if self.chunked.get(&record.head.txn) == Some(&None) {
                     self.chunked.remove(&record.head.txn);
@@ -667,9 +673,19 @@ impl Outline {
     }
 
     /// Transactions with chunks that have neither committed nor been said to be aborted.
-    fn unfinished(&self) -> impl Iterator<Item = TxnId> + '_ {
-        let all = self.chunked.iter();
-        all.filter_map(|(txn, committed)| committed.is_none().then_some(*txn))
+    fn unfinished(&self) -> impl Iterator<Item = (TxnId, u64)> + '_ {
+        let (all, from) = (self.chunked.iter(), self.first_file());
+        all.filter_map(move |(txn, committed)| committed.is_none().then_some((*txn, from)))
+    }
+
+    /// The first file that may have a chunk of a transaction that was said to be aborted behind the last
+    /// record with a place.
+    fn aborted_from(&self) -> Option<u64> {
+        self.ends_aborted.then(|| self.first_file())
+    }
+
+    fn first_file(&self) -> u64 {
+        self.files.first().map_or(1, |(number, _)| *number)
     }
 
     fn last_path(&self) -> PathBuf {

@@ -91,7 +91,8 @@ impl TableView {
         let index = index.ok_or(StorageError::Conflict)?;
         let values = without_nulls(values, &complete);
         let keys = table.keys_of(&index.spec.attributes, &values.columns)?;
-        let within = index.within(self.directory(), Access::Rows);
+        let schema = &shape.segment_schema;
+        let within = index.within(self.directory(), schema, Access::Rows);
         values.spread(|nth| self.find_indexed(&within, keys.get(nth)))
     }
 

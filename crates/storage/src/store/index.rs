@@ -14,7 +14,7 @@ use std::{
     },
 };
 
-use aerostat_segment::{IndexSpec, KeyRef, NewRows, Pinned, Segment};
+use aerostat_segment::{IndexSpec, KeyRef, NewRows, Pinned, Segment, SegmentSchema};
 use aerostat_types::TableIndex;
 use parking_lot::Mutex;
 
@@ -86,26 +86,51 @@ impl Index {
         (hasher.finish() % STRIPES) as usize
     }
 
-    /// Its pieces, one in each segment that has it.
-    pub(crate) fn within<'a>(&self, directory: &'a Directory, access: Access) -> Vec<Piece<'a>> {
+    /// Its pieces, one in each segment. While it is being built there are some that lack it, which have none.
+    /// `schema` is the one of which keys are made.
+    pub(crate) fn within<'a>(
+        &'a self,
+        directory: &'a Directory,
+        schema: &'a SegmentSchema,
+        access: Access,
+    ) -> Vec<Piece<'a>> {
         let entries = directory.entries().iter();
-        let pieces = entries.filter_map(|entry| {
-            Some(Piece {
-                position: entry.segment().schema().index_position(&self.spec)?,
-                entry,
-                access,
-                pinned: OnceCell::new(),
-            })
-        });
-        pieces.collect()
+        let pieces = entries.map(|entry| self.piece(entry, schema, access));
+        pieces
+            .filter(|piece| piece.position.is_some() || self.is_built())
+            .collect()
+    }
+
+    /// Its piece in a segment.
+    pub(crate) fn piece<'a>(
+        &'a self,
+        entry: &'a Arc<Entry>,
+        schema: &'a SegmentSchema,
+        access: Access,
+    ) -> Piece<'a> {
+        let own = entry.segment().schema();
+        Piece {
+            spec: &self.spec,
+            position: own.index_position(&self.spec),
+            foreign: (!self.spec.has_same_keys(schema, own)).then_some(schema),
+            entry,
+            access,
+            pinned: OnceCell::new(),
+        }
     }
 }
 
 /// An index in one segment, which is pinned when a key may be in it.
+///
+/// A segment of an older shape is asked as well: one may be left where a change of shape was cancelled, or
+/// where a tenant was opened with the images of before.
 pub(crate) struct Piece<'a> {
+    spec: &'a IndexSpec,
     entry: &'a Arc<Entry>,
-    /// Among the segment's indexes.
-    position: usize,
+    /// Among the segment's indexes, if it has it.
+    position: Option<usize>,
+    /// What keys are made of, where the segment's are others.
+    foreign: Option<&'a SegmentSchema>,
     access: Access,
     pinned: OnceCell<Pinned<'a>>,
 }
@@ -115,7 +140,8 @@ impl<'a> Piece<'a> {
         self.entry.segment()
     }
 
-    pub(crate) fn position(&self) -> usize {
+    /// Among the segment's indexes, if it has it.
+    pub(crate) fn position(&self) -> Option<usize> {
         self.position
     }
 
@@ -127,9 +153,10 @@ impl<'a> Piece<'a> {
         if let Some(pinned) = self.pinned.get() {
             return Ok(pinned);
         }
-        let pinned = self
-            .entry
-            .pin(self.access, |want| want.index(self.position))?;
+        let pinned = self.entry.pin(self.access, |want| match self.position {
+            Some(position) => want.index(position),
+            None => want.attributes(self.spec.attributes.iter().copied()),
+        })?;
         Ok(self.pinned.get_or_init(|| pinned))
     }
 
@@ -147,8 +174,24 @@ impl<'a> Piece<'a> {
         key: KeyRef<'_>,
         f: &mut dyn FnMut(u32) -> ControlFlow<()>,
     ) -> Result<(), StorageError> {
-        if self.segment().may_have_indexed(self.position, key) {
-            self.pinned()?.find_indexed(self.position, key, f);
+        let translated;
+        let key = match self.foreign {
+            None => key,
+            Some(of) => match self.spec.translated(key, of, self.segment().schema()) {
+                Some(own) => {
+                    translated = own;
+                    translated.borrow()
+                }
+                None => return Ok(()),
+            },
+        };
+        match self.position {
+            Some(position) => {
+                if self.segment().may_have_indexed(position, key) {
+                    self.pinned()?.find_indexed(position, key, f);
+                }
+            }
+            None => self.pinned()?.find_equal(&self.spec.attributes, key, f),
         }
         Ok(())
     }

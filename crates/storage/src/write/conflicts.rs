@@ -17,6 +17,7 @@ use crate::{
     store::{
         directory::Access,
         index::{Index, Piece},
+        shape::Shape,
     },
     write::unique::{Holder, holder_of_row},
 };
@@ -49,9 +50,10 @@ impl TableView {
         constraints: &[String],
     ) -> Result<Vec<InTheWay>, StorageError> {
         let access = Access::rows(txn.waits());
+        let shape = Arc::clone(&self.table().shape());
         let searches = constraints
             .iter()
-            .map(|name| Search::of(self, name, rows, access))
+            .map(|name| Search::of(self, &shape, name, rows, access))
             .collect::<Result<Vec<_>, _>>()?;
         let mut new: Vec<HashSet<KeyRef<'_>>> = vec![HashSet::new(); searches.len()];
         let mut found = Vec::with_capacity(rows.num_rows());
@@ -139,12 +141,12 @@ struct Search<'v> {
 impl<'v> Search<'v> {
     fn of(
         view: &'v TableView,
+        shape: &'v Shape,
         name: &str,
         rows: &RecordBatch,
         access: Access,
     ) -> Result<Self, StorageError> {
         let table = view.table();
-        let shape = Arc::clone(&table.shape());
         let schema = &shape.segment_schema;
         let columns = rows.columns();
         let failed = |error| table.segment_error(error);
@@ -162,7 +164,7 @@ impl<'v> Search<'v> {
         Ok(Self {
             keys: index.spec.keys(schema, columns).map_err(failed)?,
             comparable: Some(comparable(index, columns, rows.num_rows())),
-            within: Some(index.within(view.directory(), access)),
+            within: Some(index.within(view.directory(), schema, access)),
             access,
         })
     }

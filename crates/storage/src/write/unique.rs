@@ -107,7 +107,10 @@ impl Uniqueness {
         }
         let segments = self.all.iter();
         let access = Access::rows(txn.waits());
-        let segments = segments.map(|unique| unique.index.within(directory, access));
+        let segments = segments.map(|unique| {
+            let schema = &self.shape.segment_schema;
+            unique.index.within(directory, schema, access)
+        });
         let segments: Vec<_> = segments.collect();
         for row in rows {
             for (unique, segments) in self.all.iter().zip(&segments) {
@@ -265,12 +268,15 @@ impl Table {
             drop(entry.latch());
         }
         let directory = Arc::clone(&self.directory());
-        let mut segments = index.within(&directory, Access::Again);
+        let shape = Arc::clone(&self.shape());
+        let mut segments = index.within(&directory, &shape.segment_schema, Access::Again);
         for nth in 0..segments.len() {
             // Or all there are would be in memory at the end.
             segments.iter_mut().for_each(Piece::unpin);
             let piece = &segments[nth];
-            let (segment, position) = (piece.pinned()?, piece.position());
+            let position = piece.position();
+            let position = position.expect("an index is built where all segments have it");
+            let segment = piece.pinned()?;
             for row in 0..segment.rows() {
                 if row % BLOCK_ROWS == 0 && txn.cancel_token().is_cancelled() {
                     return Err(StorageError::Cancelled);
@@ -282,7 +288,7 @@ impl Table {
                 }
                 let key = segment.index_key_of(position, row);
                 if has_other(&segments[nth..], row, &key, txn)? {
-                    self.check_key(txn, index, key.borrow())?;
+                    self.check_key(txn, index, key.borrow(), &shape)?;
                 }
             }
         }
@@ -296,6 +302,7 @@ impl Table {
         txn: &Transaction,
         index: &Index,
         key: KeyRef<'_>,
+        shape: &Shape,
     ) -> Result<(), StorageError> {
         loop {
             if txn.cancel_token().is_cancelled() {
@@ -303,7 +310,7 @@ impl Table {
             }
             let holder = {
                 let _stripe = index.stripes[index.stripe(key)].lock();
-                match self.second_holder(txn, index, key)? {
+                match self.second_holder(txn, index, key, shape)? {
                     Some(holder) => holder,
                     None => return Ok(()),
                 }
@@ -321,10 +328,11 @@ impl Table {
         txn: &Transaction,
         index: &Index,
         key: KeyRef<'_>,
+        shape: &Shape,
     ) -> Result<Option<TxnId>, StorageError> {
         let directory = Arc::clone(&self.directory());
         let (mut holders, mut unfinished, mut example) = (0, None, None);
-        let pieces = index.within(&directory, Access::Rows);
+        let pieces = index.within(&directory, &shape.segment_schema, Access::Rows);
         for piece in &pieces {
             piece.find(key, &mut |row| {
                 match holder_of_row(piece.segment(), row, txn) {
@@ -338,7 +346,7 @@ impl Table {
         }
         // A directory that was replaced meanwhile may show a row twice or not at all.
         if !self.is_current(&directory) {
-            return self.second_holder(txn, index, key);
+            return self.second_holder(txn, index, key, shape);
         }
         if holders < 2 {
             return Ok(None);
@@ -374,7 +382,7 @@ impl Table {
             if !index.is_comparable(NewRows::from(&columns), row) {
                 continue;
             }
-            self.check_key(txn, index, key)
+            self.check_key(txn, index, key, &shape)
                 .map_err(|error| match error {
                     StorageError::IndexNotUnique { .. } => {
                         index.violation(self, NewRows::from(&columns), row)

@@ -178,9 +178,9 @@ pub(super) struct Order {
     /// speaks with them.
     ends: VecDeque<(CommitTs, CommitTs)>,
     /// Who had chunks and commits, or its block does, behind `secured`.
-    ending: VecDeque<(CommitTs, TxnId)>,
+    ending: VecDeque<(CommitTs, TxnId, u64)>,
     /// Whose chunks may be in the log, and who will not commit: to be said once the log is mended.
-    aborts_owed: Vec<TxnId>,
+    aborts_owed: Vec<(TxnId, u64)>,
     /// Through where the members have it that must.
     committed: CommitTs,
     /// Whether another node leads: what is not acknowledged never will be here.
@@ -189,8 +189,8 @@ pub(super) struct Order {
     /// Ascending.
     lost: Vec<Lost>,
     /// Unfinished transactions, or statements of blocks, of which a failure may have taken
-    /// chunks: they cannot commit.
-    doomed: HashMap<TxnId, LogFailure>,
+    /// chunks: they cannot commit. With the first file that may have one.
+    doomed: HashMap<TxnId, (LogFailure, u64)>,
     /// Where what is queued from now on goes: to this file, or to the next if this one turns
     /// out to be full. It is never behind the file that a [`Cut`] began, whether or not that
     /// is there yet, for checkpoints remove what is before.
@@ -200,6 +200,9 @@ pub(super) struct Order {
     /// Unfinished transactions, or statements of blocks, with chunks, and the first file
     /// that may have one.
     chunked: HashMap<TxnId, u64>,
+    /// The first file that may have a chunk of those that were said to be aborted behind the last record with
+    /// a place. A copy's log may be cut back to that, and then nobody has said so.
+    aborted_from: Option<u64>,
     /// Whether the last record that was queued has no place, as far as is known.
     is_inside: bool,
     /// Microseconds since 1970 of the newest record.
@@ -234,6 +237,7 @@ impl Order {
             file_number,
             kept_from: 0,
             chunked: HashMap::new(),
+            aborted_from: None,
             is_inside: true,
             wall_micros,
         }
@@ -296,7 +300,8 @@ impl Order {
         if let Err(failure) = self.refusal(txn, parts) {
             if kind == Kind::Rows && !self.follows {
                 // It would commit without these, once the log is mended.
-                self.doomed.entry(txn).or_insert_with(|| failure.clone());
+                let doom = || (failure.clone(), self.file_number);
+                self.doomed.entry(txn).or_insert_with(doom);
             }
             return Err(failure);
         }
@@ -321,10 +326,13 @@ impl Order {
     /// The next record has this place, and with it end a transaction and these statements.
     fn take_place(&mut self, lsn: CommitTs, txn: TxnId, parts: &[TxnId]) {
         (self.enqueued, self.said) = (lsn, lsn);
+        self.aborted_from = None;
         self.owes_sync = true;
         for part in [&txn].into_iter().chain(parts) {
-            if !self.chunked.is_empty() && self.chunked.remove(part).is_some() {
-                self.ending.push_back((lsn, *part));
+            if !self.chunked.is_empty()
+                && let Some(from) = self.chunked.remove(part)
+            {
+                self.ending.push_back((lsn, *part, from));
             }
         }
     }
@@ -352,11 +360,21 @@ impl Order {
             let payload = record::nothing_from(CommitTs(self.said.0 + 1));
             self.say(Kind::Nothing, self.enqueued, TxnId(0), payload);
             self.said = self.enqueued;
+            self.aborted_from = None;
         }
     }
 
-    fn say_abort(&mut self, txn: TxnId) {
+    /// Says that a transaction will not commit, of which a file may have the first chunk.
+    fn say_abort(&mut self, txn: TxnId, file_number: u64) {
+        self.has_aborted(file_number);
         self.say(Kind::Abort, CommitTs(0), txn, Vec::new());
+    }
+
+    pub(crate) fn has_aborted(&mut self, file_number: u64) {
+        let from = self
+            .aborted_from
+            .map_or(file_number, |from| from.min(file_number));
+        self.aborted_from = Some(from);
     }
 
     /// Why nothing of this transaction, or of a block with these parts, is taken.
@@ -372,7 +390,7 @@ impl Order {
         }
         let mut concerned = parts.iter().chain([&txn]);
         match concerned.find_map(|id| self.doomed.get(id)) {
-            Some(failure) => Err(failure.clone()),
+            Some((failure, _)) => Err(failure.clone()),
             None => Ok(()),
         }
     }
@@ -383,13 +401,19 @@ impl Order {
             // Nothing of this node's is here, and the number may be another's.
             return;
         }
-        let has_chunks = !self.chunked.is_empty() && self.chunked.remove(&txn).is_some();
-        // What a failure has left of them is in the file that was mended.
-        let was_doomed = !self.doomed.is_empty() && self.doomed.remove(&txn).is_some();
-        if has_chunks || was_doomed {
+        let chunked = match self.chunked.is_empty() {
+            true => None,
+            false => self.chunked.remove(&txn),
+        };
+        // What a failure has left of them is in the file that was mended, or before.
+        let doomed = match self.doomed.is_empty() {
+            true => None,
+            false => self.doomed.remove(&txn).map(|(_, from)| from),
+        };
+        if let Some(from) = chunked.into_iter().chain(doomed).min() {
             match self.failure {
-                None => self.say_abort(txn),
-                Some(_) => self.aborts_owed.push(txn),
+                None => self.say_abort(txn, from),
+                Some(_) => self.aborts_owed.push((txn, from)),
             }
         }
     }
@@ -489,7 +513,7 @@ impl Order {
         while self
             .ending
             .front()
-            .is_some_and(|(lsn, _)| *lsn <= self.secured)
+            .is_some_and(|(lsn, ..)| *lsn <= self.secured)
         {
             self.ending.pop_front();
         }
@@ -541,9 +565,9 @@ impl Order {
         self.file_number = file_number;
         let unfinished = self.chunked.drain();
         self.doomed
-            .extend(unfinished.map(|(txn, _)| (txn, failure.clone())));
+            .extend(unfinished.map(|(txn, from)| (txn, (failure.clone(), from))));
         // Nobody commits whose place is in doubt.
-        let ending = self.ending.drain(..).map(|(_, txn)| txn);
+        let ending = self.ending.drain(..).map(|(_, txn, from)| (txn, from));
         self.aborts_owed.extend(ending);
         self.failure = Some(failure);
     }
@@ -595,8 +619,8 @@ impl Order {
         (self.bytes, self.owes_sync) = (0, false);
         self.said = through;
         self.ends.push_back((through, through));
-        for txn in std::mem::take(&mut self.aborts_owed) {
-            self.say_abort(txn);
+        for (txn, from) in std::mem::take(&mut self.aborts_owed) {
+            self.say_abort(txn, from);
         }
         self.settle();
     }
@@ -605,7 +629,11 @@ impl Order {
     /// who has chunks and no commit in the queue yet commits in the next one.
     pub(super) fn cut(&self) -> Cut {
         let next = self.file_number + 1;
-        let keep_from = self.chunked.values().copied().fold(next, u64::min);
+        let chunked = self.chunked.values().copied();
+        let doomed = self.doomed.values().map(|(_, from)| *from);
+        let owed = self.aborts_owed.iter().map(|(_, from)| *from);
+        let all = chunked.chain(doomed).chain(owed).chain(self.aborted_from);
+        let keep_from = all.fold(next, u64::min);
         assert!(
             keep_from >= self.kept_from,
             "a checkpoint needs file {keep_from}, which an earlier one has removed"

@@ -46,9 +46,18 @@ impl Log {
         self.state.lock().order.follow(chunked);
     }
 
-    /// Says of transactions of a process before this one that they will not commit.
-    pub(crate) fn abort(&self, unfinished: impl Iterator<Item = TxnId>) {
-        self.state.lock().order.abort(unfinished.collect());
+    /// Says of transactions of a process before this one that they will not commit, each with the first file
+    /// that may have a chunk of it. `aborted_from` is that of those of which the log's end says so already.
+    pub(crate) fn abort(
+        &self,
+        unfinished: impl Iterator<Item = (TxnId, u64)>,
+        aborted_from: Option<u64>,
+    ) {
+        let order = &mut self.state.lock().order;
+        order.abort(unfinished.collect());
+        aborted_from
+            .into_iter()
+            .for_each(|from| order.has_aborted(from));
     }
 
     /// Takes this node's own records from now on, behind a place, which is the last that it has. That the other

@@ -56,7 +56,9 @@ impl Order {
                 self.chunked.entry(txn).or_insert(self.file_number);
             }
             Kind::Abort => {
-                self.chunked.remove(&txn);
+                if let Some(from) = self.chunked.remove(&txn) {
+                    self.has_aborted(from);
+                }
             }
             _ => {
                 assert!(lsn > self.enqueued, "LSNs ascend");
@@ -87,19 +89,21 @@ impl Order {
         self.chunked.contains_key(&txn)
     }
 
-    /// Transactions whose chunks were found, and which a process before this one had, will not commit.
-    pub(crate) fn abort(&mut self, mut unfinished: Vec<TxnId>) {
-        // The same log each time it is played.
+    /// Transactions whose chunks were found, with the first file that has one, and which a process before this
+    /// one had, will not commit.
+    pub(crate) fn abort(&mut self, mut unfinished: Vec<(TxnId, u64)>) {
+        // The same log each time it is played; what a statement of a block has changed of another's before it
+        // ends first.
         unfinished.sort_unstable();
-        for txn in unfinished {
-            self.say_abort(txn);
+        for (txn, from) in unfinished.into_iter().rev() {
+            self.say_abort(txn, from);
         }
     }
 
     /// Takes over from the node whose records it had: those of its transactions that have not committed will
     /// not.
     pub(crate) fn lead(&mut self) {
-        let unfinished = self.chunked.drain().map(|(txn, _)| txn).collect();
+        let unfinished = self.chunked.drain().collect();
         self.follows = false;
         self.abort(unfinished);
     }

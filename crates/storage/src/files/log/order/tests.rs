@@ -423,3 +423,36 @@ fn transactions_with_chunks_that_do_not_commit_are_told_of() {
 fn a_file_that_is_written_does_not_go() {
     order(Rule::Written).release_before(2);
 }
+
+/// A copy's log is cut back to the last record with a place: until there is another, all chunks are kept of who
+/// was said to be aborted behind it, or what is done again would be a part of them.
+#[test]
+fn chunks_of_who_was_aborted_last_are_kept_until_the_next_place() {
+    let mut order = order(Rule::Fsync);
+    let chunk = |txn| entry(Kind::Rows, 0, txn, b"rows", 0);
+    let rotated = |order: &mut Order| {
+        let cut = order.cut();
+        let group = order.next_group(true, false);
+        order.written(group.through, group.file_number + 1);
+        order.synced(group.through);
+        cut.keep_from
+    };
+    order.enqueue(chunk(7), &[]).unwrap();
+    commit(&mut order, 1);
+    assert_eq!(rotated(&mut order), 1, "one has not ended");
+    order.enqueue(chunk(7), &[]).unwrap();
+    order.enqueue(chunk(8), &[]).unwrap();
+    commit(&mut order, 2);
+    order.forget(TxnId(7));
+    assert_eq!(rotated(&mut order), 1, "whose end may be cut off");
+    commit(&mut order, 3);
+    assert_eq!(rotated(&mut order), 2, "the other has not ended");
+    order.forget(TxnId(8));
+    // An end of its own that needs no record is said when something is written.
+    order
+        .enqueue(entry(Kind::Commit, 4, 9, b"", 0), &[])
+        .unwrap();
+    assert_eq!(rotated(&mut order), 2);
+    let next = order.cut().next;
+    assert_eq!(rotated(&mut order), next);
+}
