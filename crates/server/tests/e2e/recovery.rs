@@ -538,6 +538,66 @@ async fn frozen_rows_answer_and_change_as_before() {
     );
 }
 
+/// Frozen rows come back as the checkpoint has them, and definitions as the log has: what a key demands holds
+/// from the first statement on, whatever has been defined between the two.
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_made_after_a_checkpoint_are_kept_after_a_kill() {
+    // Nobody re-lays the rows meanwhile.
+    let node = Aerostat::start_with(&["--freezer", "0%"]);
+    let client = node.create("shop").await;
+    client
+        .batch_execute(
+            "CREATE TABLE made (id integer, code bigint, name text NOT NULL);
+             CREATE TABLE loosened (id integer, code bigint NOT NULL UNIQUE, name text NOT NULL, UNIQUE (name, code));
+             INSERT INTO made SELECT g, g * 3, 'name ' || g FROM generate_series(1, 20000) AS g;
+             INSERT INTO loosened SELECT g, g * 3, 'name ' || g FROM generate_series(1, 20000) AS g",
+        )
+        .await
+        .unwrap();
+    client.batch_execute("VACUUM FREEZE").await.unwrap();
+    client.batch_execute("CHECKPOINT").await.unwrap();
+    client
+        .batch_execute(
+            "ALTER TABLE made ADD CONSTRAINT made_code UNIQUE (code);
+             CREATE UNIQUE INDEX made_name ON made (name, id);
+             ALTER TABLE loosened ALTER COLUMN code DROP NOT NULL, ALTER COLUMN name DROP NOT NULL;
+             CREATE TABLE refers (code bigint REFERENCES made (code), other bigint REFERENCES loosened (code))",
+        )
+        .await
+        .unwrap();
+    drop(client);
+    let node = Aerostat::start_on(node.kill(), &["--freezer", "0%"]);
+    let client = node.connect("shop").await;
+    for (sql, expected) in [
+        ("INSERT INTO made VALUES (0, 30, 'new')", "23505"),
+        ("INSERT INTO made VALUES (10, 1, 'name 10')", "23505"),
+        ("INSERT INTO loosened VALUES (0, 30, 'new')", "23505"),
+        ("INSERT INTO loosened VALUES (0, 33, NULL)", "23505"),
+        ("UPDATE loosened SET code = 33 WHERE code = 30", "23505"),
+        ("INSERT INTO refers VALUES (1, 3)", "23503"),
+        ("INSERT INTO refers VALUES (3, 1)", "23503"),
+        ("DELETE FROM made WHERE code = 30", ""),
+        ("INSERT INTO made VALUES (0, 30, 'new')", ""),
+        ("INSERT INTO refers VALUES (30, 30)", ""),
+        ("DELETE FROM loosened WHERE code = 30", "23503"),
+        (
+            "INSERT INTO loosened VALUES (0, NULL, NULL), (0, NULL, NULL)",
+            "",
+        ),
+        (
+            "INSERT INTO loosened VALUES (0, 60, 'x') ON CONFLICT (code) DO UPDATE SET name = 'again'",
+            "",
+        ),
+    ] {
+        match expected {
+            "" => client.batch_execute(sql).await.unwrap(),
+            state => assert_eq!(sqlstate(&client, sql).await, state, "{sql}"),
+        }
+    }
+    let again = "SELECT count(*) || ' ' || min(name) FROM loosened WHERE code = 60";
+    assert_eq!(value(&client, again).await, "1 again");
+}
+
 /// Numbers of sequences are never given again, whether or not a row with them was committed.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_number_of_a_sequence_comes_twice_after_kills() {
