@@ -500,8 +500,12 @@ fn change_hands(mut leader: Leader, mut copy: CopyAt, random: &mut StdRng) {
         through: Some(parted),
     };
     let mut copy = match try_open_copy(old_folder.path(), of) {
-        // Its checkpoint has more than the copy had.
-        Err(RecoverError::Diverged { .. }) => CopyAt::of(leader.store()),
+        // Its checkpoint has more than the copy had. Of the log's beginning the copy may have nothing any more.
+        Err(RecoverError::Diverged { .. }) => {
+            let (folder, hold) = (memory_folder(), leader.store().hold_log());
+            seeding::make(leader.store(), &seeding::system(), folder.path());
+            CopyAt::opened(folder, leader.store(), hold, None)
+        }
         opened => {
             drop(opened.unwrap());
             let hold = leader.store().hold_log();

@@ -26,7 +26,7 @@ fn begin(disk: &Arc<dyn Disk>, folder: &Path, leader: &TenantStore) -> SeedFolde
     SeedFolder::begin(Arc::clone(disk), folder, of(leader)).unwrap()
 }
 
-fn system() -> Arc<dyn Disk> {
+pub(super) fn system() -> Arc<dyn Disk> {
     Arc::new(SystemDisk)
 }
 
@@ -93,7 +93,7 @@ fn send_log(
 }
 
 /// A whole transfer.
-fn make(leader: &Arc<TenantStore>, disk: &Arc<dyn Disk>, folder: &Path) -> Taken {
+pub(super) fn make(leader: &Arc<TenantStore>, disk: &Arc<dyn Disk>, folder: &Path) -> Taken {
     let seed = leader.seed().unwrap();
     let mut taker = begin(disk, folder, leader);
     let wanted = taker.plan(seed.manifest()).unwrap();
