@@ -162,6 +162,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
         "server",
         &[
             "types",
+            "api",
             "segment",
             "txn",
             "memory",

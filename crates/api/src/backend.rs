@@ -1,9 +1,10 @@
 //! What whoever serves clients asks of an engine. `aerostat-engine` answers it, and in tests of the
 //! gateway a double.
 
-use std::{future::Future, sync::Arc};
+use std::{future::Future, io, net::TcpStream, sync::Arc};
 
-use aerostat_types::SqlError;
+use aerostat_types::{NodeId, SqlError};
+use futures::future::BoxFuture;
 
 use crate::{
     Client, ClientSettings, ColumnDescription, EntryNumbers, Group, IdleLimit, Notice,
@@ -12,6 +13,33 @@ use crate::{
 
 /// Cancels what a session is running; does nothing when it runs nothing. Called from other tasks.
 pub type Canceller = Arc<dyn Fn() + Send + Sync>;
+
+/// Which node takes the changes of a database, and so has its sessions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leader {
+    /// This one, or the session is to be here all the same.
+    Here,
+    /// Another one.
+    Node(NodeId),
+    /// One that is not known at the moment.
+    Unknown,
+}
+
+/// The other nodes of a cluster, as whoever serves clients reaches them.
+pub trait OtherNodes: Send + Sync + 'static {
+    /// A connection to a node for one session, of which it is told this.
+    ///
+    /// # Errors
+    /// The node is not reached.
+    fn session(
+        &self,
+        node: NodeId,
+        introduction: Vec<u8>,
+    ) -> BoxFuture<'static, io::Result<TcpStream>>;
+
+    /// Has nodes cancel what the session with this key runs: one node, or all others.
+    fn cancel(&self, node: Option<NodeId>, pid: i32, secret: i32);
+}
 
 /// An engine: roles and sessions.
 pub trait Backend: Send + Sync + 'static {
@@ -32,6 +60,16 @@ pub trait Backend: Send + Sync + 'static {
         database: &str,
         settings: &[(String, String)],
     ) -> impl Future<Output = Result<Self::Session, SqlError>> + Send;
+
+    /// Where a session of this database, with these settings, is to be.
+    fn leader(&self, _database: &str, _settings: &[(String, String)]) -> Leader {
+        Leader::Here
+    }
+
+    /// The other nodes, if there are any.
+    fn others(&self) -> Option<Arc<dyn OtherNodes>> {
+        None
+    }
 }
 
 /// A prepared statement that a session keeps, and the numbers of its parameters' types.

@@ -17,7 +17,7 @@ use aerostat_catalog::{
     failure::with_causes,
 };
 use aerostat_copies::{
-    Address, Inbox, Links, Running, Served, run,
+    Address, Door, Inbox, Links, Running, Served, run,
     seed::{PaceLimits, SeedHold, SeedNeed, Seeds, fetch_from_leader},
     serve,
 };
@@ -34,6 +34,7 @@ use tokio::{
 use crate::{
     Identity, Space, SpaceError,
     inventory::Inventory,
+    others::Others,
     owner::{CopyOwner, Ending, Held, Home},
 };
 
@@ -67,6 +68,8 @@ pub struct Setup {
     pub holders: Arc<dyn Holders + Send + Sync>,
     /// Where other nodes are listened to.
     pub listener: std::net::TcpListener,
+    /// Where clients' sessions from other nodes go.
+    pub door: Arc<dyn Door>,
     /// The threads of its sessions; there may be none.
     pub sessions: Arc<[Handle]>,
     /// How copies behave.
@@ -163,6 +166,7 @@ impl Cluster {
             node,
             holders,
             listener,
+            door,
             sessions,
             settings,
         } = setup;
@@ -215,6 +219,7 @@ impl Cluster {
             token: token.as_slice().into(),
             route,
             seeds,
+            door,
             sessions,
         };
         let listening = runtime.spawn(serve(listener, served));
@@ -254,6 +259,21 @@ impl Cluster {
             }
             thread::sleep(LOOK);
         }
+    }
+
+    /// The other nodes, as whoever serves clients reaches them.
+    pub fn others(&self) -> Others {
+        let inner = &self.inner;
+        let me = Member {
+            node: inner.identity.node,
+            incarnation: Incarnation(inner.identity.incarnation),
+        };
+        Others::new(
+            me,
+            inner.token.clone(),
+            Arc::clone(&inner.home),
+            inner.runtime.clone(),
+        )
     }
 
     /// Waits until every database can be read here, but no longer than this; whether they can.

@@ -20,6 +20,7 @@
 
 mod inventory;
 mod keeper;
+mod others;
 mod owner;
 mod sample;
 mod space;
@@ -27,8 +28,10 @@ mod space;
 mod tests;
 
 pub use aerostat_catalog::admin::Shared;
+pub use aerostat_copies::Door;
 pub use aerostat_replication::Settings;
 pub use inventory::{Identity, JoinError, NodeEntry, join};
 pub use keeper::{Cluster, Setup};
+pub use others::Others;
 pub use sample::{CopySample, samples};
 pub use space::{Space, SpaceError};

@@ -13,7 +13,8 @@ use tokio::{
 };
 
 use crate::{
-    Greeting, Packet,
+    Door, Greeting, Packet,
+    guests::{take_cancel, take_session},
     inbox::Inbox,
     peers::{Address, frame, give_up_in_silence, is_same},
     seed::{Seeds, give},
@@ -111,6 +112,8 @@ pub struct Served {
     pub route: Route,
     /// The tenants that it leads, for copies that are made anew.
     pub seeds: Seeds,
+    /// Where clients' sessions from other nodes go.
+    pub door: Arc<dyn Door>,
     /// The threads of its sessions, each a runtime; there may be none. What members answer a leader is taken there.
     pub sessions: Arc<[Handle]>,
 }
@@ -145,8 +148,11 @@ async fn receive(mut stream: TcpStream, served: &Served) -> io::Result<()> {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
     let tenant = greeting.tenant;
-    if greeting.purpose == Purpose::Seed {
-        return give(stream, tenant, &served.seeds).await;
+    match greeting.purpose {
+        Purpose::Packets => {}
+        Purpose::Seed => return give(stream, tenant, &served.seeds).await,
+        Purpose::Session => return take_session(stream, &*served.door).await,
+        Purpose::Cancel => return take_cancel(stream, &*served.door).await,
     }
     let Some(inbox) = (served.route)(tenant) else {
         return Err(io::ErrorKind::NotFound.into());

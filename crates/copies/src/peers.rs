@@ -44,13 +44,20 @@ pub(crate) async fn frame(
 /// Has the system end a connection on which nothing is acknowledged for a while, or that has fallen silent: a network
 /// may lose one without a word, and heartbeats fit into its buffer for long.
 pub(crate) fn give_up_in_silence(stream: &TcpStream) -> io::Result<()> {
-    let socket = SockRef::from(stream);
+    keep_alive(stream)?;
+    SockRef::from(stream).set_tcp_user_timeout(Some(SILENCE))
+}
+
+/// Has the system end a connection whose other end is gone. It may be silent, and take nothing, for as long as it
+/// likes: a client may read what it asked for in its own time.
+pub(crate) fn keep_alive(stream: &TcpStream) -> io::Result<()> {
     let keepalive = TcpKeepalive::new()
         .with_time(SILENCE * 5)
         .with_interval(SILENCE)
         .with_retries(3);
-    socket.set_tcp_keepalive(&keepalive)?;
-    socket.set_tcp_user_timeout(Some(SILENCE))
+    let socket = SockRef::from(stream);
+    socket.set_tcp_user_timeout(None)?;
+    socket.set_tcp_keepalive(&keepalive)
 }
 
 /// Whether two secrets are the same, in a time that does not tell where they differ.

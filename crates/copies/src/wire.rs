@@ -29,7 +29,7 @@ pub(crate) const FRAME_BYTES_MAX: usize = 256 << 20;
 pub(crate) const GREETING_BYTES_MAX: usize = 1 << 10;
 
 /// Raised whenever older frames could be misread.
-pub(crate) const VERSION: u16 = 1;
+pub const VERSION: u16 = 1;
 
 /// Who sends on a connection, and to whom.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,6 +57,10 @@ pub enum Purpose {
     Packets,
     /// A seed: requests, and an answer to each (`seed`).
     Seed,
+    /// A client's session: what is to be known of it, in a frame, and then the client's protocol.
+    Session,
+    /// That a session is to stop what it runs: its key, in a frame.
+    Cancel,
 }
 
 /// Why bytes are no frame.

@@ -4,8 +4,8 @@ use std::{future::Future, sync::Arc};
 
 use aerostat_api::{
     Backend, BackendSession, Canceller, Client, ClientSettings, ColumnDescription, EntryNumbers,
-    Group, IdleLimit, Kept, Notice, Notification, Outcome, ParameterType, RoleInfo,
-    TransactionStatus, Value,
+    Group, IdleLimit, Kept, Leader, Notice, Notification, OtherNodes, Outcome, ParameterType,
+    RoleInfo, TransactionStatus, Value,
 };
 use aerostat_types::SqlError;
 
@@ -30,6 +30,27 @@ impl Backend for Engine {
     ) -> Result<Session, SqlError> {
         let connection = self.connection(role, database).await?;
         Session::new(Arc::clone(self), connection, role, settings)
+    }
+
+    fn leader(&self, database: &str, settings: &[(String, String)]) -> Leader {
+        // Such a session is content with a copy.
+        let reads = |(name, value): &(String, String)| {
+            name.eq_ignore_ascii_case("aerostat.read_from") && value.eq_ignore_ascii_case("any")
+                || name.eq_ignore_ascii_case("default_transaction_read_only")
+                    && matches!(value.as_str(), "on" | "true" | "yes" | "1")
+        };
+        if self.others().is_none() || settings.iter().any(reads) {
+            return Leader::Here;
+        }
+        match self.node().led_by_another(database) {
+            None => Leader::Here,
+            Some(None) => Leader::Unknown,
+            Some(Some(node)) => Leader::Node(node),
+        }
+    }
+
+    fn others(&self) -> Option<Arc<dyn OtherNodes>> {
+        Engine::others(self)
     }
 }
 

@@ -5,14 +5,14 @@ use std::{
     collections::{BTreeMap, HashMap},
     path::PathBuf,
     sync::{
-        Arc, Weak,
+        Arc, OnceLock, Weak,
         atomic::{AtomicI32, Ordering},
     },
     time::Duration,
 };
 
 use aerostat_advice::Machine;
-use aerostat_api::{Canceller, RoleInfo};
+use aerostat_api::{Canceller, OtherNodes, RoleInfo};
 use aerostat_catalog::{
     Database,
     admin::{Claim, Connection, DatabaseState, Holders, Host, Node, NodeError, Opening, Shared},
@@ -165,6 +165,8 @@ pub struct Engine {
     readers: Arc<Semaphore>,
     started_at_us: i64,
     functions: Arc<[FunctionDescription]>,
+    /// The other nodes of its cluster, to which sessions of what they lead go.
+    others: OnceLock<Arc<dyn OtherNodes>>,
 }
 
 impl Engine {
@@ -192,6 +194,7 @@ impl Engine {
             observer: options.observer,
             machine: Arc::new(options.machine),
             functions: describe_functions(&base),
+            others: OnceLock::new(),
             base,
             spill,
             tenants: Mutex::default(),
@@ -209,6 +212,15 @@ impl Engine {
     /// What must be known of a role before it is let in.
     pub fn role(&self, name: &str) -> Option<RoleInfo> {
         self.node.role(name)
+    }
+
+    /// Has sessions of databases that other nodes lead be there. What was said first stays.
+    pub fn set_others(&self, others: Arc<dyn OtherNodes>) {
+        let _ = self.others.set(others);
+    }
+
+    pub(crate) fn others(&self) -> Option<Arc<dyn OtherNodes>> {
+        self.others.get().cloned()
     }
 
     /// The node's roles and databases.

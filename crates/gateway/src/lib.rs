@@ -20,6 +20,7 @@
 
 mod connection;
 mod copy;
+mod door;
 mod flag;
 pub mod limits;
 mod listen;
@@ -27,6 +28,7 @@ mod lobby;
 mod options;
 mod orders;
 mod registry;
+mod relay;
 mod scram;
 mod serve;
 mod sqlstate;
@@ -41,6 +43,7 @@ mod wire;
 
 pub(crate) use aerostat_api as api;
 
+pub use door::{Door, Guests, door};
 pub use listen::{Listeners, LocalListener};
 pub use lobby::{Lobby, LobbyPlace};
 pub use options::{GatewayOptions, NodeSecret, TlsOptions};

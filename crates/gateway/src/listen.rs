@@ -8,6 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use crate::door::Guests;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
 /// The folder's permissions decide who may connect to the socket, as with PostgreSQL.
@@ -20,17 +21,43 @@ pub struct Listeners {
     pub tcp: TcpListener,
     /// A socket for clients on the same machine.
     pub local: Option<LocalListener>,
+    /// Clients that other nodes have let in.
+    pub guests: Option<Guests>,
+}
+
+/// Somebody who has come.
+#[derive(Debug)]
+pub(crate) struct Arrival {
+    pub(crate) socket: Socket,
+    pub(crate) peer: Peer,
+    /// What another node says of them, which has let them in.
+    pub(crate) introduction: Option<Vec<u8>>,
 }
 
 impl From<TcpListener> for Listeners {
     fn from(tcp: TcpListener) -> Self {
-        Self { tcp, local: None }
+        Self {
+            tcp,
+            local: None,
+            guests: None,
+        }
     }
 }
 
 impl Listeners {
     /// The connection of the next client.
-    pub(crate) async fn accept(&self) -> io::Result<(Socket, Peer)> {
+    pub(crate) async fn accept(&self) -> io::Result<Arrival> {
+        let arrived = |socket, peer| Arrival {
+            socket,
+            peer,
+            introduction: None,
+        };
+        let guest = async {
+            match &self.guests {
+                Some(guests) => guests.next().await,
+                None => future::pending().await,
+            }
+        };
         let local = async {
             match &self.local {
                 Some(local) => local.listener.accept().await,
@@ -42,9 +69,14 @@ impl Listeners {
                 let (socket, address) = accepted?;
                 // Small answers must not wait for the client's acknowledgement.
                 let _ = socket.set_nodelay(true);
-                Ok((Socket::Tcp(socket), Peer::Remote(address)))
+                Ok(arrived(Socket::Tcp(socket), Peer::Remote(address)))
             }
-            accepted = local => Ok((Socket::Local(accepted?.0), Peer::Local)),
+            accepted = local => Ok(arrived(Socket::Local(accepted?.0), Peer::Local)),
+            (socket, introduction) = guest => Ok(Arrival {
+                peer: Peer::Remote(socket.peer_addr()?),
+                socket: Socket::Tcp(TcpStream::from_std(socket)?),
+                introduction: Some(introduction),
+            }),
         }
     }
 }

@@ -27,8 +27,25 @@ pub(crate) struct Registry {
 #[derive(Default)]
 struct Sessions {
     entries: HashMap<i32, Entry>,
+    /// Clients whose sessions are at other nodes.
+    relays: HashMap<u64, Relay>,
+    relay_next: u64,
     /// The order that all sessions have been given, and that new ones get.
     end: End,
+}
+
+/// A client whose session is at another node.
+struct Relay {
+    orders: Arc<Orders>,
+    /// The session's key, once it is known, and how that node is told.
+    key: Option<((i32, i32), Canceller)>,
+}
+
+/// A relayed client's place; dropping this gives it up.
+pub(crate) struct Relayed {
+    registry: Arc<Registry>,
+    number: u64,
+    pub(crate) orders: Arc<Orders>,
 }
 
 /// A session's place in the registry, given up when dropped.
@@ -98,18 +115,45 @@ impl Registry {
         })
     }
 
-    /// Cancels a session's running statement, if there is one and the key is right.
-    pub(crate) fn cancel(&self, pid: i32, secret: i32) {
+    /// Takes a place for a client whose session is at another node.
+    pub(crate) fn enter_relayed(self: &Arc<Self>) -> Relayed {
+        let mut sessions = self.lock();
+        let orders = Arc::new(Orders::new(sessions.end));
+        let number = sessions.relay_next;
+        sessions.relay_next += 1;
+        let relay = Relay {
+            orders: Arc::clone(&orders),
+            key: None,
+        };
+        sessions.relays.insert(number, relay);
+        Relayed {
+            registry: Arc::clone(self),
+            number,
+            orders,
+        }
+    }
+
+    /// Cancels a session's running statement, if there is one and the key is right; whether it is the key of one
+    /// that is known here.
+    pub(crate) fn cancel(&self, pid: i32, secret: i32) -> bool {
         let sessions = self.lock();
         let entry = sessions.entries.get(&pid);
         let Some(entry) = entry.filter(|entry| entry.secret == secret) else {
-            return;
+            let mut keys = sessions.relays.values().flat_map(|relay| &relay.key);
+            let key = keys.find(|(key, _)| *key == (pid, secret));
+            let tell = key.map(|(_, tell)| Arc::clone(tell));
+            drop(sessions);
+            if let Some(tell) = &tell {
+                tell();
+            }
+            return tell.is_some();
         };
         let cancel = entry.orders.cancel().then(|| entry.cancel.clone());
         drop(sessions);
         if let Some(cancel) = cancel {
             cancel();
         }
+        true
     }
 
     /// Orders every connection to end, including those that are still to come.
@@ -120,11 +164,38 @@ impl Registry {
             .entries
             .values()
             .for_each(|entry| entry.orders.tell(end));
+        let relays = sessions.relays.values();
+        relays.for_each(|relay| relay.orders.tell(end));
     }
 
     /// How many sessions there are.
     pub(crate) fn len(&self) -> usize {
-        self.lock().entries.len()
+        let sessions = self.lock();
+        sessions.entries.len() + sessions.relays.len()
+    }
+}
+
+impl Relayed {
+    /// The session's key is this; `tell` has its node stop what it runs.
+    pub(crate) fn set_key(&self, key: (i32, i32), tell: Canceller) {
+        let mut sessions = self.registry.lock();
+        if let Some(relay) = sessions.relays.get_mut(&self.number) {
+            relay.key = Some((key, tell));
+        }
+    }
+}
+
+impl Drop for Relayed {
+    fn drop(&mut self) {
+        self.registry.lock().relays.remove(&self.number);
+    }
+}
+
+impl std::fmt::Debug for Registry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Registry")
+            .field("sessions", &self.len())
+            .finish()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -10,13 +10,23 @@ use tokio::{sync::Semaphore, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    api::Backend, flag::Flag, limits::STARTUP_CONNECTIONS_MIN, listen::Listeners, lobby::Lobby,
-    options::GatewayOptions, orders::End, registry::Registry, startup::serve_socket,
+    api::Backend,
+    flag::Flag,
+    limits::STARTUP_CONNECTIONS_MIN,
+    listen::{Arrival, Listeners},
+    lobby::Lobby,
+    options::GatewayOptions,
+    orders::End,
+    registry::Registry,
+    startup::{serve_guest, serve_socket},
     threads::Threads,
 };
 
 /// The pause after a failed `accept`, which typically lacks file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Requests to cancel with keys that are not this node's, in a second.
+const CANCELS_MAX: u32 = 100;
 
 /// The time between two log lines about clients that were dropped before they had logged in.
 const DISMISSALS_PAUSE: Duration = Duration::from_secs(10);
@@ -29,12 +39,32 @@ pub(crate) struct Shared {
     pub(crate) sessions: Arc<Semaphore>,
     /// Up when the node stops, and lets nobody in any more.
     pub(crate) stopping: Flag,
+    /// Requests to cancel that other nodes were asked to see to.
+    pub(crate) cancels: Asked,
+}
+
+/// Counts what is asked of others, who are not to be flooded by whoever has not logged in.
+#[derive(Default)]
+pub(crate) struct Asked(Mutex<Option<(Instant, u32)>>);
+
+impl Asked {
+    /// Whether others may be asked once more.
+    pub(crate) fn is_admitted(&self) -> bool {
+        let mut asked = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (since, count) = match *asked {
+            Some((since, count)) if since.elapsed() < Duration::from_secs(1) => (since, count),
+            _ => (Instant::now(), 0),
+        };
+        *asked = Some((since, count + 1));
+        count < CANCELS_MAX
+    }
 }
 
 impl Shared {
-    fn new(options: GatewayOptions) -> Self {
+    fn new(options: GatewayOptions, registry: Arc<Registry>) -> Self {
         Self {
-            registry: Arc::new(Registry::default()),
+            registry,
+            cancels: Asked::default(),
             sessions: Arc::new(Semaphore::new(
                 options.connections_max.min(Semaphore::MAX_PERMITS),
             )),
@@ -85,7 +115,9 @@ pub async fn serve<B: Backend>(
     let lobby = Lobby::new(options.connections_max.max(STARTUP_CONNECTIONS_MIN));
     let mut dismissals = Dismissals::default();
     let threads = Threads::new(&options.threads);
-    let shared = Arc::new(Shared::new(options));
+    let registry = listeners.guests.as_ref();
+    let registry = registry.map(|guests| Arc::clone(&guests.registry));
+    let shared = Arc::new(Shared::new(options, registry.unwrap_or_default()));
     let mut connections = JoinSet::new();
     loop {
         let accepted = tokio::select! {
@@ -99,12 +131,22 @@ pub async fn serve<B: Backend>(
             }
         };
         match accepted {
-            Ok((socket, peer)) => {
+            Ok(Arrival {
+                socket,
+                peer,
+                introduction,
+            }) => {
                 let place = lobby.enter();
                 dismissals.tell(&lobby);
                 let (backend, shared) = (backend.clone(), shared.clone());
                 let served = threads.serve(socket, &mut connections, move |socket| async move {
-                    serve_socket(socket, peer, place, backend, shared).await;
+                    match introduction {
+                        None => serve_socket(socket, peer, place, backend, shared).await,
+                        Some(said) => {
+                            drop(place);
+                            serve_guest(socket, peer, &said, backend, shared).await;
+                        }
+                    }
                 });
                 if let Err(error) = served {
                     tracing::warn!(%error, "cannot serve a connection");

@@ -11,18 +11,21 @@ use tokio::{io::AsyncWriteExt, sync::OwnedSemaphorePermit, time::timeout};
 use tokio_rustls::TlsAcceptor;
 
 use crate::{
-    api::{Backend, BackendSession, Client, RoleInfo, TlsDescription},
+    api::{Backend, BackendSession, Client, Leader, RoleInfo, TlsDescription},
     connection::{Connection, connection, shutting_down},
+    door::Introduction,
     limits::{FAREWELL_TIMEOUT, STARTUP_BYTES_MAX},
     listen::{Peer, Socket},
     lobby::LobbyPlace,
     registry::{Entered, Registration},
+    relay::{self, Way},
     serve::Shared,
     sqlstate::{Fault, WireError},
     stream::{Reader, Writer, describe_tls, plain, whole, within_tls},
     wire::{Cursor, Input, Output, startup_length},
 };
-use packet::{Request, Startup};
+use packet::Request;
+pub(crate) use packet::Startup;
 
 /// A client that has not been let in yet.
 pub(crate) struct Newcomer {
@@ -33,6 +36,8 @@ pub(crate) struct Newcomer {
     encrypted: bool,
     tls: Option<TlsDescription>,
     peer: Peer,
+    /// What the node says of the client that has let it in; `None`: it has come to this one.
+    met: Option<Client>,
 }
 
 /// A client that has been let in, with its place.
@@ -62,7 +67,7 @@ pub(crate) async fn serve_socket<B: Backend>(
         () = shared.stopping.up() => return,
     };
     drop(lobby);
-    let known = match known {
+    let mut known = match known {
         Ok(Some(known)) => known,
         Ok(None) => return,
         Err(_) => {
@@ -70,9 +75,74 @@ pub(crate) async fn serve_socket<B: Backend>(
             return;
         }
     };
+    let way = tokio::select! {
+        way = relay::find(&known, &backend) => way,
+        () = shared.stopping.up() => return,
+    };
+    match way {
+        Way::Here => {}
+        Way::There(node, stream) => {
+            let permit = known.permit;
+            relay::serve(
+                known.newcomer,
+                &known.startup,
+                node,
+                stream,
+                &*backend,
+                &shared,
+            )
+            .await;
+            return drop(permit);
+        }
+        Way::Nowhere(error) => return known.newcomer.refuse(Fault::Fatal(error)).await,
+    }
     // The client's database may have to be opened first, which may take a while.
     let guest = tokio::select! {
-        guest = admit(known, &backend, &shared) => guest,
+        guest = known.enter(&backend, &shared) => guest,
+        () = shared.stopping.up() => return,
+    };
+    if let Some(Guest { connection, place }) = guest {
+        connection.serve().await;
+        drop(place);
+    }
+}
+
+/// A node that does not lead the database that a session from another node is of.
+pub(crate) const NOT_HERE: u8 = b'N';
+
+/// A node that serves such a session: what follows is for its client.
+pub(crate) const HERE: u8 = b'Y';
+
+/// Serves a client that another node has let in, to its last byte.
+pub(crate) async fn serve_guest<B: Backend>(
+    socket: Socket,
+    peer: Peer,
+    said: &[u8],
+    backend: Arc<B>,
+    shared: Arc<Shared>,
+) {
+    let Introduction { startup, client } = match Introduction::decode(said) {
+        Ok(introduction) => introduction,
+        Err(_) => return tracing::warn!(%peer, "another node introduces nobody"),
+    };
+    let mut newcomer = Newcomer::new(socket, peer, Some(client));
+    // Where the leader is may have changed on the way.
+    let is_here = backend.leader(startup.database(), &[]) == Leader::Here;
+    let answer = [if is_here { HERE } else { NOT_HERE }];
+    if newcomer.socket.write_all(&answer).await.is_err() || !is_here {
+        return;
+    }
+    let known = match newcomer.introduced(&startup, &backend, &shared) {
+        Ok((role, permit)) => Known {
+            newcomer,
+            startup,
+            role,
+            permit,
+        },
+        Err(fault) => return newcomer.refuse(fault).await,
+    };
+    let guest = tokio::select! {
+        guest = known.enter(&backend, &shared) => guest,
         () = shared.stopping.up() => return,
     };
     if let Some(Guest { connection, place }) = guest {
@@ -82,9 +152,9 @@ pub(crate) async fn serve_socket<B: Backend>(
 }
 
 /// A client that has authenticated.
-struct Known {
-    newcomer: Newcomer,
-    startup: Startup,
+pub(crate) struct Known {
+    pub(crate) newcomer: Newcomer,
+    pub(crate) startup: Startup,
     role: RoleInfo,
     /// A permit of `connections_max`.
     permit: OwnedSemaphorePermit,
@@ -96,16 +166,8 @@ async fn identify<B: Backend>(
     backend: &Arc<B>,
     shared: &Arc<Shared>,
 ) -> Option<Known> {
-    let (read, write) = plain(socket);
-    let newcomer = Newcomer {
-        input: Input::new(read),
-        socket: write,
-        output: Output::default(),
-        encrypted: false,
-        tls: None,
-        peer,
-    };
-    let (mut newcomer, startup) = newcomer.negotiate(shared).await?;
+    let newcomer = Newcomer::new(socket, peer, None);
+    let (mut newcomer, startup) = newcomer.negotiate(backend, shared).await?;
     match newcomer.prove(&startup, backend, shared).await {
         Ok((role, permit)) => Some(Known {
             newcomer,
@@ -120,44 +182,98 @@ async fn identify<B: Backend>(
     }
 }
 
-async fn admit<B: Backend>(
-    known: Known,
-    backend: &Arc<B>,
-    shared: &Arc<Shared>,
-) -> Option<Guest<B::Session>> {
-    let Known {
-        mut newcomer,
-        startup,
-        role,
-        permit,
-    } = known;
-    match newcomer.enter(&startup, &role, backend, shared).await {
-        Ok((session, place)) => {
-            let Newcomer {
-                input,
-                socket,
-                output,
-                ..
-            } = newcomer;
-            let (orders, entered) = place.split();
-            let connection = connection(session, input, socket, orders, output);
-            Some(Guest {
-                connection,
-                place: PlaceHeld {
-                    _pid: entered,
-                    _session: permit,
-                },
-            })
-        }
-        Err(fault) => {
-            newcomer.refuse(fault).await;
-            None
+/// A session's share of `connections_max`.
+fn permit(shared: &Shared) -> Result<OwnedSemaphorePermit, Fault> {
+    let permit = shared.sessions.clone().try_acquire_owned();
+    permit.map_err(|_| {
+        Fault::Fatal(WireError::new(
+            ErrorKind::TooManyConnections,
+            "sorry, too many clients already",
+        ))
+    })
+}
+
+impl Known {
+    /// How the client has come, to the node where its session is.
+    pub(crate) fn client(&self) -> Client {
+        self.newcomer.client()
+    }
+
+    /// Begins the client's session here.
+    async fn enter<B: Backend>(
+        self,
+        backend: &Arc<B>,
+        shared: &Arc<Shared>,
+    ) -> Option<Guest<B::Session>> {
+        let Known {
+            mut newcomer,
+            startup,
+            role,
+            permit,
+        } = self;
+        match newcomer.enter(&startup, &role, backend, shared).await {
+            Ok((session, place)) => {
+                let Newcomer {
+                    input,
+                    socket,
+                    output,
+                    ..
+                } = newcomer;
+                let (orders, entered) = place.split();
+                let connection = connection(session, input, socket, orders, output);
+                Some(Guest {
+                    connection,
+                    place: PlaceHeld {
+                        _pid: entered,
+                        _session: permit,
+                    },
+                })
+            }
+            Err(fault) => {
+                newcomer.refuse(fault).await;
+                None
+            }
         }
     }
 }
 
 impl Newcomer {
-    async fn flush(&mut self) -> Result<(), Fault> {
+    fn new(socket: Socket, peer: Peer, met: Option<Client>) -> Newcomer {
+        let (read, write) = plain(socket);
+        Newcomer {
+            input: Input::new(read),
+            socket: write,
+            output: Output::default(),
+            encrypted: false,
+            tls: None,
+            peer,
+            met,
+        }
+    }
+
+    fn client(&self) -> Client {
+        self.met.clone().unwrap_or_else(|| Client {
+            address: self.peer.address(),
+            tls: self.tls.clone(),
+        })
+    }
+
+    /// The role of a client that another node has let in, if there is room for another session.
+    fn introduced<B: Backend>(
+        &self,
+        startup: &Startup,
+        backend: &Arc<B>,
+        shared: &Arc<Shared>,
+    ) -> Result<(RoleInfo, OwnedSemaphorePermit), Fault> {
+        if shared.stopping.is_up() {
+            return Err(Fault::Fatal(shutting_down()));
+        }
+        let user = startup.user().unwrap_or("");
+        let role = authenticate::may_log_in(user, backend.role(user))?;
+        Ok((role, permit(shared)?))
+    }
+
+    pub(crate) async fn flush(&mut self) -> Result<(), Fault> {
         self.socket.write_all(&self.output.bytes).await?;
         self.socket.flush().await?;
         self.output.bytes.clear();
@@ -176,14 +292,25 @@ impl Newcomer {
 
     /// Answers requests for encryption until a startup packet comes; `None` if the connection ends
     /// here.
-    async fn negotiate(mut self, shared: &Shared) -> Option<(Self, Startup)> {
+    async fn negotiate<B: Backend>(
+        mut self,
+        backend: &Arc<B>,
+        shared: &Shared,
+    ) -> Option<(Self, Startup)> {
         // At most one request for TLS and one for GSSAPI.
         for _ in 0..3 {
             let request = self.request().await;
             match request {
                 Ok(Request::Startup(startup)) => return Some((self, startup)),
                 Ok(Request::Cancel { pid, secret }) => {
-                    shared.registry.cancel(pid, secret);
+                    let is_known = shared.registry.cancel(pid, secret);
+                    // The session may have come by another node.
+                    if !is_known
+                        && let Some(others) = backend.others()
+                        && shared.cancels.is_admitted()
+                    {
+                        others.cancel(None, pid, secret);
+                    }
                     return None;
                 }
                 Ok(Request::Gss) => self.socket.write_all(b"N").await.ok()?,
@@ -230,7 +357,7 @@ impl Newcomer {
             Ok(stream) => {
                 let tls = describe_tls(&stream);
                 let (read, write) = within_tls(stream);
-                let (output, peer) = (self.output, self.peer);
+                let (output, peer, met) = (self.output, self.peer, self.met);
                 Some(Self {
                     input: Input::new(read),
                     socket: write,
@@ -238,6 +365,7 @@ impl Newcomer {
                     encrypted: true,
                     tls,
                     peer,
+                    met,
                 })
             }
             Err(error) => {
@@ -276,13 +404,7 @@ impl Newcomer {
             ));
         }
         let role = self.authenticate(user, backend.role(user), shared).await?;
-        let permit = shared.sessions.clone().try_acquire_owned().map_err(|_| {
-            fatal(
-                ErrorKind::TooManyConnections,
-                "sorry, too many clients already".to_owned(),
-            )
-        })?;
-        Ok((role, permit))
+        Ok((role, permit(shared)?))
     }
 
     /// Opens the client's session and sends the first messages.
@@ -298,10 +420,7 @@ impl Newcomer {
             .connect(user, startup.database(), &startup.settings())
             .await
             .map_err(|error| Fault::Fatal(error.into()))?;
-        session.set_client(Client {
-            address: self.peer.address(),
-            tls: self.tls.clone(),
-        });
+        session.set_client(self.client());
         let place = shared
             .registry
             .enter(

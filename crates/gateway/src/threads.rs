@@ -95,7 +95,7 @@ mod tests {
         let mut connect = async |connections: &mut JoinSet<()>| {
             let address = listeners.tcp.local_addr().unwrap();
             clients.push(TcpStream::connect(address).await.unwrap());
-            let (socket, _) = listeners.accept().await.unwrap();
+            let socket = listeners.accept().await.unwrap().socket;
             let (served, mut left) = (served.clone(), left.clone());
             let serve = move |socket| async move {
                 let name = thread::current().name().unwrap().to_owned();

@@ -1,12 +1,16 @@
 //! `aerostat serve --cluster`: the node as one of several that hold the same databases.
 
-use std::net::SocketAddr;
+use std::io;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use aerostat_cluster::{Cluster, Identity, Settings, Setup, Shared, Space};
+use aerostat_api::OtherNodes;
+use aerostat_cluster::{Cluster, Door, Identity, Others, Settings, Setup, Shared, Space};
 use aerostat_embedded::Engine;
+use aerostat_types::NodeId;
 use anyhow::{Context, Result};
+use futures::future::BoxFuture;
 use tokio::{net::TcpListener, runtime::Handle};
 
 use crate::config::Peers;
@@ -22,6 +26,7 @@ pub(crate) struct Joining {
     space: Space,
     identity: Identity,
     listener: TcpListener,
+    sessions_at_leader: bool,
 }
 
 impl Joining {
@@ -50,6 +55,7 @@ impl Joining {
             space,
             identity,
             listener,
+            sessions_at_leader: peers.sessions_at_leader,
         })
     }
 
@@ -68,13 +74,20 @@ impl Joining {
     ///
     /// # Errors
     /// The cluster cannot be used.
-    pub(crate) async fn start(self, engine: &Arc<Engine>, io: &[Handle]) -> Result<Member> {
+    pub(crate) async fn start(
+        self,
+        engine: &Arc<Engine>,
+        io: &[Handle],
+        door: aerostat_gateway::Door,
+    ) -> Result<Member> {
+        let at_leader = self.sessions_at_leader;
         let setup = Setup {
             identity: self.identity,
             space: self.space,
             node: Arc::clone(engine.node()),
             holders: Arc::clone(engine) as _,
             listener: self.listener.into_std()?,
+            door: Arc::new(Entrance(door)),
             sessions: io.into(),
             settings: Settings::default(),
         };
@@ -87,7 +100,41 @@ impl Joining {
             }
             Ok(cluster)
         });
-        Ok(Member(started.await.context("the cluster's task died")??))
+        let cluster = started.await.context("the cluster's task died")??;
+        if at_leader {
+            engine.set_others(Arc::new(Nodes(cluster.others())));
+        }
+        Ok(Member(cluster))
+    }
+}
+
+/// Where clients come in that other nodes have let in.
+struct Entrance(aerostat_gateway::Door);
+
+impl Door for Entrance {
+    fn session(&self, connection: TcpStream, introduction: Vec<u8>) {
+        self.0.session(connection, introduction);
+    }
+
+    fn cancel(&self, pid: i32, secret: i32) {
+        self.0.cancel(pid, secret);
+    }
+}
+
+/// The other nodes, for the gateway.
+struct Nodes(Others);
+
+impl OtherNodes for Nodes {
+    fn session(
+        &self,
+        node: NodeId,
+        introduction: Vec<u8>,
+    ) -> BoxFuture<'static, io::Result<TcpStream>> {
+        Box::pin(self.0.session(node, introduction))
+    }
+
+    fn cancel(&self, node: Option<NodeId>, pid: i32, secret: i32) {
+        self.0.cancel(node, pid, secret);
     }
 }
 

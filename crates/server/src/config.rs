@@ -128,6 +128,8 @@ pub(crate) struct Peers {
     pub(crate) name: String,
     /// Where other nodes are listened to.
     pub(crate) listen: SocketAddr,
+    /// Whether clients' sessions are at the node that leads their database, wherever they have connected.
+    pub(crate) sessions_at_leader: bool,
 }
 
 /// How a client proves who it is.
@@ -350,10 +352,12 @@ impl Reader<'_> {
     fn peers(&mut self) -> Option<Peers> {
         let listen = self.address("peer-listen");
         let space = self.text("cluster");
+        let sessions_at_leader = self.choice("sessions", &[("leader", true), ("here", false)]);
         (!space.is_empty()).then(|| Peers {
             space,
             name: self.text("node-name"),
             listen,
+            sessions_at_leader,
         })
     }
 

@@ -100,9 +100,10 @@ async fn node(config: Config, threads: &Threads) -> Result<()> {
         tracing::info!(socket = %local.path().display(), "listening");
     }
     let scram_secret = NodeSecret(secret::scram(&config.data)?);
+    let (door, guests) = aerostat_gateway::door();
     // Nothing that may fail comes behind: others rely on what it leads.
     let member = match joining {
-        Some(joining) => Some(joining.start(&engine, threads.io()).await?),
+        Some(joining) => Some(joining.start(&engine, threads.io(), door).await?),
         None => None,
     };
     let degraded = degraded(&engine);
@@ -120,7 +121,11 @@ async fn node(config: Config, threads: &Threads) -> Result<()> {
         server_version: SERVER_VERSION.to_owned(),
     };
     let gateway = tokio::spawn(aerostat_gateway::serve(
-        Listeners { tcp: sql, local },
+        Listeners {
+            tcp: sql,
+            local,
+            guests: Some(guests),
+        },
         Arc::clone(&engine),
         options,
         stopping.clone(),

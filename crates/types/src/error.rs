@@ -200,6 +200,8 @@ pub enum ErrorKind {
     IoError,
     /// A commit failed half-way: whether it happened shows after a restart.
     TransactionResolutionUnknown,
+    /// The connection to whoever does the work is lost.
+    ConnectionFailure,
     /// Files of a database are not what was written to them.
     DataCorrupted,
     /// A limit that the operator has set, such as that of spilled bytes.

@@ -102,6 +102,7 @@ impl ErrorKind {
             ErrorKind::ProtocolViolation => "08P01",
             ErrorKind::IoError => "58030",
             ErrorKind::TransactionResolutionUnknown => "08007",
+            ErrorKind::ConnectionFailure => "08006",
             ErrorKind::ConfigurationLimitExceeded => "53400",
             ErrorKind::DataCorrupted => "XX001",
             ErrorKind::Internal => "XX000",

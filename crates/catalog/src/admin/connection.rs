@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use aerostat_types::{ErrorKind, SqlError};
+use aerostat_types::{ErrorKind, NodeId, SqlError};
 use parking_lot::Mutex;
 
 use super::{
@@ -86,6 +86,19 @@ impl Node {
             }
             self.opened_on_demand(database)?;
         }
+    }
+
+    /// The node that leads a database, where this one does not; `Some(None)`: it is not known at the moment.
+    pub fn led_by_another(&self, database: &str) -> Option<Option<NodeId>> {
+        self.with_databases(|databases, record| {
+            record.databases.get(database)?.copies?;
+            let Some(open) = databases.get(database) else {
+                return Some(None);
+            };
+            let copy = open.copy.as_ref().filter(|copy| !copy.leads())?;
+            let leader = copy.facts().leader;
+            Some(leader.filter(|node| *node != copy.me()))
+        })
     }
 
     /// As [`Self::connect`], if the database is open; `None` if it is to be opened first

@@ -218,6 +218,7 @@ impl Leader {
             token: TOKEN.into(),
             route,
             seeds,
+            door: Arc::new(super::NoDoor),
             sessions: Arc::default(),
         };
         runtime.spawn(serve(listener, served));

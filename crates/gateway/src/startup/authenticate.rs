@@ -49,6 +49,21 @@ fn negotiation_was_changed() -> Fault {
     ))
 }
 
+/// The role, if there is one and it may log in.
+pub(super) fn may_log_in(user: &str, role: Option<RoleInfo>) -> Result<RoleInfo, Fault> {
+    let role = role.ok_or_else(|| {
+        fatal(
+            ErrorKind::InvalidAuthorization,
+            format!("role \"{user}\" does not exist"),
+        )
+    })?;
+    if !role.login {
+        let message = format!("role \"{user}\" is not permitted to log in");
+        return Err(fatal(ErrorKind::InvalidAuthorization, message));
+    }
+    Ok(role)
+}
+
 impl Newcomer {
     /// Lets the client prove that it is `user`.
     ///
@@ -71,17 +86,7 @@ impl Newcomer {
             self.scram(user, scram::secret(&verifier), known, shared)
                 .await?;
         }
-        let role = role.ok_or_else(|| {
-            fatal(
-                ErrorKind::InvalidAuthorization,
-                format!("role \"{user}\" does not exist"),
-            )
-        })?;
-        if !role.login {
-            let message = format!("role \"{user}\" is not permitted to log in");
-            return Err(fatal(ErrorKind::InvalidAuthorization, message));
-        }
-        Ok(role)
+        may_log_in(user, role)
     }
 
     async fn scram(

@@ -42,21 +42,12 @@ pub(super) fn read(mut cursor: Cursor<'_>) -> Result<Request, Fault> {
             secret: cursor.i32()?,
         }),
         _ if code >> 16 == MAJOR => {
-            let mut parameters = BTreeMap::new();
-            loop {
-                let name = cursor.text()?;
-                if name.is_empty() {
-                    break;
-                }
-                parameters.insert(name.to_owned(), cursor.text()?.to_owned());
-            }
+            let mut startup = Startup::read_pairs(&mut cursor)?;
             cursor.end().map_err(|_| {
                 Fault::protocol("invalid startup packet layout: expected terminator as last byte")
             })?;
-            Ok(Request::Startup(Startup {
-                minor: code & 0xffff,
-                parameters,
-            }))
+            startup.minor = code & 0xffff;
+            Ok(Request::Startup(startup))
         }
         _ => Err(Fault::Fatal(WireError::new(
             ErrorKind::FeatureNotSupported,
@@ -70,16 +61,50 @@ pub(super) fn read(mut cursor: Cursor<'_>) -> Result<Request, Fault> {
 }
 
 impl Startup {
+    /// The parameters, up to an empty name.
+    pub(crate) fn read_pairs(cursor: &mut Cursor<'_>) -> Result<Startup, Fault> {
+        let mut parameters = BTreeMap::new();
+        loop {
+            let name = cursor.text()?;
+            if name.is_empty() {
+                break;
+            }
+            parameters.insert(name.to_owned(), cursor.text()?.to_owned());
+        }
+        Ok(Startup {
+            minor: 0,
+            parameters,
+        })
+    }
+
+    /// That of a packet's body.
+    #[cfg(test)]
+    pub(crate) fn of_packet(packet: &[u8]) -> Option<Startup> {
+        match read(Cursor::new(packet)) {
+            Ok(Request::Startup(startup)) => Some(startup),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn parameters(&self) -> impl Iterator<Item = (&str, String)> {
+        let all = self.parameters.iter();
+        all.map(|(name, value)| (name.as_str(), value.clone()))
+    }
+
+    pub(crate) fn take(&mut self, name: &str) -> Option<String> {
+        self.parameters.remove(name)
+    }
+
     pub(super) fn get(&self, name: &str) -> Option<&str> {
         self.parameters.get(name).map(String::as_str)
     }
 
-    pub(super) fn user(&self) -> Option<&str> {
+    pub(crate) fn user(&self) -> Option<&str> {
         self.get("user").filter(|user| !user.is_empty())
     }
 
     /// The database; if the client names none, it is the one with the user's name.
-    pub(super) fn database(&self) -> &str {
+    pub(crate) fn database(&self) -> &str {
         self.get("database")
             .filter(|name| !name.is_empty())
             .or(self.user())
@@ -109,7 +134,7 @@ impl Startup {
 
     /// The settings for the session: parameters that are not about the connection, and those in
     /// `options`.
-    pub(super) fn settings(&self) -> Vec<(String, String)> {
+    pub(crate) fn settings(&self) -> Vec<(String, String)> {
         let connection_data = ["user", "database", "options", "replication"];
         let mut settings = self.get("options").map(parse_options).unwrap_or_default();
         let named = self.parameters.iter().filter(|(name, _)| {

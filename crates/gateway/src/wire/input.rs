@@ -73,6 +73,11 @@ impl<R: AsyncRead + Unpin> Input<R> {
         self.socket
     }
 
+    /// The socket, and what was read of it and belongs to no message taken so far.
+    pub(crate) fn into_parts(self) -> (R, BytesMut) {
+        (self.socket, self.buffer)
+    }
+
     /// Reads what the socket has. This may be dropped while it waits.
     async fn fill(&mut self) -> Result<(), Fault> {
         self.buffer.reserve(READ_BYTES);

@@ -29,7 +29,12 @@ pub(crate) fn run(arguments: &PromoteArguments) -> Result<()> {
 
 async fn promote(arguments: &PromoteArguments) -> Result<()> {
     let database = &arguments.database;
-    let client = connect(&arguments.target.database(database)?).await?;
+    let mut target = arguments.target.database(database)?;
+    // The node itself is meant, and not the one that leads.
+    let options = target.get_options().unwrap_or_default();
+    let options = format!("{options} -c aerostat.read_from=any");
+    target.options(options);
+    let client = connect(&target).await?;
     let row = client
         .query_one("SELECT pg_is_in_recovery()", &[])
         .await

@@ -56,6 +56,11 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "Address for the other nodes of the cluster",
     ),
     setting(
+        "sessions",
+        "leader",
+        "Where clients' sessions are, if the node is one of a cluster: leader, at the node that leads their database, or here, where they may only be able to read",
+    ),
+    setting(
         "memory",
         "60%",
         "Memory for data and queries: 8GB, or a share of what machine and cgroup allow",

@@ -21,16 +21,28 @@ const CHANGES: &str = include_str!("copies/changes.sql");
 /// What the nodes share, and their flags.
 pub(crate) struct Cluster {
     space: String,
+    /// Where its nodes have clients' sessions.
+    sessions: &'static str,
     /// The folder, if it is one.
     _shared: Option<TempDir>,
 }
 
 impl Cluster {
+    /// Of nodes that have sessions themselves: what is asked of one is answered by it.
     fn new() -> Cluster {
         let shared = tempfile::tempdir().unwrap();
         Cluster {
             space: format!("file://{}", shared.path().display()),
+            sessions: "here",
             _shared: Some(shared),
+        }
+    }
+
+    /// Of nodes each of which serves whatever another one leads.
+    pub(crate) fn of_gateways() -> Cluster {
+        Cluster {
+            sessions: "leader",
+            ..Cluster::new()
         }
     }
 
@@ -43,6 +55,7 @@ impl Cluster {
             .collect();
         Cluster {
             space: format!("etcd://{}/house", members.join(",")),
+            sessions: "here",
             _shared: None,
         }
     }
@@ -54,10 +67,11 @@ impl Cluster {
     fn start_with(&self, data: TempDir, name: &str, memory: &str) -> Aerostat {
         let flags = ["--cluster", &self.space, "--node-name", name];
         let peers = ["--peer-listen", "127.0.0.1:0", "--memory", memory];
-        Aerostat::start_on(data, &[flags, peers].concat())
+        let sessions = ["--sessions", self.sessions];
+        Aerostat::start_on(data, &[&flags[..], &peers[..], &sessions[..]].concat())
     }
 
-    fn start(&self, name: &str) -> Aerostat {
+    pub(crate) fn start(&self, name: &str) -> Aerostat {
         self.start_on(tempfile::tempdir().unwrap(), name)
     }
 

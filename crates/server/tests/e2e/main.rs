@@ -46,6 +46,7 @@ mod psql;
 mod raw;
 mod recovery;
 mod rights;
+mod routing;
 mod s3;
 mod sessions;
 mod slt;

@@ -1,0 +1,94 @@
+//! The other nodes of a cluster, for clients' sessions.
+
+use std::{
+    future::Future,
+    io,
+    net::{SocketAddr, TcpStream},
+    sync::Arc,
+};
+
+use aerostat_copies::{Greeting, Purpose, dial_cancel, dial_session};
+use aerostat_replication::{Member, NodeId};
+use aerostat_types::TenantId;
+use tokio::runtime::Handle;
+
+use crate::owner::Home;
+
+/// How a node of a cluster reaches the others.
+pub struct Others {
+    greeting: Greeting,
+    home: Arc<Home>,
+    runtime: Handle,
+}
+
+impl Others {
+    pub(crate) fn new(me: Member, token: Vec<u8>, home: Arc<Home>, runtime: Handle) -> Others {
+        Others {
+            greeting: Greeting {
+                version: aerostat_copies::VERSION,
+                token,
+                // What it is for is said where the session begins.
+                tenant: TenantId(0),
+                from: me,
+                to: me.node,
+                purpose: Purpose::Session,
+            },
+            home,
+            runtime,
+        }
+    }
+
+    fn address(&self, node: NodeId) -> Option<SocketAddr> {
+        self.home
+            .nodes
+            .lock()
+            .node(node)
+            .map(|(_, entry)| entry.address)
+    }
+
+    fn greeting(&self, to: NodeId) -> Greeting {
+        Greeting {
+            to,
+            ..self.greeting.clone()
+        }
+    }
+
+    /// A connection to a node for a client's session, of which it is told this. It belongs to no runtime.
+    ///
+    /// # Errors
+    /// The node is not known, or not reached.
+    pub fn session(
+        &self,
+        node: NodeId,
+        introduction: Vec<u8>,
+    ) -> impl Future<Output = io::Result<TcpStream>> + Send + 'static {
+        let (address, greeting) = (self.address(node), self.greeting(node));
+        let runtime = self.runtime.clone();
+        async move {
+            let address = address.ok_or(io::ErrorKind::NotFound)?;
+            // On the runtime of connections between nodes: the caller's may be another from here on.
+            let dialled =
+                runtime.spawn(async move { dial_session(address, &greeting, &introduction).await });
+            dialled.await.map_err(io::Error::other)?
+        }
+    }
+
+    /// Has nodes stop what the session with this key runs: one node, or all others. Does not wait for that.
+    pub fn cancel(&self, node: Option<NodeId>, pid: i32, secret: i32) {
+        let all: Vec<(NodeId, SocketAddr)> = {
+            let nodes = self.home.nodes.lock();
+            let entries = nodes.nodes.values().map(|entry| (entry.id, entry.address));
+            let me = self.greeting.from.node;
+            let is_asked = |id: NodeId| node.map_or(id != me, |node| id == node);
+            entries.filter(|(id, _)| is_asked(*id)).collect()
+        };
+        for (id, address) in all {
+            let greeting = self.greeting(id);
+            self.runtime.spawn(async move {
+                if let Err(error) = dial_cancel(address, &greeting, (pid, secret)).await {
+                    tracing::debug!(node = %id, %error, "a request to cancel has not arrived");
+                }
+            });
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Sessions that come from another node, which has let their clients in.
+//!
+//! ```text
+//!  client ─► node where it has connected ── greeting, introduction, then the client's protocol ─► node that leads
+//! ```
+//!
+//! What is in an introduction is for those to know who serve clients: here it is bytes.
+
+use std::{io, net::SocketAddr, time::Duration};
+
+use tokio::{io::AsyncWriteExt, net::TcpStream, time::timeout};
+
+use crate::{
+    Greeting,
+    peers::{frame, keep_alive},
+    wire::{self, Purpose},
+};
+
+/// How long a node may take to be reached, and to say what it says first.
+const DIAL_MAX: Duration = Duration::from_secs(2);
+
+/// The most that is said of a session.
+const INTRODUCTION_BYTES_MAX: usize = 64 << 10;
+
+/// Where sessions from other nodes go.
+pub trait Door: Send + Sync {
+    /// Takes a session's connection, and what was said of it. The connection is nonblocking.
+    fn session(&self, connection: std::net::TcpStream, introduction: Vec<u8>);
+
+    /// Stops what a session runs, if there is one with this key.
+    fn cancel(&self, pid: i32, secret: i32);
+}
+
+/// A connection to a node for a client's session.
+///
+/// # Errors
+/// The node is not reached, or the introduction is too long.
+pub async fn dial_session(
+    address: SocketAddr,
+    greeting: &Greeting,
+    introduction: &[u8],
+) -> io::Result<std::net::TcpStream> {
+    if introduction.len() > INTRODUCTION_BYTES_MAX / 2 {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let greeting = Greeting {
+        purpose: Purpose::Session,
+        ..greeting.clone()
+    };
+    let mut bytes = wire::of_greeting(&greeting);
+    bytes.extend(wire::frame(&(), introduction));
+    let stream = dial(address, &bytes).await?;
+    keep_alive(&stream)?;
+    stream.set_nodelay(true)?;
+    stream.into_std()
+}
+
+/// Has a node stop what the session with a key runs.
+///
+/// # Errors
+/// The node is not reached.
+pub async fn dial_cancel(
+    address: SocketAddr,
+    greeting: &Greeting,
+    key: (i32, i32),
+) -> io::Result<()> {
+    let greeting = Greeting {
+        purpose: Purpose::Cancel,
+        ..greeting.clone()
+    };
+    let mut bytes = wire::of_greeting(&greeting);
+    bytes.extend(wire::frame(&key, &[]));
+    let mut stream = dial(address, &bytes).await?;
+    stream.shutdown().await
+}
+
+async fn dial(address: SocketAddr, first: &[u8]) -> io::Result<TcpStream> {
+    let dialled = async {
+        let mut stream = TcpStream::connect(address).await?;
+        stream.write_all(first).await?;
+        Ok(stream)
+    };
+    timeout(DIAL_MAX, dialled).await?
+}
+
+/// Hands a session's connection over.
+pub(crate) async fn take_session(mut stream: TcpStream, door: &dyn Door) -> io::Result<()> {
+    let said = timeout(DIAL_MAX, frame(&mut stream, INTRODUCTION_BYTES_MAX)).await??;
+    let Some((content, crc)) = said else {
+        return Ok(());
+    };
+    let ((), introduction) = wire::decode(&content, crc).map_err(io::Error::other)?;
+    keep_alive(&stream)?;
+    stream.set_nodelay(true)?;
+    door.session(stream.into_std()?, introduction.to_vec());
+    Ok(())
+}
+
+/// Does what a node has asked for.
+pub(crate) async fn take_cancel(mut stream: TcpStream, door: &dyn Door) -> io::Result<()> {
+    let said = timeout(DIAL_MAX, frame(&mut stream, INTRODUCTION_BYTES_MAX)).await??;
+    if let Some((content, crc)) = said {
+        let ((pid, secret), _): ((i32, i32), _) =
+            wire::decode(&content, crc).map_err(io::Error::other)?;
+        door.cancel(pid, secret);
+    }
+    Ok(())
+}

@@ -1,0 +1,176 @@
+//! Clients that another node has let in, and whose sessions are here, since this node leads their database.
+//!
+//! The other node has authenticated them, and says who they are; nodes trust each other. What it says comes as
+//! pairs of texts, each with a zero byte behind it: those of the startup packet, and some of the connection.
+
+use std::{net::TcpStream, sync::Arc};
+
+use aerostat_types::ErrorKind;
+use tokio::sync::{Mutex, mpsc};
+
+use crate::{
+    api::{Client, TlsDescription},
+    registry::Registry,
+    sqlstate::{Fault, WireError},
+    startup::Startup,
+    wire::Cursor,
+};
+
+/// Sessions that have come and are not served yet.
+const WAITING_MAX: usize = 1_024;
+
+/// What is said of the connection, beside the startup packet's parameters.
+const ADDRESS: &str = "_client.address";
+const PORT: &str = "_client.port";
+const TLS: &str = "_tls.version";
+const CIPHER: &str = "_tls.cipher";
+const BITS: &str = "_tls.bits";
+
+/// A connection for a session, and what was said of it.
+pub(crate) type Arrived = (TcpStream, Vec<u8>);
+
+/// Where clients that other nodes have let in come in.
+#[derive(Clone, Debug)]
+pub struct Door {
+    sender: mpsc::Sender<Arrived>,
+    registry: Arc<Registry>,
+}
+
+/// The inner side of a [`Door`], for a gateway.
+#[derive(Debug)]
+pub struct Guests {
+    receiver: Mutex<mpsc::Receiver<Arrived>>,
+    pub(crate) registry: Arc<Registry>,
+}
+
+/// A door, and what a gateway has of it.
+pub fn door() -> (Door, Guests) {
+    let (sender, receiver) = mpsc::channel(WAITING_MAX);
+    let registry = Arc::new(Registry::default());
+    let guests = Guests {
+        receiver: Mutex::new(receiver),
+        registry: Arc::clone(&registry),
+    };
+    (Door { sender, registry }, guests)
+}
+
+impl Door {
+    /// Takes a session's connection, which is nonblocking, and what was said of it. Beyond a crowd that waits it is
+    /// closed.
+    pub fn session(&self, connection: TcpStream, introduction: Vec<u8>) {
+        if self.sender.try_send((connection, introduction)).is_err() {
+            tracing::warn!("a session from another node was turned away");
+        }
+    }
+
+    /// Stops what a session of this node runs, if there is one with this key.
+    pub fn cancel(&self, pid: i32, secret: i32) {
+        self.registry.cancel(pid, secret);
+    }
+}
+
+impl Guests {
+    /// The next one; never, once nobody has the door any more.
+    pub(crate) async fn next(&self) -> Arrived {
+        match self.receiver.lock().await.recv().await {
+            Some(arrived) => arrived,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// What a node says of a client to another.
+#[derive(Debug)]
+pub(crate) struct Introduction {
+    pub(crate) startup: Startup,
+    pub(crate) client: Client,
+}
+
+impl Introduction {
+    pub(crate) fn encode(startup: &Startup, client: &Client) -> Vec<u8> {
+        let mut pairs: Vec<(&str, String)> = startup.parameters().collect();
+        if let Some((address, port)) = &client.address {
+            pairs.push((ADDRESS, address.clone()));
+            pairs.push((PORT, port.to_string()));
+        }
+        if let Some(tls) = &client.tls {
+            pairs.push((TLS, tls.version.to_owned()));
+            pairs.push((CIPHER, tls.cipher.clone()));
+            pairs.push((BITS, tls.bits.to_string()));
+        }
+        let mut bytes = Vec::new();
+        for (name, value) in pairs {
+            for text in [name, &value] {
+                bytes.extend_from_slice(text.as_bytes());
+                bytes.push(0);
+            }
+        }
+        bytes.push(0);
+        bytes
+    }
+
+    /// # Errors
+    /// It is none.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Introduction, Fault> {
+        let mut cursor = Cursor::new(bytes);
+        let mut startup = Startup::read_pairs(&mut cursor)?;
+        cursor.end()?;
+        let mut take = |name: &str| startup.take(name);
+        let (address, port) = (take(ADDRESS), take(PORT));
+        let (tls, cipher, bits) = (take(TLS), take(CIPHER), take(BITS));
+        let odd = || {
+            Fault::Fatal(WireError::new(
+                ErrorKind::ProtocolViolation,
+                "odd introduction",
+            ))
+        };
+        let address = match (address, port) {
+            (Some(address), Some(port)) => Some((address, port.parse().map_err(|_| odd())?)),
+            _ => None,
+        };
+        let tls = match (tls, cipher, bits) {
+            (Some(version), Some(cipher), Some(bits)) => Some(TlsDescription {
+                version: match version.as_str() {
+                    "TLSv1.3" => "TLSv1.3",
+                    _ => "TLSv1.2",
+                },
+                cipher,
+                bits: bits.parse().map_err(|_| odd())?,
+            }),
+            _ => None,
+        };
+        Ok(Introduction {
+            startup,
+            client: Client { address, tls },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_of_a_client_arrives() {
+        let packet = b"\0\x03\0\0user\0ann\0database\0shop\0options\0-c a=b\0\0";
+        let startup = Startup::of_packet(packet).unwrap();
+        let client = Client {
+            address: Some(("::1".to_owned(), 5)),
+            tls: Some(TlsDescription {
+                version: "TLSv1.3",
+                cipher: "TLS_AES_128_GCM_SHA256".to_owned(),
+                bits: 128,
+            }),
+        };
+        let bytes = Introduction::encode(&startup, &client);
+        let arrived = Introduction::decode(&bytes).unwrap();
+        assert_eq!(arrived.client, client);
+        assert_eq!(arrived.startup.user(), Some("ann"));
+        assert_eq!(arrived.startup.database(), "shop");
+        assert_eq!(arrived.startup.settings(), startup.settings());
+        for cut in 0..bytes.len() {
+            // No part of it is one, nor ends the process.
+            assert!(Introduction::decode(&bytes[..cut]).is_err(), "{cut}");
+        }
+    }
+}

@@ -1,0 +1,408 @@
+//! A client whose session is at another node, the one that leads its database.
+//!
+//! ```text
+//!  client ─► up: bytes as they come ──────────────────────► node
+//!         ◄─ down: bytes as they come, messages counted ◄──
+//! ```
+//!
+//! * **Nothing is understood** but where messages end, which of them ask for a `ReadyForQuery`, that, and the session's
+//!   key. So whatever a client and a node say to each other passes, and what passes costs little.
+//! * **A node that is lost is told**: the client gets an error between two messages, with a code that says whether a
+//!   statement may have been done. Within a message it can only be cut off.
+//! * **A node that leads no more** may not know, or be able to say so: its clients are told by this one, which hears
+//!   of the next leader.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use aerostat_types::{ErrorKind, NodeId};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{
+        TcpStream,
+        tcp::{OwnedReadHalf, OwnedWriteHalf},
+    },
+    time::{Instant, sleep, timeout},
+};
+
+use crate::{
+    api::{Backend, Leader, OtherNodes},
+    connection::shutting_down,
+    door::Introduction,
+    limits::{FAREWELL_TIMEOUT, READ_BYTES},
+    orders::{End, Orders},
+    registry::Relayed,
+    serve::Shared,
+    sqlstate::WireError,
+    startup::{HERE, Known, Newcomer, Startup},
+    stream::{Reader, Writer},
+    wire::Output,
+};
+
+/// How long a client waits for its database to have a leader that is reached: longer than it takes for one that is
+/// lost to have a successor.
+const REACH_MAX: Duration = Duration::from_secs(10);
+
+/// How soon another attempt is made.
+const AGAIN: Duration = Duration::from_millis(50);
+
+/// How long a node may take to say whether it leads.
+const ANSWER_MAX: Duration = Duration::from_secs(2);
+
+/// How often it is looked whether the node still leads.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// Looks that find another leader before the node is given up, which is to tell its clients itself.
+const LOOKS: u32 = 2;
+
+/// How often a client that has a statement running is looked at while this node stops.
+const STOP_LOOK: Duration = Duration::from_millis(20);
+
+/// The most of a message's body that is looked at.
+const KEPT_BYTES: usize = 8;
+
+/// Where a client's session is.
+pub(crate) enum Way {
+    Here,
+    There(NodeId, TcpStream),
+    Nowhere(WireError),
+}
+
+/// Looks for the leader of a client's database.
+pub(crate) async fn find<B: Backend>(known: &Known, backend: &Arc<B>) -> Way {
+    let (database, settings) = (known.startup.database(), known.startup.settings());
+    let begun = Instant::now();
+    loop {
+        let leader = backend.leader(database, &settings);
+        let others = backend.others();
+        match (leader, others) {
+            (Leader::Here, _) | (_, None) => return Way::Here,
+            (Leader::Unknown, _) => {}
+            (Leader::Node(node), Some(others)) => {
+                let said = Introduction::encode(&known.startup, &known.client());
+                if let Some(stream) = reach(&*others, node, said).await {
+                    return Way::There(node, stream);
+                }
+            }
+        }
+        if begun.elapsed() >= REACH_MAX {
+            let message = format!("the node that leads database \"{database}\" cannot be reached");
+            let error = WireError::new(ErrorKind::CannotConnectNow, message);
+            return Way::Nowhere(error.with_hint(
+                "Try again in a moment, or read a copy: connect with options='-c aerostat.read_from=any'.",
+            ));
+        }
+        sleep(AGAIN).await;
+    }
+}
+
+/// A connection to a node that says that it leads.
+async fn reach(others: &dyn OtherNodes, node: NodeId, said: Vec<u8>) -> Option<TcpStream> {
+    let answered = async {
+        let stream = others.session(node, said).await?;
+        let mut stream = TcpStream::from_std(stream)?;
+        let answer = stream.read_u8().await?;
+        std::io::Result::Ok((answer == HERE).then_some(stream))
+    };
+    match timeout(ANSWER_MAX, answered).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => {
+            tracing::debug!(%node, %error, "a node is not reached");
+            None
+        }
+        Err(_) => None,
+    }
+}
+
+/// What has been said.
+struct Talk {
+    /// How many times more the client is to be told that it may send its next statement.
+    owed: AtomicU32,
+    /// Whether it has sent something since it was told so last, with nothing owed.
+    is_busy: AtomicBool,
+    /// The status of the last `ReadyForQuery`; 0: there has been none.
+    status: AtomicU8,
+    /// Whether all of the node's messages so far have come as a whole.
+    is_between: AtomicBool,
+    /// Whether the last of them is an error, which may be the last that the node says.
+    is_told: AtomicBool,
+}
+
+impl Talk {
+    /// Of a session that has not begun.
+    fn new() -> Talk {
+        Talk {
+            owed: AtomicU32::new(1),
+            is_busy: AtomicBool::new(true),
+            status: AtomicU8::new(0),
+            is_between: AtomicBool::new(true),
+            is_told: AtomicBool::new(false),
+        }
+    }
+
+    fn is_busy(&self) -> bool {
+        self.is_busy.load(Ordering::Relaxed)
+    }
+
+    /// The client sends a message of this type.
+    fn ask(&self, kind: u8) {
+        if matches!(kind, b'Q' | b'S' | b'F') {
+            self.owed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The client is told that it may send its next statement.
+    fn answer(&self, status: u8) {
+        self.status.store(status, Ordering::Relaxed);
+        let owed = self.owed.load(Ordering::Relaxed).saturating_sub(1);
+        // Both directions are one task's.
+        self.owed.store(owed, Ordering::Relaxed);
+        if owed == 0 {
+            self.is_busy.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// The node takes COPY data: it answers what was asked before that by what comes behind them.
+    fn copies(&self) {
+        self.owed.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Why a relay ends.
+#[derive(Debug)]
+enum Ended {
+    /// The client is gone.
+    Client,
+    /// The node is, or leads no more.
+    Node,
+    /// This node stops.
+    Stopping,
+}
+
+/// Serves a client by another node, to its last byte.
+pub(crate) async fn serve<B: Backend>(
+    mut newcomer: Newcomer,
+    startup: &Startup,
+    node: NodeId,
+    stream: TcpStream,
+    backend: &B,
+    shared: &Shared,
+) {
+    let Some(others) = backend.others() else {
+        return;
+    };
+    // What was said to the client while it proved who it is.
+    if newcomer.flush().await.is_err() {
+        return;
+    }
+    let relayed = shared.registry.enter_relayed();
+    let Newcomer { input, socket, .. } = newcomer;
+    let (reader, ahead) = input.into_parts();
+    let mut socket = socket;
+    let (from_node, to_node) = stream.into_split();
+    let talk = Talk::new();
+    let ended = tokio::select! {
+        () = up(reader, &ahead, to_node, &talk) => Ended::Client,
+        ended = down(from_node, &mut socket, &talk, &relayed, (&others, node)) => ended,
+        () = stopped(&relayed.orders, &talk) => Ended::Stopping,
+        () = moved(startup, node, backend) => Ended::Node,
+    };
+    tracing::debug!(%node, ?ended, "a relayed session ended");
+    let is_between = talk.is_between.load(Ordering::Relaxed);
+    let error = match ended {
+        Ended::Client => None,
+        Ended::Node if talk.is_told.load(Ordering::Relaxed) => None,
+        Ended::Node => Some(lost(&talk)),
+        Ended::Stopping => Some(shutting_down()),
+    };
+    let _ = timeout(FAREWELL_TIMEOUT, async {
+        if let Some(error) = error.filter(|_| is_between) {
+            let mut output = Output::default();
+            output.error(&error, true);
+            socket.write_all(&output.bytes).await?;
+        }
+        socket.shutdown().await
+    })
+    .await;
+}
+
+/// Passes on what the client sends, until it is gone or the node takes nothing.
+async fn up(mut client: Reader, ahead: &[u8], mut node: OwnedWriteHalf, talk: &Talk) {
+    let mut messages = Messages::default();
+    let mut buffer = Vec::with_capacity(READ_BYTES);
+    buffer.extend_from_slice(ahead);
+    loop {
+        if !buffer.is_empty() {
+            talk.is_busy.store(true, Ordering::Relaxed);
+            messages.take(&buffer, |kind, _| talk.ask(kind));
+            if node.write_all(&buffer).await.is_err() {
+                // The other direction knows why.
+                return std::future::pending().await;
+            }
+            buffer.clear();
+        }
+        match client.read_buf(&mut buffer).await {
+            Ok(0) | Err(_) => return,
+            Ok(_) => {}
+        }
+    }
+}
+
+/// Passes on what the node sends, until one of the two is gone.
+async fn down(
+    mut node: OwnedReadHalf,
+    client: &mut Writer,
+    talk: &Talk,
+    relayed: &Relayed,
+    (others, number): (&Arc<dyn OtherNodes>, NodeId),
+) -> Ended {
+    let mut messages = Messages::default();
+    let mut buffer = Vec::with_capacity(READ_BYTES);
+    loop {
+        match node.read_buf(&mut buffer).await {
+            Ok(0) | Err(_) => return Ended::Node,
+            Ok(_) => {}
+        }
+        talk.is_between.store(false, Ordering::Relaxed);
+        messages.take(&buffer, |kind, body| {
+            talk.is_told.store(kind == b'E', Ordering::Relaxed);
+            match (kind, body) {
+                (b'Z', [status, ..]) => talk.answer(*status),
+                (b'G' | b'W', _) => talk.copies(),
+                (b'K', [a, b, c, d, e, f, g, h]) => {
+                    let pid = i32::from_be_bytes([*a, *b, *c, *d]);
+                    let secret = i32::from_be_bytes([*e, *f, *g, *h]);
+                    let others = Arc::clone(others);
+                    let tell = Arc::new(move || others.cancel(Some(number), pid, secret));
+                    relayed.set_key((pid, secret), tell);
+                }
+                _ => {}
+            }
+        });
+        let written = async {
+            client.write_all(&buffer).await?;
+            client.flush().await
+        };
+        if written.await.is_err() {
+            return Ended::Client;
+        }
+        buffer.clear();
+        talk.is_between
+            .store(messages.is_between(), Ordering::Relaxed);
+    }
+}
+
+/// Waits until this node stops, and the client has nothing running or is waited for no longer.
+async fn stopped(orders: &Orders, talk: &Talk) {
+    orders.told(End::Stopping).await;
+    while talk.is_busy() && !orders.is(End::Killed) {
+        sleep(STOP_LOOK).await;
+    }
+}
+
+/// Waits until another node leads the client's database.
+async fn moved<B: Backend>(startup: &Startup, node: NodeId, backend: &B) {
+    let mut looks = 0;
+    while looks < LOOKS {
+        sleep(LOOK).await;
+        looks = match backend.leader(startup.database(), &[]) {
+            Leader::Node(now) if now == node => 0,
+            // Who leads is not known: nobody else may.
+            Leader::Unknown => 0,
+            Leader::Node(_) | Leader::Here => looks + 1,
+        };
+    }
+}
+
+/// What a client is told whose node is gone.
+fn lost(talk: &Talk) -> WireError {
+    let message = "the connection to the node that leads the database is lost";
+    match (talk.is_busy(), talk.status.load(Ordering::Relaxed)) {
+        (false, b'I') | (_, 0) => WireError::new(ErrorKind::ConnectionFailure, message),
+        (false, _) => WireError::new(ErrorKind::ConnectionFailure, message)
+            .with_detail("The transaction has not been committed."),
+        (true, _) => WireError::new(ErrorKind::TransactionResolutionUnknown, message)
+            .with_detail("Whether what was running has been committed is not known."),
+    }
+}
+
+/// Finds messages in the bytes of a stream.
+#[derive(Default)]
+struct Messages {
+    /// The type and length of the present one, as far as they have come.
+    head: Vec<u8>,
+    /// The beginning of its body.
+    kept: Vec<u8>,
+    /// Bytes of its body that have not come.
+    left: usize,
+}
+
+impl Messages {
+    /// Whether the next byte begins a message.
+    fn is_between(&self) -> bool {
+        self.head.is_empty()
+    }
+
+    /// Looks at the next bytes; `ended` gets each message that ends there, with the beginning of its body.
+    fn take(&mut self, mut bytes: &[u8], mut ended: impl FnMut(u8, &[u8])) {
+        loop {
+            if self.head.len() < 5 {
+                let wanted = (5 - self.head.len()).min(bytes.len());
+                let (head, rest) = bytes.split_at(wanted);
+                self.head.extend_from_slice(head);
+                bytes = rest;
+                let &[_, a, b, c, d] = &self.head[..] else {
+                    return;
+                };
+                // A node sends none that is shorter than its length.
+                self.left = (u32::from_be_bytes([a, b, c, d]) as usize).saturating_sub(4);
+            }
+            let (body, rest) = bytes.split_at(self.left.min(bytes.len()));
+            let room = KEPT_BYTES - self.kept.len();
+            self.kept.extend_from_slice(&body[..body.len().min(room)]);
+            self.left -= body.len();
+            bytes = rest;
+            if self.left > 0 {
+                return;
+            }
+            ended(self.head[0], &self.kept);
+            self.head.clear();
+            self.kept.clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// However a stream is cut, the same messages are found.
+    #[test]
+    fn messages_are_found_in_bytes_however_they_come() {
+        let mut bytes = Vec::new();
+        let mut message = |kind: u8, body: &[u8]| {
+            bytes.push(kind);
+            bytes.extend_from_slice(&(body.len() as u32 + 4).to_be_bytes());
+            bytes.extend_from_slice(body);
+        };
+        message(b'K', &[1, 2, 3, 4, 5, 6, 7, 8]);
+        message(b'D', &[b'x'; 40]);
+        message(b'I', b"");
+        message(b'Z', b"T");
+        let expected = [(b'K', 8), (b'D', 8), (b'I', 0), (b'Z', 1)];
+        for step in 1..bytes.len() {
+            let (mut messages, mut found) = (Messages::default(), Vec::new());
+            for (at, part) in bytes.chunks(step).enumerate() {
+                messages.take(part, |kind, body| found.push((kind, body.len())));
+                let is_last = (at + 1) * step >= bytes.len();
+                assert!(!is_last || messages.is_between());
+            }
+            assert_eq!(found, expected, "in steps of {step}");
+        }
+    }
+}

@@ -1,0 +1,379 @@
+//! A cluster each node of which serves whatever another one leads.
+
+use std::{
+    net::SocketAddr,
+    process::Command,
+    sync::{
+        Arc,
+        atomic::{AtomicU16, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use futures::{SinkExt, StreamExt, pin_mut};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_postgres::{AsyncMessage, Client, NoTls};
+
+use crate::{
+    copies::{Cluster, catch_up, leads, promote, text, wait_for_members, wait_until},
+    harness::{Aerostat, PATIENCE, sqlstate, value},
+};
+
+async fn refused(node: &Aerostat, database: &str) -> Option<String> {
+    match node.config(database).connect(NoTls).await {
+        Ok(_) => None,
+        Err(error) => Some(
+            error
+                .code()
+                .expect("an error of the node")
+                .code()
+                .to_owned(),
+        ),
+    }
+}
+
+/// One that is content with what the node itself has.
+async fn connect_here(node: &Aerostat, database: &str) -> Client {
+    let mut config = node.config(database);
+    config.options("-c aerostat.read_from=any");
+    let (client, connection) = config.connect(NoTls).await.unwrap();
+    tokio::spawn(connection);
+    client
+}
+
+/// How a session ended, as its client is told.
+async fn end_of(connection: impl Future<Output = Result<(), tokio_postgres::Error>>) -> String {
+    let ended = tokio::time::timeout(PATIENCE, connection).await;
+    match ended.expect("the connection ends") {
+        Ok(()) => "closed".to_owned(),
+        Err(error) => match error.code() {
+            Some(code) => code.code().to_owned(),
+            None => format!("{error:?}"),
+        },
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_connects_to_any_node_is_served_by_the_leader() {
+    let cluster = Cluster::of_gateways();
+    let (a, b) = cluster.pair();
+    let client = b.create("shop").await;
+    wait_for_members(&a, "shop", 2);
+    assert!(leads(&a, "shop") && !leads(&b, "shop"));
+    assert_eq!(
+        text(&client, "SELECT pg_is_in_recovery()::text").await,
+        "false"
+    );
+    client
+        .batch_execute("CREATE TABLE t (a int PRIMARY KEY, b text); CREATE ROLE ann LOGIN PASSWORD 'secret'; GRANT ALL ON t TO ann; GRANT CONNECT ON DATABASE shop TO ann")
+        .await
+        .unwrap();
+    // Rows, both ways, and more than any buffer has.
+    let sink = client.copy_in("COPY t FROM STDIN").await.unwrap();
+    pin_mut!(sink);
+    for from in (0..100_000).step_by(1_000) {
+        let lines: String = (from..from + 1_000)
+            .map(|a| format!("{a}\trow {a}\n"))
+            .collect();
+        sink.send(Bytes::from(lines)).await.unwrap();
+    }
+    assert_eq!(sink.finish().await.unwrap(), 100_000);
+    let rows = client
+        .query("SELECT a, b FROM t ORDER BY a", &[])
+        .await
+        .unwrap();
+    assert!(rows.len() == 100_000 && rows[99_999].get::<_, &str>(1) == "row 99999");
+    let out = client.copy_out("COPY t TO STDOUT").await.unwrap();
+    let bytes: Vec<Bytes> = out.map(Result::unwrap).collect().await;
+    assert_eq!(
+        bytes
+            .iter()
+            .map(|part| part.iter().filter(|byte| **byte == b'\n').count())
+            .sum::<usize>(),
+        100_000
+    );
+    // Errors, transactions, prepared statements.
+    assert_eq!(sqlstate(&client, "INSERT INTO t VALUES (1)").await, "23505");
+    client
+        .batch_execute("BEGIN; DELETE FROM t WHERE a > 10; ROLLBACK")
+        .await
+        .unwrap();
+    let prepared = client
+        .prepare("SELECT b FROM t WHERE a = $1")
+        .await
+        .unwrap();
+    let row = client.query_one(&prepared, &[&77]).await.unwrap();
+    assert_eq!(row.get::<_, &str>(0), "row 77");
+    assert_eq!(refused(&b, "nowhere").await.as_deref(), Some("3D000"));
+    // Who the client is, and from where, the leader knows from the other node.
+    let asked = "SELECT usename || ' ' || client_addr::text FROM pg_stat_activity WHERE pid = pg_backend_pid()";
+    assert_eq!(text(&client, asked).await, "aerostat 127.0.0.1");
+    let mut ann = b.config("shop");
+    ann.user("ann").password("wrong");
+    assert_eq!(
+        ann.connect(NoTls)
+            .await
+            .err()
+            .unwrap()
+            .code()
+            .unwrap()
+            .code(),
+        "28P01"
+    );
+    ann.password("secret")
+        .application_name("till")
+        .options("-c statement_timeout=7s");
+    let (told, connection) = ann.connect(NoTls).await.unwrap();
+    tokio::spawn(connection);
+    let asked = "SELECT current_user || ' ' || current_setting('application_name') || ' ' || current_setting('statement_timeout')";
+    assert_eq!(text(&told, asked).await, "ann till 7s");
+    assert_eq!(sqlstate(&told, "CREATE ROLE other").await, "42501");
+    // Notifications meet, wherever their clients are.
+    let (listener, mut connection) = b.config("shop").connect(NoTls).await.unwrap();
+    let (heard, mut hears) = tokio::sync::mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        let mut messages =
+            futures::stream::poll_fn(move |context| connection.poll_message(context));
+        while let Some(Ok(message)) = messages.next().await {
+            if let AsyncMessage::Notification(notification) = message {
+                heard.send(notification.payload().to_owned()).unwrap();
+            }
+        }
+    });
+    listener.batch_execute("LISTEN news").await.unwrap();
+    a.connect("shop")
+        .await
+        .batch_execute("NOTIFY news, 'hello'")
+        .await
+        .unwrap();
+    let payload = tokio::time::timeout(PATIENCE, hears.recv()).await.unwrap();
+    assert_eq!(payload.as_deref(), Some("hello"));
+    // A session that is content with a copy is where it has come.
+    let here = connect_here(&b, "shop").await;
+    catch_up(&client, &here).await;
+    assert_eq!(
+        text(&here, "SELECT pg_is_in_recovery()::text || count(*) FROM t").await,
+        "true100000"
+    );
+    // Sessions of what this node leads are here, too.
+    assert!(promote(&b, "shop").status.success());
+    wait_until("the other leads", || leads(&b, "shop"));
+    let client = b.connect("shop").await;
+    client
+        .batch_execute("INSERT INTO t VALUES (-1)")
+        .await
+        .unwrap();
+    let client = a.connect("shop").await;
+    assert_eq!(
+        value(&client, "SELECT count(*) FROM t WHERE a < 0").await,
+        "1"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_runs_at_another_node_is_cancelled_through_any() {
+    let cluster = Cluster::of_gateways();
+    let (a, b) = cluster.pair();
+    let _shop = a.create("shop").await;
+    wait_for_members(&a, "shop", 2);
+    let third = cluster.start("c");
+    wait_for_members(&a, "shop", 3);
+    let port = Arc::new(AtomicU16::new(0));
+    let address = balanced(Arc::clone(&port)).await;
+    for (way, through) in [(&b, &b), (&b, &a), (&b, &third), (&a, &third)] {
+        port.store(way.sql.port(), Ordering::Relaxed);
+        let mut config = tokio_postgres::Config::new();
+        config.host("127.0.0.1").port(address.port());
+        config.user("aerostat").dbname("shop");
+        let (client, connection) = config.connect(NoTls).await.unwrap();
+        tokio::spawn(connection);
+        let pid: i32 = client
+            .query_one("SELECT pg_backend_pid()", &[])
+            .await
+            .unwrap()
+            .get(0);
+        let token = client.cancel_token();
+        let sleeping = tokio::spawn(async move { sqlstate(&client, "SELECT pg_sleep(60)").await });
+        let watch = a.connect("shop").await;
+        let runs =
+            format!("SELECT count(*) FROM pg_stat_activity WHERE pid = {pid} AND state = 'active'");
+        while value(&watch, &runs).await != "1" {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        port.store(through.sql.port(), Ordering::Relaxed);
+        token.cancel_query(NoTls).await.unwrap();
+        let state = tokio::time::timeout(PATIENCE, sleeping)
+            .await
+            .unwrap()
+            .unwrap();
+        assert_eq!(state, "57014");
+    }
+}
+
+/// Passes connections on to whichever port is said, as something that balances load would; its address.
+async fn balanced(port: Arc<AtomicU16>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            let port = port.load(Ordering::Relaxed);
+            tokio::spawn(async move {
+                let mut node = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+                let _ = tokio::io::copy_bidirectional(&mut client, &mut node).await;
+            });
+        }
+    });
+    address
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_that_is_lost_is_told_of_and_its_successor_is_waited_for() {
+    let cluster = Cluster::of_gateways();
+    let (a, b) = cluster.pair();
+    let client = a.create("shop").await;
+    client
+        .batch_execute(
+            "CREATE TABLE t (a int PRIMARY KEY); ALTER DATABASE shop SET (durability = 'memory2')",
+        )
+        .await
+        .unwrap();
+    let third = cluster.start("c");
+    wait_for_members(&a, "shop", 3);
+    let mut ends = Vec::new();
+    let mut begin = async |sql: &str| {
+        let (client, connection) = b.config("shop").connect(NoTls).await.unwrap();
+        let ended = tokio::spawn(end_of(connection));
+        if !sql.is_empty() {
+            client.batch_execute(sql).await.unwrap();
+        }
+        ends.push(ended);
+        client
+    };
+    let _idle = begin("").await;
+    let _within = begin("BEGIN; INSERT INTO t VALUES (1)").await;
+    let running = begin("").await;
+    let sleeping = tokio::spawn(async move { running.batch_execute("SELECT pg_sleep(60)").await });
+    let watch = a.connect("shop").await;
+    while value(&watch, "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(60)%' AND pid <> pg_backend_pid()").await != "1" {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    drop((client, watch));
+    let folder = a.kill();
+    let killed = Instant::now();
+    // Clients that come meanwhile wait, and are served.
+    let late = third.connect("shop").await;
+    let waited = killed.elapsed();
+    late.batch_execute("INSERT INTO t VALUES (2)")
+        .await
+        .unwrap();
+    assert_eq!(
+        value(&late, "SELECT string_agg(a::text, ' ') FROM t").await,
+        "2"
+    );
+    eprintln!("a client waited {waited:?} for the next leader");
+    let mut told = Vec::new();
+    for ended in ends {
+        told.push(ended.await.unwrap());
+    }
+    assert_eq!(told[..2], ["08006", "08006"]);
+    // Whoever runs something gets it as its answer.
+    let running = sleeping.await.unwrap().unwrap_err();
+    assert_eq!(running.code().unwrap().code(), "08007");
+    // A leader that is frozen says nothing: whoever waits for it is told once there is another.
+    let a = cluster.start_on(folder, "a");
+    let leader = [&b, &third]
+        .into_iter()
+        .find(|node| leads(node, "shop"))
+        .unwrap();
+    wait_for_members(leader, "shop", 3);
+    let (client, connection) = a.config("shop").connect(NoTls).await.unwrap();
+    let ended = tokio::spawn(end_of(connection));
+    client
+        .batch_execute("INSERT INTO t VALUES (3)")
+        .await
+        .unwrap();
+    leader.signal("STOP");
+    assert_eq!(ended.await.unwrap(), "08006");
+    let client = a.connect("shop").await;
+    client
+        .batch_execute("INSERT INTO t VALUES (4)")
+        .await
+        .unwrap();
+    leader.signal("CONT");
+    wait_until("the old leader follows", || !leads(leader, "shop"));
+    let client = leader.connect("shop").await;
+    assert_eq!(
+        value(&client, "SELECT string_agg(a::text, ' ' ORDER BY a) FROM t").await,
+        "2 3 4"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_stops_lets_what_runs_elsewhere_end() {
+    let cluster = Cluster::of_gateways();
+    let (a, b) = cluster.pair();
+    let client = a.create("shop").await;
+    wait_for_members(&a, "shop", 2);
+    client
+        .batch_execute("CREATE TABLE t (a int)")
+        .await
+        .unwrap();
+    let (_idle, connection) = b.config("shop").connect(NoTls).await.unwrap();
+    let idle = tokio::spawn(end_of(connection));
+    let (running, connection) = b.config("shop").connect(NoTls).await.unwrap();
+    let ended = tokio::spawn(end_of(connection));
+    let runs = tokio::spawn(async move {
+        let done = running
+            .batch_execute("INSERT INTO t VALUES (1); SELECT pg_sleep(2)")
+            .await;
+        (running, done)
+    });
+    while value(&client, "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(2)%' AND pid <> pg_backend_pid()").await != "1" {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    b.signal("TERM");
+    assert_eq!(idle.await.unwrap(), "57P01");
+    let (_running, done) = runs.await.unwrap();
+    done.unwrap();
+    assert_eq!(ended.await.unwrap(), "57P01");
+    assert_eq!(value(&client, "SELECT count(*) FROM t").await, "1");
+}
+
+/// Whatever PostgreSQL's own clients do through the node that leads nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn pgbench_and_pg_dump_go_through_any_node() {
+    let cluster = Cluster::of_gateways();
+    let (a, b) = cluster.pair();
+    let _bank = a.create("bank").await;
+    wait_for_members(&a, "bank", 2);
+    let run = |program: &str, arguments: &[&str]| {
+        let port = b.sql.port().to_string();
+        let target = ["-h", "127.0.0.1", "-p", &port, "-U", "aerostat"];
+        let found = Command::new(program)
+            .args([&target[..], arguments].concat())
+            .output();
+        let Ok(found) = found else {
+            eprintln!("skipped: {program} through any node (no {program})");
+            return None;
+        };
+        let told = String::from_utf8_lossy(&found.stderr).into_owned();
+        assert!(found.status.success(), "{program}: {told}");
+        Some(String::from_utf8_lossy(&found.stdout).into_owned())
+    };
+    if run("pgbench", &["-i", "-q", "bank"]).is_none() {
+        return;
+    }
+    for mode in ["simple", "extended", "prepared"] {
+        run(
+            "pgbench",
+            &["-n", "-c", "4", "-t", "200", "-M", mode, "bank"],
+        );
+    }
+    let client = b.connect("bank").await;
+    let sums = "SELECT (SELECT sum(abalance) FROM pgbench_accounts) = (SELECT sum(delta) FROM pgbench_history)
+        AND (SELECT count(*) FROM pgbench_history) = 2400";
+    assert_eq!(value(&client, sums).await, "t");
+    let dumped = run("pg_dump", &["bank"]).unwrap();
+    assert!(dumped.contains("COPY public.pgbench_accounts"));
+}
