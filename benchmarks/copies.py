@@ -1,6 +1,6 @@
 """What a second node costs and gives: pgbench with and without a copy, SSB on one node and on both, and a copy that catches up.
 
-    python3 benchmarks/copies.py --binary target/release/aerostat [commits] [commits-apart] [reads] [catch-up] [catch-up-apart]
+    python3 benchmarks/copies.py --binary target/release/aerostat [commits] [commits-apart] [reads] [catch-up] [catch-up-apart] [routed]
 
 Everything runs on this machine. Nodes of a pair have a core each (reads, commits-apart, catch-up-apart), or they share all of them. Standard library only; psql and pgbench are PostgreSQL 15's (scripts/setup postgres).
 """
@@ -25,8 +25,9 @@ DATABASE = "aerostat"
 class Pair:
     """Two nodes of one cluster; `cores` for each. The second may have a folder on another disk."""
 
-    def __init__(self, binary, folder, cores=(None, None), flags=(), other_disk=None):
+    def __init__(self, binary, folder, cores=(None, None), flags=(), other_disk=None, sessions="here"):
         self.other_disk = other_disk
+        self.sessions = sessions
         self.binary, self.folder, self.cores, self.flags = binary, pathlib.Path(folder), cores, flags
         self.nodes = [None, None]
         for at in (0, 1):
@@ -38,7 +39,7 @@ class Pair:
         folder.mkdir(exist_ok=True)
         with on_cores(self.cores[at]):
             self.nodes[at] = Aerostat(self.binary, str(folder), "--cluster", f"file://{self.folder}/shared", "--node-name", "ab"[at],
-                                      "--peer-listen", "127.0.0.1:0", *self.flags)
+                                      "--peer-listen", "127.0.0.1:0", "--sessions", self.sessions, *self.flags)
 
     def wait_for_members(self, count, database=DATABASE):
         sql = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'"
@@ -103,6 +104,23 @@ def commits(arguments, apart=False):
                 print(f"tpcb-like{', apart' if apart else ''}, {clients} clients, {name:14} {found[name]:8.0f}/s  {found[name] / found['none']:.2f} of none  {found[name] / found['fsync']:.2f} of fsync", flush=True)
         pair.stop()
         alone.stop()
+
+
+def routed(arguments):
+    """pgbench, select-only: at the node that leads, and through the other one, which passes on what clients say."""
+    with tempfile.TemporaryDirectory() as folder:
+        pair = Pair(arguments.binary, folder, flags=("--memory", "2GB"), sessions="leader")
+        pgbench(pair.nodes[0], "-i", "-q", "-s", "10")
+        for mode in ("simple", "prepared"):
+            for clients in (1, 4):
+                rounds = collections.defaultdict(list)
+                for _ in range(arguments.rounds):
+                    for name, node in zip(("leader", "other"), pair.nodes, strict=True):
+                        text = pgbench(node, "-S", "-M", mode, "-c", str(clients), "-j", str(clients), "-T", str(arguments.seconds))
+                        rounds[name].append(next(float(line.split()[3]) * 1000 for line in text.splitlines() if line.startswith("latency average")))
+                found = median_of(rounds)
+                print(f"select-only, {mode:8}, {clients} clients: {found['leader']:4.0f} us at the leader, {found['other']:4.0f} us through the other node, {found['other'] - found['leader']:+.0f} us", flush=True)
+        pair.stop()
 
 
 def ssb(arguments, nodes, users):
@@ -237,7 +255,7 @@ def main():
     arguments.binary = str(pathlib.Path(arguments.binary).resolve())
     for what in arguments.what:
         {"commits": commits, "commits-apart": functools.partial(commits, apart=True), "reads": reads, "catch-up": catch_up,
-         "catch-up-apart": functools.partial(catch_up, apart=True)}[what](arguments)
+         "catch-up-apart": functools.partial(catch_up, apart=True), "routed": routed}[what](arguments)
 
 
 if __name__ == "__main__":

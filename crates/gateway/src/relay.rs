@@ -131,6 +131,8 @@ struct Talk {
     is_between: AtomicBool,
     /// Whether the last of them is an error, which may be the last that the node says.
     is_told: AtomicBool,
+    /// Whether the client has said that it leaves: the node closes the connection.
+    is_leaving: AtomicBool,
 }
 
 impl Talk {
@@ -142,6 +144,7 @@ impl Talk {
             status: AtomicU8::new(0),
             is_between: AtomicBool::new(true),
             is_told: AtomicBool::new(false),
+            is_leaving: AtomicBool::new(false),
         }
     }
 
@@ -153,6 +156,9 @@ impl Talk {
     fn ask(&self, kind: u8) {
         if matches!(kind, b'Q' | b'S' | b'F') {
             self.owed.fetch_add(1, Ordering::Relaxed);
+        }
+        if kind == b'X' {
+            self.is_leaving.store(true, Ordering::Relaxed);
         }
     }
 
@@ -217,6 +223,7 @@ pub(crate) async fn serve<B: Backend>(
     let error = match ended {
         Ended::Client => None,
         Ended::Node if talk.is_told.load(Ordering::Relaxed) => None,
+        _ if talk.is_leaving.load(Ordering::Relaxed) => None,
         Ended::Node => Some(lost(&talk)),
         Ended::Stopping => Some(shutting_down()),
     };

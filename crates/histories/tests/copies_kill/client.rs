@@ -42,6 +42,8 @@ pub(crate) struct Shared {
     pub(crate) gate: RwLock<()>,
     /// Where a writer was served last.
     leader: AtomicUsize,
+    /// Whether clients that write connect to any node.
+    any_node: bool,
 }
 
 /// A connection to a node.
@@ -66,6 +68,7 @@ impl Shared {
             stop: AtomicBool::new(false),
             gate: RwLock::default(),
             leader: AtomicUsize::new(0),
+            any_node: std::env::var_os("COPIES_GATEWAYS").is_some(),
         }
     }
 
@@ -86,15 +89,26 @@ impl Shared {
         std::mem::take(&mut self.history.lock().unwrap())
     }
 
-    /// A connection to a node, and whether it is a copy there.
+    /// A session at a node, and whether it is a copy there.
     pub(crate) async fn connect(&self, node: usize) -> Result<(Session, bool), Failure> {
+        self.connect_through(node, "-c aerostat.read_from=any")
+            .await
+    }
+
+    /// A connection to a node, whose session may be at another, and whether it is a copy there.
+    async fn connect_through(
+        &self,
+        node: usize,
+        options: &str,
+    ) -> Result<(Session, bool), Failure> {
         let address = self.addresses[node];
         let mut config = Config::new();
         config
             .host(address.ip().to_string())
             .port(address.port())
             .user("aerostat")
-            .dbname("aerostat");
+            .dbname("aerostat")
+            .options(options);
         let connecting = timeout(CONNECT_MAX, config.connect(NoTls)).await;
         let (client, connection) = connecting
             .map_err(|_| "no connection in time")?
@@ -118,6 +132,18 @@ impl Shared {
             }
         }
         None
+    }
+
+    /// A connection for changes: where nodes serve each other's databases, to any of them.
+    async fn connect_to_write(&self, dice: &mut Pcg32) -> Option<Session> {
+        if !self.any_node {
+            return self.connect_writable().await;
+        }
+        let node = dice.random_range(0..self.addresses.len());
+        match self.connect_through(node, "").await {
+            Ok((session, false)) => Some(session),
+            _ => None,
+        }
     }
 
     /// A list that is in use, and the number to append to one.
@@ -334,7 +360,7 @@ pub(crate) async fn write(shared: &Shared, process: u32, seed: u64) {
     while !shared.stop.load(Ordering::Relaxed) {
         tokio::time::sleep(Duration::from_micros(dice.random_range(0..4000))).await;
         if session.is_none() {
-            session = shared.connect_writable().await;
+            session = shared.connect_to_write(&mut dice).await;
         }
         let Some(connected) = &session else {
             continue;

@@ -13,8 +13,9 @@
 //!
 //! `COPIES_KILLS` says how often nodes are killed, `COPIES_SEED` begins with the seed that a
 //! failure printed (what clients and kernels do in between is not in it), `COPIES_KEEP=1` keeps
-//! histories and logs of what passes, too; `COPIES_REWRITE=1` adds columns to the tables that clients
-//! read. A kept history is checked again by
+//! histories and logs of what passes, too; `COPIES_GATEWAYS=1` has clients that write connect to any
+//! node, which serves what the other one leads; `COPIES_REWRITE=1` adds columns to the tables that
+//! clients read. A kept history is checked again by
 //! `cargo run -p aerostat-histories -- FILE`.
 
 #![allow(clippy::unwrap_used, clippy::panic)]

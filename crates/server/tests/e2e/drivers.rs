@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::copies::{Cluster, leads, wait_for_members};
 use crate::harness::Aerostat;
 use crate::postgres::Postgres;
 
@@ -113,6 +114,20 @@ async fn drivers_work_unmodified() {
             program,
             &url(driver, node.sql, "aerostat", &database),
         );
+    }
+}
+
+/// At a node of a cluster that leads nothing, and passes on what they say to the one that does.
+#[tokio::test(flavor = "multi_thread")]
+async fn drivers_work_through_a_node_that_does_not_lead() {
+    let cluster = Cluster::of_gateways();
+    let (a, b) = cluster.pair();
+    for (driver, program) in programs() {
+        let database = database_of(driver);
+        drop(b.create(&database).await);
+        wait_for_members(&a, &database, 2);
+        assert!(leads(&a, &database) && !leads(&b, &database));
+        passes(driver, program, &url(driver, b.sql, "aerostat", &database));
     }
 }
 
