@@ -1,12 +1,15 @@
 # One command for each thing; `make help` lists them. Recipes live in scripts/.
 
-.PHONY: help demo balloon lab-report test test-suites fuzz-sql dist crash bench bench-oltp bench-analytics clean fmt lint slt isolation setup fuzz miri loom
+.PHONY: help demo demo-cluster balloon lab-report test test-suites fuzz-sql dist crash bench bench-oltp bench-analytics clean fmt lint slt isolation setup fuzz miri loom
 
 help: ## List the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
 
 demo: ## Four tenants, SSB, every answer checked, 20 s of load (KEEP=1 leaves the node running)
 	@scripts/demo
+
+demo-cluster: ## Three nodes and etcd on loopback, tenants under load, a node killed in the middle; TENANTS=6 USERS=6 SECONDS_EACH=8
+	@scripts/demo-cluster
 
 balloon: ## Memory moves between a MariaDB and a node under load, live; SECONDS_EACH=25 MEMORY=1200MB
 	@scripts/balloon

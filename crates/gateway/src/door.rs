@@ -65,7 +65,8 @@ impl Door {
 
     /// Stops what a session of this node runs, if there is one with this key.
     pub fn cancel(&self, pid: i32, secret: i32) {
-        self.registry.cancel(pid, secret);
+        // A node that knows the session by a client of its own has been asked, too.
+        self.registry.cancel_here(pid, secret);
     }
 }
 
@@ -88,7 +89,10 @@ pub(crate) struct Introduction {
 
 impl Introduction {
     pub(crate) fn encode(startup: &Startup, client: &Client) -> Vec<u8> {
-        let mut pairs: Vec<(&str, String)> = startup.parameters().collect();
+        // What begins like the node's own word is not a client's to say.
+        let own = |name: &str| name.starts_with("_client.") || name.starts_with("_tls.");
+        let said = startup.parameters();
+        let mut pairs: Vec<(&str, String)> = said.filter(|(name, _)| !own(name)).collect();
         if let Some((address, port)) = &client.address {
             pairs.push((ADDRESS, address.clone()));
             pairs.push((PORT, port.to_string()));

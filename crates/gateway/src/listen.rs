@@ -72,11 +72,15 @@ impl Listeners {
                 Ok(arrived(Socket::Tcp(socket), Peer::Remote(address)))
             }
             accepted = local => Ok(arrived(Socket::Local(accepted?.0), Peer::Local)),
-            (socket, introduction) = guest => Ok(Arrival {
-                peer: Peer::Remote(socket.peer_addr()?),
-                socket: Socket::Tcp(TcpStream::from_std(socket)?),
-                introduction: Some(introduction),
-            }),
+            (socket, introduction) = guest => {
+                // One that is gone by now says so when it is answered.
+                let gone = SocketAddr::from(([0, 0, 0, 0], 0));
+                Ok(Arrival {
+                    peer: Peer::Remote(socket.peer_addr().unwrap_or(gone)),
+                    socket: Socket::Tcp(TcpStream::from_std(socket)?),
+                    introduction: Some(introduction),
+                })
+            }
         }
     }
 }

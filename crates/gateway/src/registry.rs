@@ -133,20 +133,31 @@ impl Registry {
         }
     }
 
-    /// Cancels a session's running statement, if there is one and the key is right; whether it is the key of one
-    /// that is known here.
+    /// Cancels what the session with a key runs, here or at the node that has it; whether it is a key that is known
+    /// here.
     pub(crate) fn cancel(&self, pid: i32, secret: i32) -> bool {
+        if self.cancel_here(pid, secret) {
+            return true;
+        }
+        let tell = {
+            let sessions = self.lock();
+            let mut keys = sessions.relays.values().flat_map(|relay| &relay.key);
+            let key = keys.find(|(key, _)| *key == (pid, secret));
+            key.map(|(_, tell)| Arc::clone(tell))
+        };
+        if let Some(tell) = &tell {
+            tell();
+        }
+        tell.is_some()
+    }
+
+    /// Cancels a session's running statement, if there is one and the key is right; whether the session is of this
+    /// node.
+    pub(crate) fn cancel_here(&self, pid: i32, secret: i32) -> bool {
         let sessions = self.lock();
         let entry = sessions.entries.get(&pid);
         let Some(entry) = entry.filter(|entry| entry.secret == secret) else {
-            let mut keys = sessions.relays.values().flat_map(|relay| &relay.key);
-            let key = keys.find(|(key, _)| *key == (pid, secret));
-            let tell = key.map(|(_, tell)| Arc::clone(tell));
-            drop(sessions);
-            if let Some(tell) = &tell {
-                tell();
-            }
-            return tell.is_some();
+            return false;
         };
         let cancel = entry.orders.cancel().then(|| entry.cancel.clone());
         drop(sessions);

@@ -125,6 +125,8 @@ struct Talk {
     owed: AtomicU32,
     /// Whether it has sent something since it was told so last, with nothing owed.
     is_busy: AtomicBool,
+    /// Whether the last message that it has sent asks for no answer yet, as one before a `Sync`.
+    is_unasked: AtomicBool,
     /// The status of the last `ReadyForQuery`; 0: there has been none.
     status: AtomicU8,
     /// Whether all of the node's messages so far have come as a whole.
@@ -141,6 +143,7 @@ impl Talk {
         Talk {
             owed: AtomicU32::new(1),
             is_busy: AtomicBool::new(true),
+            is_unasked: AtomicBool::new(false),
             status: AtomicU8::new(0),
             is_between: AtomicBool::new(true),
             is_told: AtomicBool::new(false),
@@ -154,8 +157,13 @@ impl Talk {
 
     /// The client sends a message of this type.
     fn ask(&self, kind: u8) {
-        if matches!(kind, b'Q' | b'S' | b'F') {
+        let asks = matches!(kind, b'Q' | b'S' | b'F');
+        if asks {
             self.owed.fetch_add(1, Ordering::Relaxed);
+        }
+        // Those of COPY are answered by what was asked before them.
+        if !matches!(kind, b'd' | b'c' | b'f') {
+            self.is_unasked.store(!asks, Ordering::Relaxed);
         }
         if kind == b'X' {
             self.is_leaving.store(true, Ordering::Relaxed);
@@ -168,7 +176,7 @@ impl Talk {
         let owed = self.owed.load(Ordering::Relaxed).saturating_sub(1);
         // Both directions are one task's.
         self.owed.store(owed, Ordering::Relaxed);
-        if owed == 0 {
+        if owed == 0 && !self.is_unasked.load(Ordering::Relaxed) {
             self.is_busy.store(false, Ordering::Relaxed);
         }
     }
@@ -329,11 +337,10 @@ async fn moved<B: Backend>(startup: &Startup, node: NodeId, backend: &B) {
 /// What a client is told whose node is gone.
 fn lost(talk: &Talk) -> WireError {
     let message = "the connection to the node that leads the database is lost";
-    match (talk.is_busy(), talk.status.load(Ordering::Relaxed)) {
-        (false, b'I') | (_, 0) => WireError::new(ErrorKind::ConnectionFailure, message),
-        (false, _) => WireError::new(ErrorKind::ConnectionFailure, message)
-            .with_detail("The transaction has not been committed."),
-        (true, _) => WireError::new(ErrorKind::TransactionResolutionUnknown, message)
+    let begun = talk.status.load(Ordering::Relaxed) != 0;
+    match begun && talk.is_busy() {
+        false => WireError::new(ErrorKind::ConnectionFailure, message),
+        true => WireError::new(ErrorKind::TransactionResolutionUnknown, message)
             .with_detail("Whether what was running has been committed is not known."),
     }
 }

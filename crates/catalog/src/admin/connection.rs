@@ -88,9 +88,10 @@ impl Node {
         }
     }
 
-    /// The node that leads a database, where this one does not; `Some(None)`: it is not known at the moment.
+    /// The node that leads a database, where this one does not; `Some(None)`: it is not known at the moment. Waits
+    /// for nobody.
     pub fn led_by_another(&self, database: &str) -> Option<Option<NodeId>> {
-        self.with_databases(|databases, record| {
+        let led = self.try_with_databases(|databases, record| {
             record.databases.get(database)?.copies?;
             let Some(open) = databases.get(database) else {
                 return Some(None);
@@ -98,7 +99,8 @@ impl Node {
             let copy = open.copy.as_ref().filter(|copy| !copy.leads())?;
             let leader = copy.facts().leader;
             Some(leader.filter(|node| *node != copy.me()))
-        })
+        });
+        led.unwrap_or(Some(None))
     }
 
     /// As [`Self::connect`], if the database is open; `None` if it is to be opened first

@@ -210,6 +210,16 @@ impl Node {
         look(&databases, &record)
     }
 
+    /// The same, unless somebody changes them at the moment, who may wait for the cluster's record meanwhile.
+    pub(super) fn try_with_databases<T>(
+        &self,
+        look: impl FnOnce(&Databases, &NodeRecord) -> T,
+    ) -> Option<T> {
+        let databases = self.databases.try_read()?;
+        let record = self.record();
+        Some(look(&databases, &record))
+    }
+
     /// Has databases change their stages, with the record that belongs to them. Takes no longer than
     /// that.
     pub(super) fn with_databases_mut<T>(
