@@ -10,11 +10,17 @@ use tokio::sync::{Mutex, mpsc};
 
 use crate::{
     api::{Client, TlsDescription},
+    packet::Startup,
     registry::Registry,
     sqlstate::{Fault, WireError},
-    startup::Startup,
     wire::Cursor,
 };
+
+/// What a node answers first that does not lead the session's database.
+pub(crate) const NOT_HERE: u8 = b'N';
+
+/// What a node answers first that serves the session: what follows is for its client.
+pub(crate) const HERE: u8 = b'Y';
 
 /// Sessions that have come and are not served yet.
 const WAITING_MAX: usize = 1_024;

@@ -27,6 +27,7 @@ mod listen;
 mod lobby;
 mod options;
 mod orders;
+mod packet;
 mod registry;
 mod relay;
 mod scram;

@@ -31,17 +31,16 @@ use tokio::{
 };
 
 use crate::{
-    api::{Backend, Leader, OtherNodes},
+    api::{Backend, Client, Leader, OtherNodes},
     connection::shutting_down,
-    door::Introduction,
+    door::{HERE, Introduction},
     limits::{FAREWELL_TIMEOUT, READ_BYTES},
     orders::{End, Orders},
-    registry::Relayed,
-    serve::Shared,
+    packet::Startup,
+    registry::{Registry, Relayed},
     sqlstate::WireError,
-    startup::{HERE, Known, Newcomer, Startup},
     stream::{Reader, Writer},
-    wire::Output,
+    wire::{Input, Output},
 };
 
 /// How long a client waits for its database to have a leader that is reached: longer than it takes for one that is
@@ -74,8 +73,8 @@ pub(crate) enum Way {
 }
 
 /// Looks for the leader of a client's database.
-pub(crate) async fn find<B: Backend>(known: &Known, backend: &Arc<B>) -> Way {
-    let (database, settings) = (known.startup.database(), known.startup.settings());
+pub(crate) async fn find<B: Backend>(startup: &Startup, client: &Client, backend: &Arc<B>) -> Way {
+    let (database, settings) = (startup.database(), startup.settings());
     let begun = Instant::now();
     loop {
         let leader = backend.leader(database, &settings);
@@ -84,7 +83,7 @@ pub(crate) async fn find<B: Backend>(known: &Known, backend: &Arc<B>) -> Way {
             (Leader::Here, _) | (_, None) => return Way::Here,
             (Leader::Unknown, _) => {}
             (Leader::Node(node), Some(others)) => {
-                let said = Introduction::encode(&known.startup, &known.client());
+                let said = Introduction::encode(startup, client);
                 if let Some(stream) = reach(&*others, node, said).await {
                     return Way::There(node, stream);
                 }
@@ -200,24 +199,17 @@ enum Ended {
 
 /// Serves a client by another node, to its last byte.
 pub(crate) async fn serve<B: Backend>(
-    mut newcomer: Newcomer,
+    (input, mut socket): (Input<Reader>, Writer),
     startup: &Startup,
-    node: NodeId,
-    stream: TcpStream,
+    (node, stream): (NodeId, TcpStream),
     backend: &B,
-    shared: &Shared,
+    registry: &Arc<Registry>,
 ) {
     let Some(others) = backend.others() else {
         return;
     };
-    // What was said to the client while it proved who it is.
-    if newcomer.flush().await.is_err() {
-        return;
-    }
-    let relayed = shared.registry.enter_relayed();
-    let Newcomer { input, socket, .. } = newcomer;
+    let relayed = registry.enter_relayed();
     let (reader, ahead) = input.into_parts();
-    let mut socket = socket;
     let (from_node, to_node) = stream.into_split();
     let talk = Talk::new();
     let ended = tokio::select! {

@@ -2,7 +2,6 @@
 //! messages to a client that is let in.
 
 mod authenticate;
-mod packet;
 
 use std::sync::Arc;
 
@@ -13,10 +12,11 @@ use tokio_rustls::TlsAcceptor;
 use crate::{
     api::{Backend, BackendSession, Client, Leader, RoleInfo, TlsDescription},
     connection::{Connection, connection, shutting_down},
-    door::Introduction,
+    door::{HERE, Introduction, NOT_HERE},
     limits::{FAREWELL_TIMEOUT, STARTUP_BYTES_MAX},
     listen::{Peer, Socket},
     lobby::LobbyPlace,
+    packet::{self, Request, Startup},
     registry::{Entered, Registration},
     relay::{self, Way},
     serve::Shared,
@@ -24,8 +24,6 @@ use crate::{
     stream::{Reader, Writer, describe_tls, plain, whole, within_tls},
     wire::{Cursor, Input, Output, startup_length},
 };
-use packet::Request;
-pub(crate) use packet::Startup;
 
 /// A client that has not been let in yet.
 pub(crate) struct Newcomer {
@@ -75,24 +73,23 @@ pub(crate) async fn serve_socket<B: Backend>(
             return;
         }
     };
+    let client = known.client();
     let way = tokio::select! {
-        way = relay::find(&known, &backend) => way,
+        way = relay::find(&known.startup, &client, &backend) => way,
         () = shared.stopping.up() => return,
     };
     match way {
         Way::Here => {}
         Way::There(node, stream) => {
-            let permit = known.permit;
-            relay::serve(
-                known.newcomer,
-                &known.startup,
-                node,
-                stream,
-                &*backend,
-                &shared,
-            )
-            .await;
-            return drop(permit);
+            // What was said to the client while it proved who it is.
+            if known.newcomer.flush().await.is_err() {
+                return;
+            }
+            let Newcomer { input, socket, .. } = known.newcomer;
+            let client = (input, socket);
+            let registry = &shared.registry;
+            relay::serve(client, &known.startup, (node, stream), &*backend, registry).await;
+            return drop(known.permit);
         }
         Way::Nowhere(error) => return known.newcomer.refuse(Fault::Fatal(error)).await,
     }
@@ -106,12 +103,6 @@ pub(crate) async fn serve_socket<B: Backend>(
         drop(place);
     }
 }
-
-/// A node that does not lead the database that a session from another node is of.
-pub(crate) const NOT_HERE: u8 = b'N';
-
-/// A node that serves such a session: what follows is for its client.
-pub(crate) const HERE: u8 = b'Y';
 
 /// Serves a client that another node has let in, to its last byte.
 pub(crate) async fn serve_guest<B: Backend>(
@@ -152,9 +143,9 @@ pub(crate) async fn serve_guest<B: Backend>(
 }
 
 /// A client that has authenticated.
-pub(crate) struct Known {
-    pub(crate) newcomer: Newcomer,
-    pub(crate) startup: Startup,
+struct Known {
+    newcomer: Newcomer,
+    startup: Startup,
     role: RoleInfo,
     /// A permit of `connections_max`.
     permit: OwnedSemaphorePermit,
@@ -195,7 +186,7 @@ fn permit(shared: &Shared) -> Result<OwnedSemaphorePermit, Fault> {
 
 impl Known {
     /// How the client has come, to the node where its session is.
-    pub(crate) fn client(&self) -> Client {
+    fn client(&self) -> Client {
         self.newcomer.client()
     }
 
@@ -273,7 +264,7 @@ impl Newcomer {
         Ok((role, permit(shared)?))
     }
 
-    pub(crate) async fn flush(&mut self) -> Result<(), Fault> {
+    async fn flush(&mut self) -> Result<(), Fault> {
         self.socket.write_all(&self.output.bytes).await?;
         self.socket.flush().await?;
         self.output.bytes.clear();

@@ -18,7 +18,7 @@ const MAJOR: u32 = 3;
 
 /// The first packet of a client.
 #[derive(Debug)]
-pub(super) enum Request {
+pub(crate) enum Request {
     Startup(Startup),
     Cancel { pid: i32, secret: i32 },
     Tls,
@@ -28,11 +28,11 @@ pub(super) enum Request {
 /// A startup packet.
 #[derive(Debug)]
 pub(crate) struct Startup {
-    pub(super) minor: u32,
+    pub(crate) minor: u32,
     parameters: BTreeMap<String, String>,
 }
 
-pub(super) fn read(mut cursor: Cursor<'_>) -> Result<Request, Fault> {
+pub(crate) fn read(mut cursor: Cursor<'_>) -> Result<Request, Fault> {
     let code = cursor.u32()?;
     match code {
         TLS_CODE => Ok(Request::Tls),
@@ -95,7 +95,7 @@ impl Startup {
         self.parameters.remove(name)
     }
 
-    pub(super) fn get(&self, name: &str) -> Option<&str> {
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.parameters.get(name).map(String::as_str)
     }
 
@@ -112,7 +112,7 @@ impl Startup {
     }
 
     /// The protocol extensions that the client asks for. We support none.
-    pub(super) fn unsupported(&self) -> Vec<&str> {
+    pub(crate) fn unsupported(&self) -> Vec<&str> {
         self.parameters
             .keys()
             .filter(|name| name.starts_with("_pq_."))
@@ -121,7 +121,7 @@ impl Startup {
     }
 
     /// Refuses replication.
-    pub(super) fn check_replication(&self) -> Result<(), Fault> {
+    pub(crate) fn check_replication(&self) -> Result<(), Fault> {
         let wanted = self.get("replication");
         if wanted.is_none_or(|value| matches!(value, "0" | "off" | "false" | "no")) {
             return Ok(());
