@@ -58,8 +58,10 @@ async fn end_of(connection: impl Future<Output = Result<(), tokio_postgres::Erro
 async fn whoever_connects_to_any_node_is_served_by_the_leader() {
     let cluster = Cluster::of_gateways();
     let (a, b) = cluster.pair();
-    let client = b.create("shop").await;
+    drop(a.create("shop").await);
+    // Others hear of a database, and of a role, a moment after it is made.
     wait_for_members(&a, "shop", 2);
+    let client = b.connect("shop").await;
     assert!(leads(&a, "shop") && !leads(&b, "shop"));
     assert_eq!(
         text(&client, "SELECT pg_is_in_recovery()::text").await,
@@ -109,6 +111,7 @@ async fn whoever_connects_to_any_node_is_served_by_the_leader() {
     // Who the client is, and from where, the leader knows from the other node.
     let asked = "SELECT usename || ' ' || client_addr::text FROM pg_stat_activity WHERE pid = pg_backend_pid()";
     assert_eq!(text(&client, asked).await, "aerostat 127.0.0.1");
+    tokio::time::sleep(Duration::from_millis(500)).await;
     let mut ann = b.config("shop");
     ann.user("ann").password("wrong");
     assert_eq!(
