@@ -37,15 +37,6 @@ const TENANT: TenantId = TenantId(1);
 const TABLE: TableId = TableId(1);
 const LASTS: Duration = Duration::from_secs(3);
 
-/// Clients of other nodes are no part of this.
-struct NoDoor;
-
-impl aerostat_copies::Door for NoDoor {
-    fn session(&self, _: std::net::TcpStream, _: Vec<u8>) {}
-
-    fn cancel(&self, _: i32, _: i32) {}
-}
-
 fn options(durability: Durability) -> OpenOptions {
     let mut options = OpenOptions::default();
     options.durability = durability;
@@ -177,7 +168,7 @@ fn node(
     let known = Arc::clone(&inbox);
     let route = Arc::new(move |_| known.lock().unwrap().clone());
     let served = Served {
-        door: Arc::new(NoDoor),
+        door: Arc::new(()),
         me: NodeId(id),
         token: Arc::default(),
         route,

@@ -31,6 +31,13 @@ pub trait Door: Send + Sync {
     fn cancel(&self, pid: i32, secret: i32);
 }
 
+/// Nobody comes in.
+impl Door for () {
+    fn session(&self, _: std::net::TcpStream, _: Vec<u8>) {}
+
+    fn cancel(&self, _: i32, _: i32) {}
+}
+
 /// A connection to a node for a client's session.
 ///
 /// # Errors
@@ -43,13 +50,8 @@ pub async fn dial_session(
     if introduction.len() > INTRODUCTION_BYTES_MAX / 2 {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    let greeting = Greeting {
-        purpose: Purpose::Session,
-        ..greeting.clone()
-    };
-    let mut bytes = wire::of_greeting(&greeting);
-    bytes.extend(wire::frame(&(), introduction));
-    let stream = dial(address, &bytes).await?;
+    let said = wire::frame(&(), introduction);
+    let stream = dial(address, greeting, Purpose::Session, said).await?;
     keep_alive(&stream)?;
     stream.set_nodelay(true)?;
     stream.into_std()
@@ -64,20 +66,26 @@ pub async fn dial_cancel(
     greeting: &Greeting,
     key: (i32, i32),
 ) -> io::Result<()> {
-    let greeting = Greeting {
-        purpose: Purpose::Cancel,
-        ..greeting.clone()
-    };
-    let mut bytes = wire::of_greeting(&greeting);
-    bytes.extend(wire::frame(&key, &[]));
-    let mut stream = dial(address, &bytes).await?;
+    let said = wire::frame(&key, &[]);
+    let mut stream = dial(address, greeting, Purpose::Cancel, said).await?;
     stream.shutdown().await
 }
 
-async fn dial(address: SocketAddr, first: &[u8]) -> io::Result<TcpStream> {
+/// A connection that is for something, of which this is said.
+async fn dial(
+    address: SocketAddr,
+    greeting: &Greeting,
+    purpose: Purpose,
+    said: Vec<u8>,
+) -> io::Result<TcpStream> {
+    let greeting = Greeting {
+        purpose,
+        ..greeting.clone()
+    };
+    let first = [wire::of_greeting(&greeting), said].concat();
     let dialled = async {
         let mut stream = TcpStream::connect(address).await?;
-        stream.write_all(first).await?;
+        stream.write_all(&first).await?;
         Ok(stream)
     };
     timeout(DIAL_MAX, dialled).await?

@@ -93,9 +93,14 @@ pub(crate) async fn serve_socket<B: Backend>(
         }
         Way::Nowhere(error) => return known.newcomer.refuse(Fault::Fatal(error)).await,
     }
+    serve_here(known, &backend, &shared).await;
+}
+
+/// Serves a client by a session of this node, to its last byte.
+async fn serve_here<B: Backend>(known: Known, backend: &Arc<B>, shared: &Arc<Shared>) {
     // The client's database may have to be opened first, which may take a while.
     let guest = tokio::select! {
-        guest = known.enter(&backend, &shared) => guest,
+        guest = known.enter(backend, shared) => guest,
         () = shared.stopping.up() => return,
     };
     if let Some(Guest { connection, place }) = guest {
@@ -132,14 +137,7 @@ pub(crate) async fn serve_guest<B: Backend>(
         },
         Err(fault) => return newcomer.refuse(fault).await,
     };
-    let guest = tokio::select! {
-        guest = known.enter(&backend, &shared) => guest,
-        () = shared.stopping.up() => return,
-    };
-    if let Some(Guest { connection, place }) = guest {
-        connection.serve().await;
-        drop(place);
-    }
+    serve_here(known, &backend, &shared).await;
 }
 
 /// A client that has authenticated.

@@ -69,15 +69,6 @@ fn host(shared: Option<Shared>) -> Host {
     host
 }
 
-/// Clients of other nodes are no part of this.
-struct NoDoor;
-
-impl crate::Door for NoDoor {
-    fn session(&self, _: std::net::TcpStream, _: Vec<u8>) {}
-
-    fn cancel(&self, _: i32, _: i32) {}
-}
-
 fn try_start(space: &Space, data: &Path, name: &str) -> Result<TestNode, NodeError> {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -93,7 +84,7 @@ fn try_start(space: &Space, data: &Path, name: &str) -> Result<TestNode, NodeErr
         node: Arc::clone(&node),
         holders: Arc::new(Nobody),
         listener,
-        door: Arc::new(NoDoor),
+        door: Arc::new(()),
         sessions: Arc::default(),
         settings: settings(),
     };

@@ -55,12 +55,3 @@ fn copies_show_what_was_acknowledged_whatever_befalls_them() {
     println!("{made} copies made anew of {begun} begun, {lacking} that lacked the log");
     assert!(acknowledged > 50 * seeds && compared > 50 * seeds && epochs > 2 * seeds);
 }
-
-/// Clients of other nodes are no part of this.
-struct NoDoor;
-
-impl crate::Door for NoDoor {
-    fn session(&self, _: std::net::TcpStream, _: Vec<u8>) {}
-
-    fn cancel(&self, _: i32, _: i32) {}
-}

@@ -205,7 +205,7 @@ impl TestNode {
             token: TOKEN.into(),
             route,
             seeds,
-            door: Arc::new(super::NoDoor),
+            door: Arc::new(()),
             sessions: [sessions.handle.clone()].into(),
         };
         runtime.spawn(serve(listener, to_others));

@@ -218,7 +218,7 @@ impl Leader {
             token: TOKEN.into(),
             route,
             seeds,
-            door: Arc::new(super::NoDoor),
+            door: Arc::new(()),
             sessions: Arc::default(),
         };
         runtime.spawn(serve(listener, served));

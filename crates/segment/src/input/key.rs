@@ -17,6 +17,7 @@
 //! A key is not stored in the segment: it is derived from the row's attributes.
 
 mod order;
+pub(crate) mod translated;
 
 use std::{cmp::Ordering, fmt, ops::Deref};
 
@@ -385,62 +386,6 @@ fn take_escaped(rest: &mut &[u8]) -> Option<Vec<u8>> {
             0 => return Some(value),
             0xFF => value.push(0),
             _ => return None,
-        }
-    }
-}
-
-/// Whether keys of these attributes are the same bytes in both schemas, which have the same types.
-pub(crate) fn are_same(attributes: &[usize], a: &SegmentSchema, b: &SegmentSchema) -> bool {
-    let nullable = |schema: &SegmentSchema, at: usize| schema.attributes()[at].nullable;
-    attributes
-        .iter()
-        .all(|&at| nullable(a, at) == nullable(b, at))
-}
-
-/// The key of these attributes in another schema of the same types, which may take NULL in others of them;
-/// `None` of one that has a NULL which it does not take.
-pub(crate) fn translated(
-    key: KeyRef<'_>,
-    attributes: &[usize],
-    from: &SegmentSchema,
-    to: &SegmentSchema,
-) -> Option<Key> {
-    let (mut rest, mut bytes) = (key.0, Vec::with_capacity(key.0.len() + attributes.len()));
-    for &attribute in attributes {
-        let mark = match from.attributes()[attribute].nullable {
-            true => take_bytes(&mut rest, 1)[0],
-            false => VALUE,
-        };
-        match to.attributes()[attribute].nullable {
-            true => bytes.push(mark),
-            false if mark == NULL => return None,
-            false => {}
-        }
-        let length = match from.physical(attribute) {
-            Physical::Variable if mark == NULL => 0,
-            Physical::Variable => escaped_bytes(rest),
-            fixed => key_width(fixed),
-        };
-        bytes.extend_from_slice(take_bytes(&mut rest, length));
-    }
-    assert!(rest.is_empty(), "a key of these attributes");
-    Some(Key(bytes))
-}
-
-fn take_bytes<'a>(rest: &mut &'a [u8], count: usize) -> &'a [u8] {
-    let (taken, left) = rest.split_at(count);
-    *rest = left;
-    taken
-}
-
-/// How many bytes of [`put_escaped`] the rest of a key begins with.
-fn escaped_bytes(rest: &[u8]) -> usize {
-    let mut at = 0;
-    loop {
-        let zero = rest[at..].iter().position(|&byte| byte == 0);
-        at += zero.expect("text in a key ends") + 2;
-        if rest[at - 1] == 0 {
-            return at;
         }
     }
 }

@@ -45,7 +45,7 @@ impl IndexSpec {
     /// Whether rows have the same keys in it whichever of two schemas, of the same types, a segment has. They
     /// have not where an attribute takes NULL in one of them only.
     pub fn has_same_keys(&self, a: &SegmentSchema, b: &SegmentSchema) -> bool {
-        key::are_same(&self.attributes, a, b)
+        key::translated::are_same(&self.attributes, a, b)
     }
 
     /// The key in it that the rows with this one in a schema have in another; `None` where there can be none,
@@ -59,7 +59,7 @@ impl IndexSpec {
         from: &SegmentSchema,
         to: &SegmentSchema,
     ) -> Option<Key> {
-        key::translated(key, &self.attributes, from, to)
+        key::translated::translated(key, &self.attributes, from, to)
     }
 }
 

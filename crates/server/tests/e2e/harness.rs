@@ -389,6 +389,18 @@ pub(crate) async fn sqlstate(client: &Client, sql: &str) -> String {
     }
 }
 
+/// How a node refuses whoever connects like this.
+pub(crate) async fn refusal(config: &Config) -> String {
+    match config.connect(NoTls).await {
+        Ok(_) => panic!("this must be refused: {config:?}"),
+        Err(error) => error
+            .code()
+            .unwrap_or_else(|| panic!("no SQLSTATE: {error:?}"))
+            .code()
+            .to_owned(),
+    }
+}
+
 /// The first value of a query's only row.
 pub(crate) async fn value(client: &Client, sql: &str) -> String {
     let messages = client

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio_postgres::{Config, NoTls};
 
-use crate::harness::{Aerostat, BINARY, PATIENCE, free_address};
+use crate::harness::{Aerostat, BINARY, PATIENCE, free_address, refusal};
 
 fn socket(folder: &Path, node: &Aerostat) -> PathBuf {
     folder.join(format!(".s.PGSQL.{}", node.sql.port()))
@@ -121,8 +121,7 @@ async fn passwords_are_asked_for_here_too() {
     ]);
     let mut config = config(folder.path(), &node);
     config.password("wrong");
-    let refused = config.connect(NoTls).await.err().unwrap();
-    assert_eq!(refused.code().unwrap().code(), "28P01");
+    assert_eq!(refusal(&config).await, "28P01");
     config.password("sesame");
     config.connect(NoTls).await.map(drop).unwrap();
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use tokio_postgres::NoTls;
 
-use crate::harness::{Aerostat, PATIENCE, command, free_address, sqlstate, value};
+use crate::harness::{Aerostat, PATIENCE, command, free_address, refusal, sqlstate, value};
 use crate::raw::Raw;
 
 fn run(arguments: &[&str], environment: &[(&str, &str)]) -> (i32, String, String) {
@@ -264,18 +264,16 @@ async fn tenants_see_nothing_of_each_other() {
     one.batch_execute("CREATE ROLE guest LOGIN").await.unwrap();
     let mut config = node.config("one");
     config.user("guest");
-    let refused = config
-        .connect(NoTls)
-        .await
-        .err()
-        .expect("guest has no CONNECT on one");
-    assert_eq!(refused.code().unwrap().code(), "42501");
+    assert_eq!(
+        refusal(&config).await,
+        "42501",
+        "guest has no CONNECT on one"
+    );
     one.batch_execute("GRANT CONNECT ON DATABASE one TO guest")
         .await
         .unwrap();
     config.connect(NoTls).await.map(drop).unwrap();
-    let missing = node.config("nothing").connect(NoTls).await.err().unwrap();
-    assert_eq!(missing.code().unwrap().code(), "3D000");
+    assert_eq!(refusal(&node.config("nothing")).await, "3D000");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -316,29 +314,9 @@ async fn passwords_are_asked_for_and_checked() {
     tokio::spawn(connection);
     assert_eq!(value(&client, "SELECT 1").await, "1");
     config.password("wrong");
-    assert_eq!(
-        config
-            .connect(NoTls)
-            .await
-            .err()
-            .unwrap()
-            .code()
-            .unwrap()
-            .code(),
-        "28P01"
-    );
+    assert_eq!(refusal(&config).await, "28P01");
     config.user("nobody").password("open 'sesame'");
-    assert_eq!(
-        config
-            .connect(NoTls)
-            .await
-            .err()
-            .unwrap()
-            .code()
-            .unwrap()
-            .code(),
-        "28P01"
-    );
+    assert_eq!(refusal(&config).await, "28P01");
     client
         .batch_execute(
             "CREATE ROLE other LOGIN PASSWORD 'abc'; GRANT CONNECT ON DATABASE aerostat TO other",
