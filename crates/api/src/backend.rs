@@ -23,6 +23,8 @@ pub enum Leader {
     Node(NodeId),
     /// One that is not known at the moment.
     Unknown,
+    /// There is no such database, as far as is known here.
+    NoDatabase,
 }
 
 /// The other nodes of a cluster, as whoever serves clients reaches them.
@@ -64,6 +66,11 @@ pub trait Backend: Send + Sync + 'static {
     /// Where a session of this database, with these settings, is to be.
     fn leader(&self, _database: &str, _settings: &[(String, String)]) -> Leader {
         Leader::Here
+    }
+
+    /// Hears of what other nodes have made meanwhile.
+    fn refresh(self: &Arc<Self>) -> impl Future<Output = ()> + Send {
+        std::future::ready(())
     }
 
     /// The other nodes, if there are any.

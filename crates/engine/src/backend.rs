@@ -7,7 +7,7 @@ use aerostat_api::{
     Group, IdleLimit, Kept, Leader, Notice, Notification, OtherNodes, Outcome, ParameterType,
     RoleInfo, TransactionStatus, Value,
 };
-use aerostat_types::SqlError;
+use aerostat_types::{SqlError, text::parse_bool};
 
 use crate::{
     engine::{Controls, Engine},
@@ -37,15 +37,20 @@ impl Backend for Engine {
         let reads = |(name, value): &(String, String)| {
             name.eq_ignore_ascii_case("aerostat.read_from") && value.eq_ignore_ascii_case("any")
                 || name.eq_ignore_ascii_case("default_transaction_read_only")
-                    && matches!(value.as_str(), "on" | "true" | "yes" | "1")
+                    && parse_bool(value).unwrap_or(false)
         };
         if self.others().is_none() || settings.iter().any(reads) {
             return Leader::Here;
         }
-        match self.node().led_by_another(database) {
-            None => Leader::Here,
-            Some(None) => Leader::Unknown,
-            Some(Some(node)) => Leader::Node(node),
+        self.node().leader(database)
+    }
+
+    async fn refresh(self: &Arc<Self>) {
+        let node = Arc::clone(self.node());
+        // It may wait for what the cluster shares.
+        let refreshed = self.queries().spawn_blocking(move || node.refresh());
+        if let Ok(Err(error)) = refreshed.await {
+            tracing::debug!(message = error.message, "the cluster's catalogue");
         }
     }
 

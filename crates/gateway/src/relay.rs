@@ -72,15 +72,32 @@ pub(crate) enum Way {
     Nowhere(WireError),
 }
 
+/// Which node leads a database, also if another one has made it a moment ago.
+pub(crate) async fn leader<B: Backend>(
+    database: &str,
+    settings: &[(String, String)],
+    backend: &Arc<B>,
+) -> Leader {
+    match backend.leader(database, settings) {
+        Leader::NoDatabase => {
+            // What the nodes share may be away.
+            let _ = timeout(ANSWER_MAX, backend.refresh()).await;
+            backend.leader(database, settings)
+        }
+        known => known,
+    }
+}
+
 /// Looks for the leader of a client's database.
 pub(crate) async fn find<B: Backend>(startup: &Startup, client: &Client, backend: &Arc<B>) -> Way {
     let (database, settings) = (startup.database(), startup.settings());
     let begun = Instant::now();
     loop {
-        let leader = backend.leader(database, &settings);
+        let leader = leader(database, &settings, backend).await;
         let others = backend.others();
         match (leader, others) {
-            (Leader::Here, _) | (_, None) => return Way::Here,
+            // Whoever serves clients here says that there is no such database.
+            (Leader::Here | Leader::NoDatabase, _) | (_, None) => return Way::Here,
             (Leader::Unknown, _) => {}
             (Leader::Node(node), Some(others)) => {
                 let said = Introduction::encode(startup, client);
@@ -319,8 +336,8 @@ async fn moved<B: Backend>(startup: &Startup, node: NodeId, backend: &B) {
         sleep(LOOK).await;
         looks = match backend.leader(startup.database(), &[]) {
             Leader::Node(now) if now == node => 0,
-            // Who leads is not known: nobody else may.
-            Leader::Unknown => 0,
+            // Who leads is not known: nobody else may. A database that has another name now is led as before.
+            Leader::Unknown | Leader::NoDatabase => 0,
             Leader::Node(_) | Leader::Here => looks + 1,
         };
     }

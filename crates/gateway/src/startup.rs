@@ -123,7 +123,8 @@ pub(crate) async fn serve_guest<B: Backend>(
     };
     let mut newcomer = Newcomer::new(socket, peer, Some(client));
     // Where the leader is may have changed on the way.
-    let is_here = backend.leader(startup.database(), &[]) == Leader::Here;
+    let leader = relay::leader(startup.database(), &[], &backend).await;
+    let is_here = matches!(leader, Leader::Here | Leader::NoDatabase);
     let answer = [if is_here { HERE } else { NOT_HERE }];
     if newcomer.socket.write_all(&answer).await.is_err() || !is_here {
         return;

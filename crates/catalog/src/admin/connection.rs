@@ -6,7 +6,8 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use aerostat_types::{ErrorKind, NodeId, SqlError};
+use aerostat_api::Leader;
+use aerostat_types::{ErrorKind, SqlError};
 use parking_lot::Mutex;
 
 use super::{
@@ -88,19 +89,25 @@ impl Node {
         }
     }
 
-    /// The node that leads a database, where this one does not; `Some(None)`: it is not known at the moment. Waits
-    /// for nobody.
-    pub fn led_by_another(&self, database: &str) -> Option<Option<NodeId>> {
-        let led = self.try_with_databases(|databases, record| {
-            record.databases.get(database)?.copies?;
-            let Some(open) = databases.get(database) else {
-                return Some(None);
+    /// Which node leads a database. Waits for nobody.
+    pub fn leader(&self, database: &str) -> Leader {
+        let leader = self.try_with_databases(|databases, record| {
+            let Some(entry) = record.databases.get(database) else {
+                return Leader::NoDatabase;
             };
-            let copy = open.copy.as_ref().filter(|copy| !copy.leads())?;
-            let leader = copy.facts().leader;
-            Some(leader.filter(|node| *node != copy.me()))
+            if entry.copies.is_none() {
+                return Leader::Here;
+            }
+            match databases.get(database).map(|open| &open.copy) {
+                Some(Some(copy)) if !copy.leads() => match copy.facts().leader {
+                    Some(node) if node != copy.me() => Leader::Node(node),
+                    _ => Leader::Unknown,
+                },
+                Some(_) => Leader::Here,
+                None => Leader::Unknown,
+            }
         });
-        led.unwrap_or(Some(None))
+        leader.unwrap_or(Leader::Unknown)
     }
 
     /// As [`Self::connect`], if the database is open; `None` if it is to be opened first

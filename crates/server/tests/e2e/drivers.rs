@@ -124,7 +124,7 @@ async fn drivers_work_through_a_node_that_does_not_lead() {
     let (a, b) = cluster.pair();
     for (driver, program) in programs() {
         let database = database_of(driver);
-        drop(a.create(&database).await);
+        drop(b.create(&database).await);
         wait_for_members(&a, &database, 2);
         assert!(leads(&a, &database) && !leads(&b, &database));
         passes(driver, program, &url(driver, b.sql, "aerostat", &database));

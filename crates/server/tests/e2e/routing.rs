@@ -12,7 +12,10 @@ use std::{
 
 use bytes::Bytes;
 use futures::{SinkExt, StreamExt, pin_mut};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+};
 use tokio_postgres::{AsyncMessage, Client, NoTls};
 
 use crate::{
@@ -45,10 +48,8 @@ async fn end_of(connection: impl Future<Output = Result<(), tokio_postgres::Erro
 async fn whoever_connects_to_any_node_is_served_by_the_leader() {
     let cluster = Cluster::of_gateways();
     let (a, b) = cluster.pair();
-    drop(a.create("shop").await);
-    // Others hear of a database, and of a role, a moment after it is made.
+    let client = b.create("shop").await;
     wait_for_members(&a, "shop", 2);
-    let client = b.connect("shop").await;
     assert!(leads(&a, "shop") && !leads(&b, "shop"));
     assert_eq!(
         text(&client, "SELECT pg_is_in_recovery()::text").await,
@@ -363,4 +364,142 @@ async fn pgbench_and_pg_dump_go_through_any_node() {
     assert_eq!(value(&client, sums).await, "t");
     let dumped = run("pg_dump", &["bank"]).unwrap();
     assert!(dumped.contains("COPY public.pgbench_accounts"));
+}
+
+/// What is made, renamed and dropped through a node is so for whoever comes to it, or to another, the next moment.
+#[tokio::test(flavor = "multi_thread")]
+async fn databases_are_known_everywhere_as_soon_as_they_are_made() {
+    let cluster = Cluster::of_gateways();
+    let (a, b) = cluster.pair();
+    let admin = b.connect("aerostat").await;
+    for round in 0..20 {
+        let (name, other) = (format!("d{round}"), format!("e{round}"));
+        admin
+            .batch_execute(&format!("CREATE DATABASE {name}"))
+            .await
+            .unwrap();
+        let node = [&a, &b][round % 2];
+        let client = node.connect(&name).await;
+        client
+            .batch_execute("CREATE TABLE t (a int); INSERT INTO t VALUES (1)")
+            .await
+            .unwrap();
+        drop(client);
+        let renamed = format!("ALTER DATABASE {name} RENAME TO {other}");
+        let made = Instant::now();
+        // The session that has just ended may still be counted.
+        while let Err(error) = admin.batch_execute(&renamed).await {
+            let is_used = error.code().is_some_and(|code| code.code() == "55006");
+            assert!(is_used && made.elapsed() < PATIENCE, "{error:?}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let client = b.connect(&other).await;
+        assert_eq!(value(&client, "SELECT count(*) FROM t").await, "1");
+        assert_eq!(refusal(&b.config("never")).await, "3D000");
+    }
+}
+
+/// Clients that read nothing, or are gone while a leader works for them, hold up nobody and leave nothing behind.
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_that_do_not_read_or_are_gone_leave_nothing_behind() {
+    let cluster = Cluster::of_gateways();
+    let (a, b) = cluster.pair();
+    let watch = a.create("shop").await;
+    wait_for_members(&a, "shop", 2);
+    watch
+        .batch_execute("CREATE TABLE t AS SELECT g, repeat('x', 1000) AS x FROM generate_series(1, 50000) AS g")
+        .await
+        .unwrap();
+    let sessions = "SELECT count(*) FROM pg_stat_activity WHERE datname = 'shop' AND pid <> pg_backend_pid() AND client_addr IS NOT NULL";
+    // Gone in the middle of a statement of which nothing comes for a minute.
+    let (client, connection) = b.config("shop").connect(NoTls).await.unwrap();
+    let connection = tokio::spawn(connection);
+    let sleeping = tokio::spawn(async move { client.batch_execute("SELECT pg_sleep(60)").await });
+    while value(&watch, &format!("{sessions} AND state = 'active'")).await != "1" {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    sleeping.abort();
+    connection.abort();
+    let gone = Instant::now();
+    while value(&watch, sessions).await != "0" {
+        assert!(
+            gone.elapsed() < PATIENCE,
+            "the session of a client that is gone goes on"
+        );
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    // One asks for 50 MB and reads none of them; through the same node others go on.
+    let mut silent = TcpStream::connect(b.sql).await.unwrap();
+    let mut startup = b"\0\x03\0\0user\0aerostat\0database\0shop\0\0".to_vec();
+    startup.splice(0..0, (startup.len() as u32 + 4).to_be_bytes());
+    silent.write_all(&startup).await.unwrap();
+    let query = b"SELECT * FROM t\0";
+    let mut asked = vec![b'Q'];
+    asked.extend((query.len() as u32 + 4).to_be_bytes());
+    asked.extend_from_slice(query);
+    silent.write_all(&asked).await.unwrap();
+    while value(&watch, &format!("{sessions} AND state = 'active'")).await != "1" {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    // Longer than a connection between nodes on which nothing is taken is kept for heartbeats.
+    let through = b.connect("shop").await;
+    for _ in 0..30 {
+        assert_eq!(value(&through, "SELECT count(*) FROM t").await, "50000");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(
+        value(&watch, &format!("{sessions} AND state = 'active'")).await,
+        "1"
+    );
+    // Then it reads, and has all of it.
+    let mut bytes = 0;
+    let mut part = vec![0; 1 << 16];
+    while bytes < 50_000 * 1_000 {
+        let read = tokio::time::timeout(PATIENCE, silent.read(&mut part)).await;
+        let read = read.unwrap().unwrap();
+        assert!(read > 0, "cut off after {bytes} bytes");
+        bytes += read;
+    }
+    // Another one never does, and holds up no stop.
+    silent.write_all(&asked).await.unwrap();
+    drop(through);
+    let began = Instant::now();
+    drop(b.stop());
+    eprintln!("the node stopped within {:?}", began.elapsed());
+    let gone = Instant::now();
+    while value(&watch, sessions).await != "0" {
+        assert!(
+            gone.elapsed() < PATIENCE,
+            "sessions of a node that is gone go on"
+        );
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// COPY asks once more than it is answered where a driver says Sync before and after the rows: its client rests all
+/// the same, and a node that stops does not wait for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_has_copied_rests() {
+    let cluster = Cluster::of_gateways();
+    let (a, b) = cluster.pair();
+    let client = a.create("shop").await;
+    wait_for_members(&a, "shop", 2);
+    client
+        .batch_execute("CREATE TABLE t (a int)")
+        .await
+        .unwrap();
+    let (copies, connection) = b.config("shop").connect(NoTls).await.unwrap();
+    let ended = tokio::spawn(end_of(connection));
+    // In the extended protocol, as drivers do; and one that fails.
+    for (lines, is_taken) in [("1\n2\n", true), ("none\n", false), ("3\n", true)] {
+        let sink = copies.copy_in("COPY t FROM STDIN").await.unwrap();
+        pin_mut!(sink);
+        let sent = sink.send(Bytes::from_static(lines.as_bytes())).await;
+        let done = sink.finish().await;
+        assert_eq!(sent.is_ok() && done.is_ok(), is_taken, "{lines}");
+    }
+    assert_eq!(value(&copies, "SELECT count(*) FROM t").await, "3");
+    // A leader that ends now has left nothing open for this client.
+    let _folder = a.kill();
+    assert_eq!(ended.await.unwrap(), "08006");
 }
