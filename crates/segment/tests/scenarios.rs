@@ -14,8 +14,9 @@ use std::{
 };
 
 use aerostat_segment::{
-    ARENA_BYTES_MAX, AttributeSpec, CompareOp, Forwarding, HeapRegion, Key, Keys, Literal, Pinned,
-    Predicate, Segment, SegmentError, SegmentSchema, Selection, VECTOR_ROWS, stamp,
+    ARENA_BYTES_MAX, AttributeSpec, CompareOp, Forwarding, FrozenFacts, FrozenImage, HeapRegion,
+    Key, Keys, Literal, Pinned, Predicate, ROWS_MAX, Segment, SegmentError, SegmentSchema,
+    Selection, VECTOR_ROWS, stamp,
 };
 use aerostat_types::{SegmentNo, SqlType, TableId, VALUE_BYTES_MAX};
 use arrow_array::{
@@ -169,6 +170,36 @@ fn what_fits_no_segment_is_an_error() {
         ),
         Err(SegmentError::ArenaTooSmall { .. })
     ));
+}
+
+/// Whoever freezes is told to make several, whatever it is that takes too much.
+#[test]
+fn too_much_for_one_arena_is_told_as_such() {
+    let encode = |ty: SqlType, rows: usize, column: ArrayRef| {
+        let schema = schema(&[(ty, false)], &[]);
+        let facts = FrozenFacts {
+            table: TableId(1),
+            no: SegmentNo(2),
+            rows: rows as u32,
+            begin: 3,
+        };
+        FrozenImage::encode(&schema, facts, &mut |_| Arc::clone(&column)).map(drop)
+    };
+    for megabytes in [31, 32, 40] {
+        let long = texts((0..megabytes).map(|at| "x".repeat(1 << 20) + &at.to_string()));
+        let encoded = encode(SqlType::Text, megabytes, long);
+        assert_eq!(encoded.is_ok(), megabytes < 32, "{encoded:?}");
+        let is_told = matches!(encoded, Ok(()) | Err(SegmentError::ArenaTooSmall { .. }));
+        assert!(is_told, "{encoded:?}");
+    }
+    // Of a value that needs no bit.
+    let rows = ROWS_MAX as usize + 1;
+    let encoded = encode(
+        SqlType::Integer,
+        rows,
+        integers(std::iter::repeat_n(7, rows)),
+    );
+    assert!(matches!(encoded, Err(SegmentError::ArenaTooSmall { .. })));
 }
 
 #[test]

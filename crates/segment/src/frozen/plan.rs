@@ -40,7 +40,7 @@ use std::ops::Range;
 use aerostat_types::Physical;
 
 use crate::{
-    ARENA_BYTES_MAX, BLOCK_ROWS, IndexSpec, ROWS_MAX, SegmentError, SegmentSchema, VECTOR_ROWS,
+    ARENA_BYTES_MAX, BLOCK_ROWS, IndexSpec, SegmentError, SegmentSchema, VECTOR_ROWS,
     format::{
         header::{HEADER_WORDS, VERSION_WORDS, ZONE_WORDS, null_words},
         region::REGION_ALIGN,
@@ -63,6 +63,9 @@ const EXTENT_BYTES_MIN: usize = 64 << 10;
 
 /// A page as the plan has it, whatever the machine's are: those of most.
 const PAGE_BYTES: usize = 4096;
+
+/// What [`crate::ROWS_MAX`] rows take at least, for each.
+const ROW_BYTES_MIN: usize = 16;
 
 /// Bytes after the tuples, so that a code's 16 bytes can be loaded wherever it begins.
 const TUPLE_SLACK_BYTES: usize = 16;
@@ -155,12 +158,15 @@ impl Descriptor {
         kind && self.width <= if coded { 64 } else { 0 }
             && (self.base == 0 || self.kind == EncodingKind::Frame)
             && (self.heap_bytes == 0 || strings)
-            && (self.heap_bytes as usize) < ARENA_BYTES_MAX
-            && self.bloom_lines as usize <= ARENA_BYTES_MAX / REGION_ALIGN
             && (nullable || !self.nulls)
             && self
                 .runs
                 .is_none_or(|runs| coded && !row_wise && (1..=rows).contains(&runs))
+    }
+
+    /// Bytes that it takes at least.
+    fn bytes_min(&self) -> usize {
+        (self.heap_bytes as usize).max(self.bloom_lines as usize * REGION_ALIGN)
     }
 }
 
@@ -302,10 +308,19 @@ impl FrozenPlan {
             let nullable = attributes[at].nullable;
             descriptor.suits(schema.physical(at), nullable, row_wise(at), rows)
         });
-        if !suits || !(1..=ROWS_MAX).contains(&rows) {
+        if !suits || rows == 0 {
             return Err(SegmentError::Corrupt(
                 "an encoding that does not suit its attribute",
             ));
+        }
+        // Before anything is laid, whose offsets are those of an arena.
+        let bytes_min = descriptors.iter().map(Descriptor::bytes_min).max();
+        let needed = (rows as usize * ROW_BYTES_MIN).max(bytes_min.unwrap_or(0));
+        if needed >= ARENA_BYTES_MAX {
+            return Err(SegmentError::ArenaTooSmall {
+                bytes: ARENA_BYTES_MAX,
+                needed,
+            });
         }
         let mut layer = Layer(0);
         let header = layer.words(header_bytes(schema) / 8);

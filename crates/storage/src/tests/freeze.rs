@@ -196,6 +196,24 @@ fn the_background_step_leaves_alone_what_is_written() {
     assert_eq!(now(&table).len(), 1_302);
 }
 
+/// Each of both fits an arena; together their texts do not, whatever their encoding.
+#[test]
+fn what_is_too_much_for_one_segment_becomes_several() {
+    let store = tenant("1GB", ArenaSizes::default());
+    let table = table(&store, "column");
+    let text = |key: i32| (key, 0, Some(format!("{key:030000}")));
+    let even: Vec<Row> = (0..900).map(|at| text(at * 2)).collect();
+    let odd: Vec<Row> = (0..300).map(|at| text(at * 6 + 1)).collect();
+    load(&table, &even);
+    assert_eq!(table.freeze().unwrap().segments_made, 1);
+    load(&table, &odd);
+    assert!(table.freeze().unwrap().segments_made >= 2);
+    assert_eq!(table.statistics().rows_frozen, 1_200);
+    let mut rows = [even, odd].concat();
+    rows.sort();
+    assert!(now(&table) == rows);
+}
+
 #[test]
 fn tables_without_a_key_freeze_as_they_are() {
     let store = tenant("1GB", ArenaSizes::of(&TINY));
