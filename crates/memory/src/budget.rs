@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A byte is charged to a budget and to the root, or to neither. Counting is atomic and takes no
-//! lock, and no counter ever exceeds its maximum (unless the maximum was lowered since). A
+//! lock, and no counter ever exceeds its maximum (unless the maximum was lowered since, or overdrawn). A
 //! tenant's counter is raised first and lowered again if the node refuses; for that moment it
 //! counts bytes that nobody has.
 //!
@@ -23,13 +23,16 @@
 //!                     └── min of b ──────────────┘
 //! ```
 //!
+//! **Work that gives back more than it takes** ([`Budget::overdraft`]) is not refused for want of memory: one piece of
+//! it at a time may go beyond the limits.
+//!
 //! **Before a budget refuses**, it asks whoever has memory to spare for it ([`Reclaim`]): what costs
 //! least to have again goes first. The root asks all tenants, as `divide` says: for what they have
 //! beyond their minimum, of those first that have the most for their weight.
 
 use std::sync::{
     Arc, Mutex, PoisonError, Weak,
-    atomic::{AtomicU32, AtomicU64, Ordering},
+    atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
 };
 
 use aerostat_types::{ByteSize, OutOfMemory};
@@ -85,8 +88,10 @@ pub struct Budget {
     children: Mutex<Vec<Weak<Budget>>>,
     /// Held by whoever raises what is promised.
     promising: Mutex<()>,
-    /// How often it has refused.
+    /// How often it has refused, or the root for it.
     refusals: AtomicU64,
+    /// Whether somebody has an overdraft; of the root.
+    is_overdrawn: AtomicBool,
 }
 
 impl Budget {
@@ -107,6 +112,7 @@ impl Budget {
             children: Mutex::default(),
             promising: Mutex::default(),
             refusals: 0.into(),
+            is_overdrawn: false.into(),
         }
     }
 
@@ -309,16 +315,21 @@ impl Budget {
         refused
     }
 
-    /// How often it has refused what somebody asked for.
-    pub(crate) fn refusals(&self) -> u64 {
+    /// How often it has refused what somebody asked for, or the root has.
+    pub fn refusals(&self) -> u64 {
         self.refusals.load(Ordering::Relaxed)
     }
 
     /// Counts bytes here, if there are so many left.
     fn try_take(&self, bytes: u64) -> Result<(), OutOfMemory> {
+        self.try_take_beyond(bytes, 0)
+    }
+
+    /// The same, with so much more than the limit.
+    fn try_take_beyond(&self, bytes: u64, beyond: u64) -> Result<(), OutOfMemory> {
         let limit = self.limit();
         let unreserved = self.unreserved();
-        let left = limit.saturating_sub(unreserved);
+        let left = limit.saturating_add(beyond).saturating_sub(unreserved);
         let grown = self
             .counted
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |counted| {
@@ -352,16 +363,21 @@ impl Budget {
                 if let Err(refused) = taken {
                     self.promised.fetch_add(promised, Ordering::Relaxed);
                     self.counted.fetch_sub(bytes, Ordering::Relaxed);
-                    return Err(refused);
+                    return Err(self.refuse(refused));
                 }
             }
             None => {
                 self.promised.fetch_sub(promised, Ordering::Relaxed);
             }
         }
+        self.has_taken(class, bytes);
+        Ok(())
+    }
+
+    /// Of bytes that are counted here.
+    fn has_taken(&self, class: MemoryClass, bytes: u64) {
         self.by_class.add(class, bytes);
         self.peak.fetch_max(self.used(), Ordering::Relaxed);
-        Ok(())
     }
 
     /// Gives back bytes of a class taken with [`Budget::try_grow_raw`].
@@ -694,5 +710,8 @@ impl Drop for Reservation {
     }
 }
 
+mod overdraft;
 #[cfg(test)]
 mod tests;
+
+pub use overdraft::Overdraft;

@@ -24,7 +24,7 @@ mod machine;
 
 pub use aerostat_types::OutOfMemory;
 pub use arena::{ArenaSource, Mapping, MemoryError, give_up_lines};
-pub use budget::{Budget, Reclaim, Reservation};
+pub use budget::{Budget, Overdraft, Reclaim, Reservation};
 pub use class::MemoryClass;
 pub use count::{Counted, heap_bytes, thread_heap_bytes};
 pub use governor::Governor;

@@ -303,7 +303,7 @@ fn the_node_asks_who_has_the_most_for_its_weight_and_nobody_below_its_minimum() 
 struct Asked {
     held: Mutex<Reservation>,
     other: Arc<Budget>,
-    is_second: std::sync::atomic::AtomicBool,
+    is_second: AtomicBool,
 }
 
 impl Reclaim for Asked {
@@ -399,4 +399,77 @@ fn minima_of_all_memory_leave_some_for_others() {
     drop(a.reserve(HOT, 1_500).unwrap());
     assert_eq!((a.promised(), b.available()), (1_500, 100));
     drop(b.reserve(HOT, 100).unwrap());
+}
+
+#[test]
+fn one_goes_beyond_the_limits_and_gives_back_more() {
+    let governor = Governor::new(ByteSize(1_000));
+    let (a, b) = (
+        governor.budget("a", Some(ByteSize(800))),
+        governor.budget("b", None),
+    );
+    let mut rows = a.reserve(HOT, 800).unwrap();
+    let others = b.reserve(HOT, 200).unwrap();
+    let working = MemoryClass::Rewrites;
+    assert!(
+        a.overdraft(working, 401).is_err(),
+        "too far beyond its own limit"
+    );
+    assert!(
+        b.overdraft(working, 501).is_err(),
+        "too far beyond the node's"
+    );
+    let mut overdraft = a.overdraft(working, 200).unwrap();
+    assert_eq!((a.used(), governor.used()), (1_000, 1_200));
+    assert!(b.overdraft(working, 1).is_err(), "one at a time");
+    assert!(a.reserve(HOT, 1).is_err() && b.reserve(HOT, 1).is_err());
+    let kept = overdraft.hand_over(MemoryClass::Frozen, 150).unwrap();
+    assert_eq!(
+        (a.used_for(working), a.used_for(MemoryClass::Frozen)),
+        (50, 150)
+    );
+    assert_eq!(governor.root().used_for(MemoryClass::Frozen), 150);
+    // More than there is left of it is to be had as ever.
+    assert!(overdraft.hand_over(MemoryClass::Frozen, 51).is_err());
+    rows.shrink(400);
+    drop(overdraft);
+    assert_eq!(
+        (a.used(), a.used_for(working), governor.used()),
+        (550, 0, 750)
+    );
+    // Where there is room, nobody is in another's way.
+    let (one, two) = (
+        a.overdraft(working, 100).unwrap(),
+        b.overdraft(working, 100).unwrap(),
+    );
+    drop((one, two, kept, rows, others));
+    assert_eq!((governor.used(), a.used(), b.used()), (0, 0, 0));
+}
+
+#[test]
+fn racing_overdrafts_lose_no_byte_and_go_one_by_one() {
+    let governor = Governor::new(ByteSize(1_000));
+    let (a, b) = (governor.budget("a", None), governor.budget("b", None));
+    a.set_min(ByteSize(300));
+    std::thread::scope(|scope| {
+        for budget in [&a, &b, &b] {
+            scope.spawn(|| {
+                for bytes in (1..=200).cycle().take(4_000) {
+                    let rows = budget.reserve(HOT, 400);
+                    if let Ok(mut overdraft) = budget.overdraft(MemoryClass::Rewrites, bytes) {
+                        assert!(governor.root().counted() <= 1_500);
+                        drop(overdraft.hand_over(MemoryClass::Frozen, bytes / 2).unwrap());
+                    }
+                    drop(rows);
+                }
+            });
+        }
+    });
+    assert_eq!((governor.root().counted(), governor.promised()), (300, 300));
+    let of_all = [HOT, MemoryClass::Rewrites, MemoryClass::Frozen];
+    assert!(
+        of_all
+            .into_iter()
+            .all(|class| governor.root().used_for(class) == 0)
+    );
 }

@@ -28,7 +28,7 @@
 
 use std::{cmp::Reverse, iter::Sum, ops::Range, sync::Arc, time::Duration};
 
-use aerostat_memory::{ArenaSource, MemoryClass};
+use aerostat_memory::{ArenaSource, MemoryClass, Overdraft};
 use aerostat_segment::{FrozenFacts, FrozenImage, Segment, SegmentError, SegmentSchema};
 
 use crate::{
@@ -179,6 +179,13 @@ impl Table {
     fn wanted_units(&self, wanted: &dyn Fn(&Unit) -> bool) -> Vec<Unit> {
         let directory = self.directory();
         let bytes_max = self.store().segment_bytes_max() as u64;
+        let working_max = self.store().working_bytes_max();
+        let working = |units: [&Unit; 2]| {
+            units
+                .map(|unit| self.working_bytes(unit))
+                .iter()
+                .sum::<u64>()
+        };
         let mut units: Vec<Unit> = Vec::new();
         let mut last_end = None;
         for unit in Unit::all(&directory) {
@@ -193,7 +200,8 @@ impl Table {
                     if last_end == first
                         && !last.has_base()
                         && !unit.has_base()
-                        && last.whole_bytes() + unit.whole_bytes() <= bytes_max =>
+                        && last.whole_bytes() + unit.whole_bytes() <= bytes_max
+                        && working([last, &unit]) <= working_max =>
                 {
                     let ranges = last.ranges.drain(..).chain(unit.ranges);
                     *last = Unit::of(ranges.collect());
@@ -212,7 +220,7 @@ impl Table {
         tail_share: usize,
         report: &mut FreezeReport,
     ) -> Result<bool, StorageError> {
-        let _working = self.reserve_working(unit)?;
+        let mut working = self.overdraw_working(unit)?;
         let chosen = self.choose(unit)?;
         if chosen.len() == 0
             || chosen.tail_len() * tail_share > chosen.len()
@@ -220,7 +228,7 @@ impl Table {
         {
             return Ok(false);
         }
-        self.replace_unit(unit, &chosen, report)
+        self.replace_unit(unit, &chosen, &mut working, report)
     }
 
     /// Builds frozen segments of the chosen rows and puts them where the unit is, with what
@@ -229,10 +237,11 @@ impl Table {
         &self,
         unit: &Unit,
         chosen: &Chosen,
+        working: &mut Overdraft,
         report: &mut FreezeReport,
     ) -> Result<bool, StorageError> {
         let mut made = Vec::new();
-        if !self.build(unit, chosen, 0..chosen.len(), &mut made)? {
+        if !self.build(unit, chosen, 0..chosen.len(), working, &mut made)? {
             return Ok(false);
         }
         assert!(
@@ -271,6 +280,7 @@ impl Table {
         unit: &Unit,
         chosen: &Chosen,
         rows: Range<usize>,
+        working: &mut Overdraft,
         made: &mut Vec<Made>,
     ) -> Result<bool, StorageError> {
         if rows.is_empty() {
@@ -290,12 +300,12 @@ impl Table {
                 let Some(cut) = chosen.cut(&rows) else {
                     return Ok(false);
                 };
-                return Ok(self.build(unit, chosen, rows.start..cut, made)?
-                    && self.build(unit, chosen, cut..rows.end, made)?);
+                return Ok(self.build(unit, chosen, rows.start..cut, working, made)?
+                    && self.build(unit, chosen, cut..rows.end, working, made)?);
             }
             Err(error) => return Err(self.segment_error(error)),
         };
-        let entry = self.open_frozen(schema, image)?;
+        let entry = self.open_frozen(schema, image, working)?;
         if self.is_keyed() {
             entry.latch().raise_key_max(chosen.key(rows.end - 1));
         }
@@ -307,14 +317,15 @@ impl Table {
         Ok(true)
     }
 
-    /// Reserves and maps what the image needs, and not a byte more.
+    /// Maps what the image needs, and not a byte more.
     fn open_frozen(
         &self,
         schema: Arc<SegmentSchema>,
         image: FrozenImage,
+        working: &mut Overdraft,
     ) -> Result<Arc<Entry>, StorageError> {
         let used = image.used_bytes();
-        let reservation = self.store().budget().reserve(MemoryClass::Frozen, used)?;
+        let reservation = working.hand_over(MemoryClass::Frozen, used)?;
         let mapping = ArenaSource::allocate_filled(image.arena_bytes(), used as usize)?;
         let segment = Segment::create_frozen(Box::new(mapping), schema, image);
         Ok(Entry::new(segment, reservation))

@@ -176,9 +176,9 @@ impl Table {
             ranges: Vec::new(),
             entries: vec![Arc::clone(old)],
         };
-        let working = self.reserve_working(&alone)?;
+        let mut working = self.reserve_working(&alone)?;
         let (chosen, mut made) = (self.choose(&alone)?, Vec::new());
-        if !self.build(&alone, &chosen, 0..chosen.len(), &mut made)? {
+        if !self.build(&alone, &chosen, 0..chosen.len(), &mut working, &mut made)? {
             return Ok(());
         }
         let bytes_before = old.segment().whole_bytes();
@@ -201,8 +201,8 @@ impl Table {
     fn rebuild(&self, unit: &Unit, report: &mut ReshapeReport) -> Result<(), StorageError> {
         let replaced = self.out_of_shape(&unit.entries).count() as u64;
         let mut done = FreezeReport::default();
-        let _working = self.reserve_working(unit)?;
-        if self.replace_unit(unit, &self.choose(unit)?, &mut done)? {
+        let mut working = self.reserve_working(unit)?;
+        if self.replace_unit(unit, &self.choose(unit)?, &mut working, &mut done)? {
             report.segments_replaced += replaced;
             report.rows += done.rows;
             report.bytes_before += done.bytes_before;

@@ -12,7 +12,7 @@ use aerostat_memory::MemoryClass;
 use aerostat_segment::ARENA_BYTES_MAX;
 use aerostat_txn::CancelToken;
 
-use crate::{StorageError, TenantStore};
+use crate::{StorageError, TenantStore, store::tenant::Tried};
 
 /// Way is made when less than this share of the memory is free or can be evicted, as a divisor, or less
 /// than freezing takes.
@@ -44,12 +44,16 @@ impl TenantStore {
         let used = self.budget().used();
         let memory = used + self.budget().available();
         let commit = self.txns().last_commit();
-        let share = match *tried {
-            Some((_, at)) if at == commit => AGAIN_SHARE,
-            _ => COMMITTED_SHARE,
-        };
-        let tried_at = tried.map_or(0, |(used, _)| used);
-        if !self.is_short() || used < tried_at.saturating_add(memory / share) {
+        let is_early = tried.as_ref().is_some_and(|tried| {
+            let share = match tried.last_commit == commit {
+                true => AGAIN_SHARE,
+                false => COMMITTED_SHARE,
+            };
+            // Who was refused gave back what it had.
+            tried.refusals == self.budget().refusals()
+                && used < tried.used.saturating_add(memory / share)
+        });
+        if !self.is_short() || is_early {
             return Ok(());
         }
         for table in self.living.all() {
@@ -66,7 +70,11 @@ impl TenantStore {
             tracing::debug!(error, "no checkpoint to make way");
         }
         let is_short = self.is_short();
-        *tried = is_short.then(|| (self.budget().used(), commit));
+        *tried = is_short.then(|| Tried {
+            used: self.budget().used(),
+            last_commit: commit,
+            refusals: self.budget().refusals(),
+        });
         Ok(())
     }
 

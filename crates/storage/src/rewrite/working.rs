@@ -7,10 +7,11 @@
 //!           until all are packed                               until the arena has them
 //! ```
 //!
-//! It is reserved from the tenant's budget before the first row is read, for a unit as a whole.
-//! Without it nothing is built: the unit stays as it is, and a later call tries again.
+//! It is reserved from the tenant's budget before the first row is read, for a unit as a whole, with what the
+//! arena takes. Without it nothing is built: the unit stays as it is, and a later call tries again. Freezing may have it
+//! beyond the limits: a database whose memory is taken by rows that are not frozen has no other way out.
 
-use aerostat_memory::{MemoryClass, Reservation};
+use aerostat_memory::{MemoryClass, Overdraft};
 
 use crate::{StorageError, Table, rewrite::chosen::Source, store::unit::Unit};
 
@@ -32,20 +33,31 @@ impl Table {
     ///
     /// # Errors
     /// [`StorageError::OutOfMemory`].
-    pub(crate) fn reserve_working(&self, unit: &Unit) -> Result<Reservation, StorageError> {
+    pub(crate) fn reserve_working(&self, unit: &Unit) -> Result<Overdraft, StorageError> {
+        let budget = self.store().budget();
+        let working = budget.reserve(MemoryClass::Rewrites, self.working_bytes(unit))?;
+        Ok(working.into())
+    }
+
+    /// The same for what makes the unit smaller.
+    ///
+    /// # Errors
+    /// [`StorageError::OutOfMemory`], where others do the same.
+    pub(crate) fn overdraw_working(&self, unit: &Unit) -> Result<Overdraft, StorageError> {
+        let budget = self.store().budget();
+        Ok(budget.overdraft(MemoryClass::Rewrites, self.working_bytes(unit))?)
+    }
+
+    pub(crate) fn working_bytes(&self, unit: &Unit) -> u64 {
         let attributes = self.schema().columns.len() as u64;
-        let bytes = working_bytes(unit.rows(), attributes, unit.whole_bytes());
-        Ok(self
-            .store()
-            .budget()
-            .reserve(MemoryClass::Rewrites, bytes)?)
+        working_bytes(unit.rows(), attributes, unit.whole_bytes())
     }
 }
 
-/// The packed form, which is copied to the arena, takes no more than the rows did.
+/// The packed form and the arena to which it is copied take no more than the rows did, each.
 fn working_bytes(rows: u64, attributes: u64, unit_bytes: u64) -> u64 {
     // Sorting makes the sources anew.
     let source_bytes = size_of::<Source>() as u64 * 2 + KEY_BYTES;
     let row_bytes = source_bytes + PLACE_BYTES + VALUE_BYTES + CODE_BYTES * attributes;
-    rows * row_bytes + unit_bytes
+    rows * row_bytes + 2 * unit_bytes
 }

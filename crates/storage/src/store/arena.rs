@@ -33,6 +33,12 @@ impl ArenaSizes {
         *self.0.last().expect("there is at least one size")
     }
 
+    /// The largest size of at most `bytes`, else the smallest.
+    pub(crate) fn at_most(&self, bytes: usize) -> usize {
+        let mut sizes = self.0.iter().rev().copied();
+        sizes.find(|size| *size <= bytes).unwrap_or(self.0[0])
+    }
+
     /// The next larger size.
     pub(crate) fn above(&self, bytes: usize) -> Option<usize> {
         self.0.iter().copied().find(|size| *size > bytes)

@@ -47,6 +47,17 @@ const RECLAIM_RANK: u8 = 1;
 /// The part of a tenant's memory that a segment may have, as a divisor.
 const SEGMENT_SHARE: u64 = 16;
 
+/// The part of it that building segments anew may take, as a divisor, where fewer would do.
+const WORKING_SHARE: u64 = 4;
+
+/// What there was when way had been made last, and was too little.
+#[derive(Debug)]
+pub(crate) struct Tried {
+    pub(crate) used: u64,
+    pub(crate) last_commit: CommitTs,
+    pub(crate) refusals: u64,
+}
+
 /// A tenant's transactions and memory budget. Tables keep it alive.
 pub struct TenantStore {
     id: TenantId,
@@ -59,7 +70,7 @@ pub struct TenantStore {
     pub(crate) living: Living<Table>,
     evictor: Arc<Evictor>,
     /// What was in use when way was made last and there was too little still, and the newest commit.
-    pub(crate) made_way: Mutex<Option<(u64, CommitTs)>>,
+    pub(crate) made_way: Mutex<Option<Tried>>,
     /// `None` if nothing is to survive.
     pub(crate) durable: Option<Durable>,
 }
@@ -227,6 +238,16 @@ impl TenantStore {
         let memory = self.budget.used() + self.budget.available();
         let share = usize::try_from(memory / SEGMENT_SHARE).unwrap_or(usize::MAX);
         share.min(ARENA_BYTES_MAX)
+    }
+
+    /// The largest arena that such a segment has.
+    pub(crate) fn arena_bytes_max(&self) -> usize {
+        self.sizes.at_most(self.segment_bytes_max())
+    }
+
+    /// What building segments anew may take for several that become one: little of the tenant's memory.
+    pub(crate) fn working_bytes_max(&self) -> u64 {
+        (self.budget.used() + self.budget.available()) / WORKING_SHARE
     }
 
     pub(crate) fn sizes(&self) -> &ArenaSizes {

@@ -2,6 +2,8 @@
 
 use aerostat_txn::CancelToken;
 
+use aerostat_memory::MemoryClass;
+
 use super::*;
 use crate::OpenOptions;
 
@@ -120,6 +122,9 @@ fn freezing_waits_for_the_memory_it_needs_and_gives_it_back() {
         // In one segment the copy would have room, and the work has not.
         let room = |used| if is_tiny { used + 1_000 } else { 2 * used };
         store.budget().set_max(Some(ByteSize(room(used))));
+        // One may go beyond it, and somebody else does.
+        let beyond = room(used) - used + 1;
+        let other = store.budget().overdraft(MemoryClass::Rewrites, beyond);
         for _ in 0..2 {
             let refused = table.freeze();
             assert!(
@@ -128,11 +133,12 @@ fn freezing_waits_for_the_memory_it_needs_and_gives_it_back() {
             );
             assert_eq!(
                 store.budget().used(),
-                used,
+                used + beyond,
                 "nothing is kept of the attempt"
             );
             assert_eq!(now(&table), rows);
         }
+        drop(other.unwrap());
         store.budget().set_max(None);
         let report = table.freeze().unwrap();
         assert_eq!((report.rows, report.postponed), (2_000, 0));

@@ -258,6 +258,27 @@ fn without_memory_for_the_copy_the_table_stays_hot() {
     assert_eq!(now(&table), rows);
 }
 
+/// Nothing else makes them smaller: refused for want of memory, they would have it for good.
+#[test]
+fn rows_that_take_all_memory_are_frozen() {
+    let store = tenant("4MB", ArenaSizes::of(&[128 << 10]));
+    let table = table(&store, "column");
+    let rows: Vec<Row> = (0..)
+        .map(row)
+        .take_while(|row| {
+            let txn = store.txns().begin();
+            let added = table.insert(&txn, &batch(&table, std::slice::from_ref(row)));
+            added.is_ok() && txn.commit().is_ok()
+        })
+        .collect();
+    let full = store.budget().used();
+    assert!(store.budget().available() < 64 << 10);
+    let report = table.freeze().unwrap();
+    assert_eq!((report.rows, report.postponed), (rows.len() as u64, 0));
+    assert!(store.budget().used() < full / 2);
+    assert_eq!(now(&table), rows);
+}
+
 #[test]
 fn garbage_in_front_leaves_the_base_reachable() {
     let table = tiny_table();

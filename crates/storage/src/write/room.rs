@@ -261,25 +261,16 @@ impl Table {
         rows: &[Placed<'_>],
         filled: &mut Vec<Filled>,
     ) -> Result<(), StorageError> {
-        let (schema, sizes) = (self.segment_schema(), self.store().sizes());
-        let heap_bytes = source.heap_bytes_of(rows);
-        let mut size = sizes.roomy(&schema, rows.len(), heap_bytes);
-        // The average may be far from these rows' own: then try the next size.
-        while let Some(arena_bytes) = size {
-            if self.fill(
-                source,
-                rows,
-                arena_bytes,
-                heap_bytes.div_ceil(rows.len()),
-                filled,
-            )? {
-                return Ok(());
-            }
-            size = sizes.above(arena_bytes);
+        let (sizes, most) = (self.store().sizes(), self.store().arena_bytes_max());
+        if self.fill_roomy(source, rows, most, filled)? {
+            return Ok(());
         }
         if let Some(cut) = self.cut(rows) {
             self.place(source, &rows[..cut], filled)?;
             return self.place(source, &rows[cut..], filled);
+        }
+        if self.fill_roomy(source, rows, sizes.largest(), filled)? {
+            return Ok(());
         }
         // One key, and less than a third of the largest arena would be free.
         let tight = self.heap_bytes_left(sizes.largest(), rows.len() + 1);
@@ -289,6 +280,28 @@ impl Table {
         Err(StorageError::KeyCrowded {
             table: self.schema().name.clone(),
         })
+    }
+
+    /// Copies `rows` into one new segment of at most so many bytes, if they fit well.
+    fn fill_roomy(
+        &self,
+        source: &Source<'_>,
+        rows: &[Placed<'_>],
+        most: usize,
+        filled: &mut Vec<Filled>,
+    ) -> Result<bool, StorageError> {
+        let sizes = self.store().sizes();
+        let heap_bytes = source.heap_bytes_of(rows);
+        let mut size = sizes.roomy(&self.segment_schema(), rows.len(), heap_bytes);
+        // The average may be far from these rows' own: then try the next size.
+        while let Some(arena_bytes) = size.filter(|size| *size <= most) {
+            let per_row = heap_bytes.div_ceil(rows.len());
+            if self.fill(source, rows, arena_bytes, per_row, filled)? {
+                return Ok(true);
+            }
+            size = sizes.above(arena_bytes);
+        }
+        Ok(false)
     }
 
     /// The position nearest to the middle at which the key changes. Tables without
@@ -432,8 +445,7 @@ impl Table {
         let heap_bytes_per_row = per_row.min(heap_bytes);
         // The first row has to fit; the others may go to further segments.
         let first = sizes.fitting(&self.segment_schema(), 1, heap_bytes_first);
-        let bytes_max = self.store().segment_bytes_max();
-        let wanted = needed.max(so_far).min(bytes_max);
+        let wanted = needed.max(so_far).min(self.store().arena_bytes_max());
         let size = sizes.at_least(wanted.max(first.unwrap_or(sizes.largest())));
         self.open_segment(size, heap_bytes_per_row)
     }
