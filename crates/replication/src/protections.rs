@@ -15,6 +15,9 @@ pub struct Protections {
     pub degraded_sync: bool,
     /// A copy has everything, and is waited for, before it becomes a member.
     pub join_order: bool,
+    /// A node gives up its files once the store says that it is no member, and its process has ended. The driver's to
+    /// keep.
+    pub leave_order: bool,
 }
 
 impl Default for Protections {
@@ -26,6 +29,7 @@ impl Default for Protections {
             read_lease: true,
             degraded_sync: true,
             join_order: true,
+            leave_order: true,
         }
     }
 }

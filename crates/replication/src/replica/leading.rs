@@ -257,7 +257,11 @@ impl Replica {
             let has_all = peer.has >= committed && peer.lease_from.is_some();
             !peer.is_required && is_alive && (has_all || !in_order)
         };
-        let mut others = others.filter(|peer| config.of(peer.member.node).is_none());
+        let (wanted, takes_all) = (&self.wanted, self.wanted.is_empty());
+        let mut others = others.filter(|peer| {
+            let node = peer.member.node;
+            config.of(node).is_none() && (takes_all || wanted.contains(&node))
+        });
         let Some(peer) = others.find(|peer| ready(peer)) else {
             return;
         };
@@ -301,6 +305,44 @@ impl Replica {
         self.ship(now);
         self.drop_lost(now);
         self.admit(now);
+        self.let_go(now);
+    }
+
+    /// Has the database be where it is wanted, once all nodes that are to have it do: one of them leads, and the others
+    /// are members no more.
+    fn let_go(&mut self, now: Duration) {
+        let Some(config) = self.config.clone() else {
+            return;
+        };
+        let (stay, go): (Vec<Member>, Vec<Member>) = config
+            .members
+            .iter()
+            .partition(|member| self.is_wanted(member.node));
+        let Role::Leading(leading) = &self.role else {
+            return;
+        };
+        let is_settled = go.is_empty() || stay.len() < self.wanted.len();
+        if is_settled || self.swap.is_some() || !leading.has_begun {
+            return;
+        }
+        if !self.is_wanted(self.me.node) {
+            let lost = self.settings.lost;
+            let alive = stay.iter().filter_map(|member| {
+                let peer = leading.peers.get(&member.node)?;
+                (now < peer.heard_at + lost).then_some((peer.has, member.node))
+            });
+            if let Some((_, next)) = alive.max() {
+                self.hand_over(now, next);
+            }
+            return;
+        }
+        // Those that go may be all that have something: as for members that are lost.
+        if self.durable < self.committed && self.settings.protections.degraded_sync {
+            self.is_synced();
+            return;
+        }
+        let next = config.next(self.me.node, stay);
+        self.swap(now, next);
     }
 
     /// Goes on without members that are silent. First everything that is committed is on disk, for the

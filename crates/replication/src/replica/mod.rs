@@ -12,7 +12,7 @@ mod following;
 mod leading;
 mod starting;
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use aerostat_types::CommitTs;
 
@@ -75,6 +75,8 @@ pub enum Event {
     Synced(CommitTs),
     /// The member of this node is to lead, if this process does and knows it to be alive.
     HandOver(NodeId),
+    /// Which nodes are to have the database; none: all that ask to. Told again after each start.
+    Wanted(BTreeSet<NodeId>),
     /// What the store has; `None`: nothing yet.
     Config(Option<Config>),
     /// What became of a swap: the store has this now.
@@ -149,6 +151,8 @@ pub struct Replica {
     synced_at: Duration,
     /// What the copies of a configuration whose members have all ended said.
     started: Vec<(Member, Position)>,
+    /// The nodes that are to have it; empty: whoever asks to.
+    wanted: BTreeSet<NodeId>,
     effects: Vec<Effect>,
 }
 
@@ -173,6 +177,7 @@ impl Replica {
             read_at: None,
             synced_at: Duration::ZERO,
             started: Vec::new(),
+            wanted: BTreeSet::new(),
             effects: Vec::new(),
         }
     }
@@ -208,6 +213,7 @@ impl Replica {
                 self.go_on(now);
             }
             Event::HandOver(to) => self.hand_over(now, to),
+            Event::Wanted(nodes) => self.wanted = nodes,
             Event::Config(config) | Event::Swapped(config) => self.learn(now, config),
         }
         self.settle();
@@ -307,6 +313,11 @@ impl Replica {
     /// What its log has.
     pub fn history(&self) -> &History {
         &self.history
+    }
+
+    /// Whether a node is to have the database.
+    fn is_wanted(&self, node: NodeId) -> bool {
+        self.wanted.is_empty() || self.wanted.contains(&node)
     }
 
     fn epoch(&self) -> Epoch {

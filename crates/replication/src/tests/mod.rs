@@ -70,9 +70,34 @@ fn nothing_acknowledged_is_lost_and_reads_see_it() {
     let first = std::env::var("REPLICATION_SEED");
     let first = first.ok().and_then(|text| text.parse().ok()).unwrap_or(1);
     let count = seeds(200);
+    let played = play_all(first, count, &plan);
+    println!("{count} seeds: {played:?}");
+    assert!(
+        played.acknowledged > 100 * count
+            && played.reads > 100 * count
+            && played.epochs > 2 * count
+    );
+}
+
+/// The same, while it is decided again and again which nodes have the database.
+#[test]
+fn a_database_that_moves_loses_nothing_and_comes_to_rest() {
+    let first = std::env::var("REPLICATION_SEED");
+    let first = first.ok().and_then(|text| text.parse().ok()).unwrap_or(1);
+    let count = seeds(200);
+    let moves = |seed| Plan {
+        moves: true,
+        ..plan(seed)
+    };
+    let played = play_all(first, count, &moves);
+    println!("{count} seeds: {played:?}");
+    assert!(played.acknowledged > 100 * count && played.left > count);
+}
+
+fn play_all(first: u64, count: u64, plan: &(dyn Fn(u64) -> Plan + Sync)) -> Played {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let next = AtomicU64::new(first);
-    let played = std::thread::scope(|scope| {
+    std::thread::scope(|scope| {
         let play_some = || {
             let mut sum = Played::default();
             loop {
@@ -94,13 +119,7 @@ fn nothing_acknowledged_is_lost_and_reads_see_it() {
             sum.add(&one.join().expect("no seed fails"));
         }
         sum
-    });
-    println!("{count} seeds: {played:?}");
-    assert!(
-        played.acknowledged > 100 * count
-            && played.reads > 100 * count
-            && played.epochs > 2 * count
-    );
+    })
 }
 
 /// What a rule that is taken out breaks is found within so many seeds.
@@ -108,6 +127,7 @@ fn is_caught(protections: Protections, and_sync: bool) {
     let plan = Plan {
         protections,
         and_sync,
+        moves: !protections.leave_order,
     };
     // The machine itself may notice that what it is told cannot be.
     let violated = |seed| match std::panic::catch_unwind(|| play(seed, plan).err()) {
@@ -186,5 +206,16 @@ fn a_member_that_lacks_commits_loses_them() {
             ..all()
         },
         false,
+    );
+}
+
+#[test]
+fn a_member_that_gives_up_its_files_loses_commits() {
+    is_caught(
+        Protections {
+            leave_order: false,
+            ..all()
+        },
+        true,
     );
 }

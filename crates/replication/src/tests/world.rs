@@ -2,7 +2,7 @@
 
 use std::{
     cmp::Reverse,
-    collections::{BTreeMap, BinaryHeap},
+    collections::{BTreeMap, BTreeSet, BinaryHeap},
     time::Duration,
 };
 
@@ -30,6 +30,8 @@ const CALM: u64 = 12_000 * MS;
 pub(super) struct Plan {
     pub(super) protections: Protections,
     pub(super) and_sync: bool,
+    /// Whether it is decided again and again which nodes have the database, two or one of them.
+    pub(super) moves: bool,
 }
 
 /// What came of it.
@@ -43,6 +45,8 @@ pub(super) struct Played {
     pub(super) epochs: u64,
     /// Commits that were lost as they may be: with the power of all members, before a sync was due.
     pub(super) lost: u64,
+    /// Nodes that had the database, and gave up its files.
+    pub(super) left: u64,
 }
 
 impl Played {
@@ -51,6 +55,7 @@ impl Played {
         self.reads += other.reads;
         self.epochs += other.epochs;
         self.lost += other.lost;
+        self.left += other.left;
     }
 }
 
@@ -64,6 +69,10 @@ enum What {
     Client,
     Trouble,
     Up(u32),
+    /// Other nodes are to have the database.
+    Move,
+    /// A node looks whether it is to have it.
+    Look(u32),
 }
 
 #[derive(Clone)]
@@ -134,6 +143,9 @@ pub(super) struct World {
     cut_until: BTreeMap<(u32, u32), u64>,
     changes: u64,
     reads: u64,
+    left: u64,
+    /// The nodes that are to have the database; none: all.
+    wanted: BTreeSet<NodeId>,
     judge: Judge,
     trace: Vec<String>,
 }
@@ -164,6 +176,8 @@ impl World {
             cut_until: BTreeMap::new(),
             changes: 0,
             reads: 0,
+            left: 0,
+            wanted: BTreeSet::new(),
             judge: Judge::default(),
             trace: Vec::new(),
         };
@@ -172,6 +186,10 @@ impl World {
         }
         world.at(0, What::Client);
         world.at(1_000 * MS, What::Trouble);
+        if plan.moves {
+            world.at(2_000 * MS, What::Move);
+            (0..NODES).for_each(|node| world.at(2_000 * MS, What::Look(node)));
+        }
         world
     }
 
@@ -188,6 +206,7 @@ impl World {
             reads: self.reads,
             epochs: self.store.map_or(0, |config| config.epoch.0),
             lost: self.judge.lost,
+            left: self.left,
         })
     }
 
@@ -208,9 +227,17 @@ impl World {
             self.happen(what)?;
         }
         // All is well, so somebody leads, has another member, and takes changes.
-        let members = self.store.as_ref().map_or(0, |config| config.members.len());
-        if members < 2 || self.judge.count <= count_before {
-            return Err(format!("all is well, and {:?} does not go on", self.store));
+        let members = self.store.iter().flat_map(|config| &config.members);
+        let members: BTreeSet<NodeId> = members.map(|member| member.node).collect();
+        let is_there = match self.wanted.is_empty() {
+            true => members.len() >= 2,
+            false => members == self.wanted,
+        };
+        if !is_there || self.judge.count <= count_before {
+            let (store, wanted) = (&self.store, &self.wanted);
+            return Err(format!(
+                "all is well, and {store:?} does not go on, wanted: {wanted:?}"
+            ));
         }
         let led = self
             .nodes
@@ -263,10 +290,72 @@ impl World {
                 }
                 Ok(())
             }
+            What::Move => {
+                self.decide();
+                Ok(())
+            }
+            What::Look(node) => self.look(node),
         }
     }
 
+    /// Other nodes are to have the database: two, or one.
+    fn decide(&mut self) {
+        if self.now >= TROUBLE {
+            return;
+        }
+        let count = self.random.random_range(1..=2);
+        self.wanted.clear();
+        while self.wanted.len() < count {
+            self.wanted
+                .insert(NodeId(self.random.random_range(0..NODES)));
+        }
+        let wanted = &self.wanted;
+        let said = format!("wanted: {wanted:?}");
+        self.note(|| said);
+        let after = self.within(500 * MS..6_000 * MS);
+        self.at(self.now + after, What::Move);
+    }
+
+    /// A node hears where the database is to be; where that is not here, and the store says that it is not, it gives it
+    /// up: first its process, so that nobody takes it for one that has what it is sent.
+    fn look(&mut self, node: u32) -> Result<(), String> {
+        let after = self.within(50 * MS..1_000 * MS);
+        self.at(self.now + after, What::Look(node));
+        let is_wanted = self.wanted.is_empty() || self.wanted.contains(&NodeId(node));
+        let is_member = |config: &Config| config.of(NodeId(node)).is_some();
+        if self.nodes[node as usize].replica.is_none() {
+            return Ok(());
+        }
+        let wanted = Event::Wanted(self.wanted.clone());
+        self.tell(node, 1, Told::Event(wanted));
+        let knows_to_be_none = {
+            let replica = self.nodes[node as usize].replica.as_ref();
+            let config = replica.and_then(Replica::config);
+            config.is_some_and(|config| !is_member(config))
+        };
+        let in_order = self.plan.protections.leave_order;
+        if is_wanted
+            || in_order && !knows_to_be_none
+            || self.store_away_until[node as usize] > self.now
+        {
+            return Ok(());
+        }
+        self.end(node, false)?;
+        if !in_order || self.store.as_ref().is_some_and(|config| !is_member(config)) {
+            self.left += 1;
+            self.nodes[node as usize].disk = Disk::default();
+            self.note(|| format!("node {node} gives up its files"));
+        }
+        Ok(())
+    }
+
     fn start(&mut self, node: u32) {
+        let is_member = |config: &Config| config.of(NodeId(node)).is_some();
+        let is_wanted = self.wanted.is_empty() || self.wanted.contains(&NodeId(node));
+        if !is_wanted && !self.store.as_ref().is_some_and(is_member) {
+            let after = self.within(50 * MS..1_000 * MS);
+            return self.at(self.now + after, What::Up(node));
+        }
         let settings = Settings {
             and_sync: self.plan.and_sync,
             protections: self.plan.protections,
