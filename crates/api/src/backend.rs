@@ -3,7 +3,7 @@
 
 use std::{future::Future, io, net::TcpStream, sync::Arc};
 
-use aerostat_types::{NodeId, SqlError};
+use aerostat_types::{NodeId, SqlError, TenantId};
 use futures::future::BoxFuture;
 
 use crate::{
@@ -39,6 +39,10 @@ pub trait OtherNodes: Send + Sync + 'static {
         introduction: Vec<u8>,
     ) -> BoxFuture<'static, io::Result<TcpStream>>;
 
+    /// The node that leads a database, by what the nodes share; `None` if none does, or that is not known. Waits for
+    /// that.
+    fn leader_of(&self, database: TenantId) -> Option<NodeId>;
+
     /// Has nodes cancel what the session with this key runs: one node, or all others.
     fn cancel(&self, node: Option<NodeId>, pid: i32, secret: i32);
 }
@@ -68,9 +72,9 @@ pub trait Backend: Send + Sync + 'static {
         Leader::Here
     }
 
-    /// Hears of what other nodes have made meanwhile.
-    fn refresh(self: &Arc<Self>) -> impl Future<Output = ()> + Send {
-        std::future::ready(())
+    /// The same, of what the nodes share: also where this one has not heard of it, or has no copy.
+    fn ask_leader(self: &Arc<Self>, database: &str) -> impl Future<Output = Leader> + Send {
+        std::future::ready(self.leader(database, &[]))
     }
 
     /// The other nodes, if there are any.

@@ -144,6 +144,16 @@ impl Inventory {
     }
 }
 
+/// The nodes of a cluster, by name.
+///
+/// # Errors
+/// The list cannot be read.
+pub fn nodes(space: &Space) -> Result<BTreeMap<String, NodeId>, JoinError> {
+    let all = Inventory::load(&*space.nodes()?)?;
+    let all = all.nodes.into_iter();
+    Ok(all.map(|(name, entry)| (name, entry.id)).collect())
+}
+
 /// Makes a process one of the node that a data folder is, and says to others where it is.
 ///
 /// # Errors

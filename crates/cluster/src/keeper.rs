@@ -1,7 +1,7 @@
 //! The keeper: a node's databases are copies that run, as the cluster's record says.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     net::SocketAddr,
     sync::{
         Arc,
@@ -100,6 +100,8 @@ struct Copy {
     running: Option<Running>,
     /// Has its leader keep the log behind what it was made of, until it has caught up.
     hold: Option<SeedHold>,
+    /// Which nodes its driver was told to be wanted.
+    told: Option<BTreeSet<NodeId>>,
     /// Opens it, or makes it anew.
     worker: Option<JoinHandle<()>>,
     /// Ends that.
@@ -129,6 +131,7 @@ impl Copy {
             held: Arc::default(),
             running: None,
             hold: None,
+            told: None,
             worker: None,
             stop: Arc::default(),
         }
@@ -272,6 +275,7 @@ impl Cluster {
             me,
             inner.token.clone(),
             Arc::clone(&inner.home),
+            inner.space.clone(),
             inner.runtime.clone(),
         )
     }
@@ -288,7 +292,9 @@ impl Cluster {
         loop {
             let record = self.inner.home.node.record();
             let mut all = record.databases.values();
-            if all.all(|entry| entry.copies.is_none() || is_shown(entry)) {
+            let is_elsewhere =
+                |entry: &DatabaseRecord| entry.copies.is_none() || !self.inner.is_here(entry);
+            if all.all(|entry| is_elsewhere(entry) || is_shown(entry)) {
                 return true;
             }
             if began.elapsed() > at_most {
@@ -367,7 +373,9 @@ impl Inner {
             }
             self.look_at_nodes();
             self.end_dropped();
+            self.end_moved();
             self.start_due();
+            self.tell_wanted();
             self.home.node.await_change(LOOK);
         }
         let copies = std::mem::take(&mut *self.copies.lock());
@@ -409,6 +417,107 @@ impl Inner {
         }
     }
 
+    /// Whether a database is to have a copy here.
+    fn is_here(&self, entry: &DatabaseRecord) -> bool {
+        entry.is_on(&self.identity.name)
+    }
+
+    /// Ends copies of databases that are to be on other nodes, and are: nobody counts with what these have.
+    fn end_moved(&self) {
+        let record = self.home.node.record();
+        let moved: Vec<(TenantId, Copy)> = {
+            let mut copies = self.copies.lock();
+            let gone = record.databases.values().filter(|entry| {
+                let copy = copies.get(&entry.oid).filter(|_| !self.is_here(entry));
+                copy.is_some_and(|copy| {
+                    let facts = copy.state.facts();
+                    let is_member = facts.members.contains(&self.identity.node);
+                    !facts.members.is_empty() && !is_member && !copy.state.leads()
+                })
+            });
+            let gone: Vec<TenantId> = gone.map(|entry| entry.oid).collect();
+            gone.into_iter()
+                .filter_map(|id| Some((id, copies.remove(&id)?)))
+                .collect()
+        };
+        for (id, copy) in moved {
+            copy.state.take_orders(None);
+            copy.state.hide();
+            let copy = copy.end_work();
+            // From here on it says to nobody that it has anything; its files go when the store agrees.
+            drop(copy.running);
+            self.home.close(id, &copy.held);
+        }
+    }
+
+    /// Whether a database that is to be on other nodes has a copy here that they count with. One that they do not is
+    /// removed.
+    fn is_left_over(&self, id: TenantId) -> bool {
+        if self.copies.lock().contains_key(&id) {
+            return true;
+        }
+        if !self.home.node.copy_folder(id).exists() {
+            return false;
+        }
+        let found = self
+            .space
+            .configurations(id)
+            .and_then(|store| Ok(store.load()?));
+        let config = match found {
+            Ok(found) => {
+                found.and_then(|found| serde_json::from_slice::<Config>(&found.document).ok())
+            }
+            Err(error) => {
+                tracing::warn!(tenant = %id, error = &error as &dyn std::error::Error, "who has a database is not known");
+                return false;
+            }
+        };
+        // Without a configuration nobody has led it, and this one may be the first.
+        let Some(config) = config else { return true };
+        if config.of(self.identity.node).is_some() {
+            return true;
+        }
+        match self.home.node.give_up_copy(id) {
+            Ok(()) => {
+                tracing::info!(tenant = %id, "a database is on other nodes: its copy here is gone")
+            }
+            Err(error) => tracing::warn!(
+                tenant = %id,
+                error = &error as &dyn std::error::Error,
+                "the files of a database that is on other nodes are still here"
+            ),
+        }
+        false
+    }
+
+    /// Has drivers know which nodes are to have their databases.
+    fn tell_wanted(&self) {
+        let record = self.home.node.record();
+        let nodes = self.home.nodes.lock();
+        let mut copies = self.copies.lock();
+        for entry in record.databases.values() {
+            let Some(copy) = copies.get_mut(&entry.oid) else {
+                continue;
+            };
+            let Some(running) = &copy.running else {
+                copy.told = None;
+                continue;
+            };
+            let wanted = entry
+                .nodes
+                .iter()
+                .map(|name| nodes.nodes.get(name).map(|entry| entry.id));
+            // One that is not known yet will be.
+            let Some(wanted) = wanted.collect::<Option<BTreeSet<NodeId>>>() else {
+                continue;
+            };
+            if copy.told.as_ref() != Some(&wanted) {
+                running.inbox().wanted(wanted.clone());
+                copy.told = Some(wanted);
+            }
+        }
+    }
+
     /// Opens copies that do not run.
     fn start_due(self: &Arc<Self>) {
         let record = self.home.node.record();
@@ -421,6 +530,9 @@ impl Inner {
             }
             if self.working.load(Ordering::Acquire) >= WORKERS_MAX {
                 return;
+            }
+            if !self.is_here(entry) && !self.is_left_over(entry.oid) {
+                continue;
             }
             match self.due(entry.oid) {
                 Due::No => {}
@@ -477,6 +589,7 @@ impl Inner {
                 })));
                 if let Some(copy) = self.copies.lock().get_mut(&id) {
                     copy.running = Some(running);
+                    copy.told = None;
                 }
             }
             Err(why) => {

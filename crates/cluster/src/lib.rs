@@ -11,7 +11,8 @@
 //!         ── the driver ended ──► opens it again, as another process of the node would
 //! ```
 //!
-//! * **Every node has a copy of every database.** Which nodes have which is not decided here.
+//! * **A database is on the nodes that its record names**, or on all. One that is to be elsewhere goes once it is: all
+//!   of those have it, one of them leads, and the store says that nobody counts with what is here.
 //! * **A node is its data folder**: its name and number are in the folder and in the space, and each of its
 //!   processes has a number of its own, so that what one of them had in memory is not taken for another's.
 //! * **Whoever can read the space is trusted**: it has the word with which nodes talk to each other.
@@ -30,7 +31,7 @@ mod tests;
 pub use aerostat_catalog::admin::Shared;
 pub use aerostat_copies::Door;
 pub use aerostat_replication::Settings;
-pub use inventory::{Identity, JoinError, NodeEntry, join};
+pub use inventory::{Identity, JoinError, NodeEntry, join, nodes};
 pub use keeper::{Cluster, Setup};
 pub use others::Others;
 pub use sample::{CopySample, samples};

@@ -1,28 +1,43 @@
 //! The other nodes of a cluster, for clients' sessions.
 
 use std::{
+    collections::HashMap,
     future::Future,
     io,
     net::{SocketAddr, TcpStream},
     sync::Arc,
+    time::{Duration, Instant},
 };
 
 use aerostat_copies::{Greeting, Purpose, dial_cancel, dial_session};
-use aerostat_replication::{Member, NodeId};
+use aerostat_replication::{Config, Member, NodeId};
 use aerostat_types::TenantId;
+use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
-use crate::owner::Home;
+use crate::{Space, owner::Home};
 
 /// How a node of a cluster reaches the others.
 pub struct Others {
     greeting: Greeting,
     home: Arc<Home>,
+    space: Space,
+    /// Who leads databases that have no copy here, and when that was asked.
+    asked: Mutex<HashMap<TenantId, (Instant, Option<NodeId>)>>,
     runtime: Handle,
 }
 
+/// How long it is not asked again who leads a database.
+const KNOWN: Duration = Duration::from_millis(100);
+
 impl Others {
-    pub(crate) fn new(me: Member, token: Vec<u8>, home: Arc<Home>, runtime: Handle) -> Others {
+    pub(crate) fn new(
+        me: Member,
+        token: Vec<u8>,
+        home: Arc<Home>,
+        space: Space,
+        runtime: Handle,
+    ) -> Others {
         Others {
             greeting: Greeting {
                 version: aerostat_copies::VERSION,
@@ -34,8 +49,37 @@ impl Others {
                 purpose: Purpose::Session,
             },
             home,
+            space,
+            asked: Mutex::default(),
             runtime,
         }
+    }
+
+    /// The node that leads a database, by what the nodes share, or did a moment ago. Waits for that; many who ask at a
+    /// time wait for one answer.
+    pub fn leader_of(&self, tenant: TenantId) -> Option<NodeId> {
+        let mut asked = self.asked.lock();
+        if let Some((at, leader)) = asked.get(&tenant)
+            && at.elapsed() < KNOWN
+        {
+            return *leader;
+        }
+        asked.retain(|_, (at, _)| at.elapsed() < KNOWN);
+        let found = self
+            .space
+            .configurations(tenant)
+            .and_then(|store| Ok(store.load()?));
+        let leader = match found {
+            Ok(found) => found
+                .and_then(|found| serde_json::from_slice::<Config>(&found.document).ok())
+                .map(|config| config.leader),
+            Err(error) => {
+                tracing::debug!(%tenant, %error, "who leads a database is not known");
+                None
+            }
+        };
+        asked.insert(tenant, (Instant::now(), leader));
+        leader
     }
 
     fn address(&self, node: NodeId) -> Option<SocketAddr> {

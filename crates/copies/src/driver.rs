@@ -1,7 +1,7 @@
 //! The driver: the machine's effects, done to the store in order.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     sync::Arc,
     time::Duration,
 };
@@ -177,6 +177,21 @@ impl Driver {
         host: &mut dyn Host,
     ) -> Result<(), CopyError> {
         self.replica.set_and_sync(and_sync);
+        self.tell(now, Event::Tick, None, host)?;
+        self.settle(now, host)
+    }
+
+    /// These nodes are to have the database; none: all that ask to.
+    ///
+    /// # Errors
+    /// See [`Self::tick`].
+    pub fn wanted(
+        &mut self,
+        now: Duration,
+        nodes: BTreeSet<NodeId>,
+        host: &mut dyn Host,
+    ) -> Result<(), CopyError> {
+        self.tell(now, Event::Wanted(nodes), None, host)?;
         self.tell(now, Event::Tick, None, host)?;
         self.settle(now, host)
     }

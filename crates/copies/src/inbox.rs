@@ -1,6 +1,9 @@
 //! The way to a copy's driver.
 
-use std::sync::{Arc, mpsc};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, mpsc},
+};
 
 use aerostat_replication::{Config, NodeId};
 use tokio::sync::OwnedSemaphorePermit;
@@ -56,6 +59,7 @@ pub(crate) enum Told {
     HandOver(NodeId),
     /// Whether commits wait for the leader's disk, too.
     AndSync(bool),
+    Wanted(BTreeSet<NodeId>),
     Stop,
 }
 
@@ -114,6 +118,11 @@ impl Inbox {
     /// Commits wait for the leader's disk from now on, or not.
     pub fn and_sync(&self, and_sync: bool) {
         self.tell(Told::AndSync(and_sync));
+    }
+
+    /// These nodes are to have the database; none: all that ask to.
+    pub fn wanted(&self, nodes: BTreeSet<NodeId>) {
+        self.tell(Told::Wanted(nodes));
     }
 
     /// Its log has more: what there is goes to copies, now or soon.

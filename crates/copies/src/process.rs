@@ -225,6 +225,7 @@ fn do_told(turn: &Turn<ProcessHost>, core: &mut Core<ProcessHost>, told: Told) {
         Told::AndSync(and_sync) => {
             core.step(|driver, now, host| driver.and_sync(now, and_sync, host));
         }
+        Told::Wanted(nodes) => core.step(|driver, now, host| driver.wanted(now, nodes, host)),
         // It has ended by then.
         Told::Stop => {}
     }

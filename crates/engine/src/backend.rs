@@ -45,13 +45,26 @@ impl Backend for Engine {
         self.node().leader(database)
     }
 
-    async fn refresh(self: &Arc<Self>) {
-        let node = Arc::clone(self.node());
+    async fn ask_leader(self: &Arc<Self>, database: &str) -> Leader {
+        let (node, others) = (Arc::clone(self.node()), self.others());
+        let database = database.to_owned();
         // It may wait for what the cluster shares.
-        let refreshed = self.queries().spawn_blocking(move || node.refresh());
-        if let Ok(Err(error)) = refreshed.await {
-            tracing::debug!(message = error.message, "the cluster's catalogue");
-        }
+        let asked = self.queries().spawn_blocking(move || {
+            if let Err(error) = node.refresh() {
+                tracing::debug!(message = error.message, "the cluster's catalogue");
+            }
+            let known = node.leader(&database);
+            let record = node.record();
+            let entry = record.databases.get(&database);
+            match (known, others, entry) {
+                (Leader::Unknown, Some(others), Some(entry)) => {
+                    let leader = others.leader_of(entry.oid).filter(|id| !node.is(*id));
+                    leader.map_or(Leader::Unknown, Leader::Node)
+                }
+                _ => known,
+            }
+        });
+        asked.await.unwrap_or(Leader::Unknown)
     }
 
     fn others(&self) -> Option<Arc<dyn OtherNodes>> {

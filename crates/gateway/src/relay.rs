@@ -72,17 +72,17 @@ pub(crate) enum Way {
     Nowhere(WireError),
 }
 
-/// Which node leads a database, also if another one has made it a moment ago.
+/// Which node leads a database, also if another one has made it a moment ago, or it has no copy here.
 pub(crate) async fn leader<B: Backend>(
     database: &str,
     settings: &[(String, String)],
     backend: &Arc<B>,
 ) -> Leader {
     match backend.leader(database, settings) {
-        Leader::NoDatabase => {
-            // What the nodes share may be away.
-            let _ = timeout(ANSWER_MAX, backend.refresh()).await;
-            backend.leader(database, settings)
+        // What the nodes share may be away.
+        unknown @ (Leader::NoDatabase | Leader::Unknown) => {
+            let asked = timeout(ANSWER_MAX, backend.ask_leader(database)).await;
+            asked.unwrap_or(unknown)
         }
         known => known,
     }

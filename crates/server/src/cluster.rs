@@ -64,9 +64,18 @@ impl Joining {
     /// # Errors
     /// The cluster's documents cannot be used.
     pub(crate) fn shared(&self) -> Result<Shared> {
+        let space = self.space.clone();
+        let nodes = move || {
+            aerostat_cluster::nodes(&space).map_err(|error| {
+                let message = "could not read the list of the cluster's nodes";
+                SqlError::new(ErrorKind::IoError, message).with_detail(with_causes(&error))
+            })
+        };
         Ok(Shared {
             record: self.space.record()?,
             me: self.identity.node,
+            name: self.identity.name.clone(),
+            nodes: Arc::new(nodes),
         })
     }
 
@@ -131,6 +140,10 @@ impl OtherNodes for Nodes {
         introduction: Vec<u8>,
     ) -> BoxFuture<'static, io::Result<TcpStream>> {
         Box::pin(self.0.session(node, introduction))
+    }
+
+    fn leader_of(&self, database: TenantId) -> Option<NodeId> {
+        self.0.leader_of(database)
     }
 
     fn cancel(&self, node: Option<NodeId>, pid: i32, secret: i32) {

@@ -11,7 +11,7 @@ use aerostat_types::{ErrorKind, SqlError};
 use parking_lot::Mutex;
 
 use super::{
-    databases::{Stage, closing, opening},
+    databases::{Stage, closing},
     node::{Node, undefined_database},
 };
 use crate::state::{CopyState, Database, DatabaseRecord, NodeRecord, PUBLIC};
@@ -141,7 +141,7 @@ impl Node {
                 None => return Err(undefined_database(database)),
                 Some(Stage::Open(open)) => open,
                 Some(Stage::Closed(_)) if self.host.shared.is_some() => {
-                    return Err(opening(database));
+                    return Err(self.not_open(database, Some(entry)));
                 }
                 Some(Stage::Leaving(_)) => return Err(closing(database)),
                 Some(Stage::Ending(ended)) if !ended.is_over() => return Err(closing(database)),

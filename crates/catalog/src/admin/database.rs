@@ -147,6 +147,7 @@ impl Node {
         owner: Option<&RoleName>,
         options: &DatabaseOptions,
     ) -> Result<(), SqlError> {
+        let placed = self.placed(options)?;
         self.change_databases(
             |record, _| {
                 let rights = role_in(record, &actor.role)?;
@@ -171,12 +172,18 @@ impl Node {
                     connection_limit: given.connection_limit,
                     durability: given.durability,
                     log_archive: archive(&*self.host.places, is_operator, options)?.flatten(),
-                    copies: self.copies_from_here(),
+                    copies: self.copies_from_here().map(|begins| match &placed {
+                        Some(placed) => placed.home(begins),
+                        None => begins,
+                    }),
                     ..DatabaseRecord::new(TenantId(allocate_oid(record)?), &owner)
                 };
                 match is_operator {
                     true => limits::give(&mut entry, options),
                     false => limits::lower(&mut entry, options)?,
+                }
+                if let Some(placed) = &placed {
+                    placed.give(&mut entry, is_operator)?;
                 }
                 limits::check_minima(record, &entry, self.target())?;
                 // In a cluster it is opened by whoever keeps its copies.
@@ -331,6 +338,7 @@ impl Node {
         name: &str,
         options: &DatabaseOptions,
     ) -> Result<(), SqlError> {
+        let placed = self.placed(options)?;
         self.change_databases(
             |record, _| {
                 let rights = role_in(record, &actor.role)?;
@@ -344,6 +352,9 @@ impl Node {
                 } else {
                     require_owner(actor, name, entry)?;
                     limits::lower(entry, options)?;
+                }
+                if let Some(placed) = &placed {
+                    placed.give(entry, is_operator)?;
                 }
                 let mut sink = None;
                 if let Some(archive) = archive(&*self.host.places, is_operator, options)? {

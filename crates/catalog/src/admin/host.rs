@@ -1,10 +1,10 @@
 //! What the databases of a node have of the process that serves them.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use aerostat_memory::Governor;
 use aerostat_storage::{MetaStore, backup::Places};
-use aerostat_types::{Clock, NodeId, SystemClock};
+use aerostat_types::{Clock, NodeId, SqlError, SystemClock};
 
 /// What the databases of a node have of the process that serves them.
 #[derive(Clone)]
@@ -26,6 +26,10 @@ pub struct Shared {
     pub record: Arc<dyn MetaStore>,
     /// Which of the nodes this is.
     pub me: NodeId,
+    /// What it is called.
+    pub name: String,
+    /// The cluster's nodes, by name, as they are now.
+    pub nodes: Arc<dyn Fn() -> Result<BTreeMap<String, NodeId>, SqlError> + Send + Sync>,
 }
 
 impl Host {

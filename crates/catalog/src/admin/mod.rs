@@ -40,6 +40,7 @@ mod leaving;
 mod limits;
 mod node;
 mod opening;
+mod placed;
 mod privilege;
 mod record;
 mod repair;

@@ -17,7 +17,7 @@ use aerostat_types::SqlError;
 
 use super::{
     attempt::Attempt,
-    databases::{Failed, Stage, Unopened, closing, opening},
+    databases::{Failed, Stage, Unopened, closing},
     node::{Node, open_existing, undefined_database},
 };
 use crate::state::{Database, DatabaseRecord};
@@ -70,7 +70,9 @@ impl Node {
                 }
                 Some(stage) if stage.is_passing() => return Err(closing(name)),
                 // Whoever keeps its copies opens it.
-                Some(_) if self.host.shared.is_some() => return Err(opening(name)),
+                Some(_) if self.host.shared.is_some() => {
+                    return Err(self.not_open(name, record.databases.get(name)));
+                }
                 Some(_) => {}
             }
             let entry = record.databases.get(name);

@@ -23,7 +23,7 @@ use aerostat_types::{CommitTs, ErrorKind, SqlError, TenantId};
 
 use super::{
     attempt::Attempt,
-    databases::{Databases, Failed, Stage, Unopened, opening},
+    databases::{Databases, Failed, Stage, Unopened},
     leaving::{Holders, TELL_AGAIN, WORK_WAIT, wait_for},
     limits,
     node::{Node, remove_folder},
@@ -150,8 +150,12 @@ impl Node {
     /// Waits until a database that was made a moment ago can be connected to. Does not wait for one that is
     /// no copy.
     pub(super) fn await_begun(&self, name: &str, cancel: &CancelToken) -> Result<(), SqlError> {
-        if self.host.shared.is_none() {
-            return Ok(());
+        let record = self.record();
+        let entry = record.databases.get(name);
+        match (&self.host.shared, entry) {
+            (Some(shared), Some(entry)) if entry.is_on(&shared.name) => {}
+            // Whoever connects to it is passed on.
+            _ => return Ok(()),
         }
         let has_begun = || {
             let database = self.database(name);
@@ -199,11 +203,12 @@ impl Node {
         if self.host.shared.is_none() {
             return Ok(());
         }
+        let record = self.record();
         databases
             .stages()
             .try_for_each(|(name, stage)| match stage.inside() {
                 Some(database) => self.require_changeable(database, doing),
-                None => Err(opening(name)),
+                None => Err(self.not_open(name, record.databases.get(name))),
             })
     }
 
@@ -349,13 +354,32 @@ impl Node {
         if !self.record().dropped.contains(&id) {
             return Ok(());
         }
-        // And what a copy that was made anew has left beside them.
+        self.give_up_copy(id)
+    }
+
+    /// Removes the files of a database that is closed here, and has its copies on other nodes.
+    ///
+    /// # Errors
+    /// They stay, as a whole or under another name, until it is tried again.
+    pub fn give_up_copy(&self, id: TenantId) -> Result<(), NodeError> {
         let folder = self.folder_of(id);
-        for beside in ["seed", "replaced"] {
+        let gone = folder.with_extension("gone");
+        // What a copy that was made anew has left beside it, and what was given up when the process ended.
+        for beside in ["seed", "replaced", "gone"] {
             remove_folder(&folder.with_extension(beside))?;
         }
+        // As a whole: half of them would be taken for a copy.
+        match std::fs::rename(&folder, &gone) {
+            Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+                return Err(NodeError::Remove {
+                    path: folder,
+                    source,
+                });
+            }
+            _ => {}
+        }
         self.found(id);
-        self.remove_files(id)
+        remove_folder(&gone)
     }
 
     /// Whether a database has a log here.

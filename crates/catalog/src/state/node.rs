@@ -125,6 +125,9 @@ pub struct DatabaseRecord {
     /// The folder that its log is copied to, for restores to a point in time.
     #[serde(default)]
     pub log_archive: Option<String>,
+    /// In a cluster: the nodes that have copies of it, by name; none: all.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub nodes: BTreeSet<String>,
     /// In a cluster: what its copies are of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copies: Option<CopiesRecord>,
@@ -171,8 +174,14 @@ impl DatabaseRecord {
             durability: Durability::default(),
             lowered: Lowered::default(),
             log_archive: None,
+            nodes: BTreeSet::new(),
             copies: None,
         }
+    }
+
+    /// Whether a node is to have a copy of it.
+    pub fn is_on(&self, node: &str) -> bool {
+        self.nodes.is_empty() || self.nodes.contains(node)
     }
 
     /// Its memory ceiling; `None` for the node's.

@@ -1,6 +1,7 @@
 //! Nodes of a cluster in one process, with folders, threads and sockets of this machine.
 
 mod joining;
+mod moving;
 mod nodes;
 
 use std::{
@@ -73,9 +74,12 @@ fn try_start(space: &Space, data: &Path, name: &str) -> Result<TestNode, NodeErr
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let identity = join(space, data, name, (address, clients())).unwrap();
+    let of_nodes = space.clone();
     let shared = Shared {
         record: space.record().unwrap(),
         me: identity.node,
+        name: name.to_owned(),
+        nodes: Arc::new(move || Ok(crate::nodes(&of_nodes).unwrap())),
     };
     let node = Arc::new(Node::open(data, host(Some(shared)), Opening::Eager)?);
     let setup = Setup {

@@ -1,5 +1,7 @@
 //! CREATE, ALTER and DROP DATABASE.
 
+use std::collections::BTreeSet;
+
 use aerostat_types::{ByteSize, Durability, ErrorKind, SqlError};
 use sqlparser::tokenizer::Token;
 
@@ -81,6 +83,8 @@ pub struct DatabaseOptions {
     pub durability: Option<Durability>,
     /// The folder that its log is copied to; the inner `None` is no copying.
     pub log_archive: Option<Option<String>>,
+    /// The nodes of a cluster that have copies of it, by name; the inner `None` is all of them.
+    pub nodes: Option<Option<BTreeSet<String>>>,
 }
 
 /// The smallest ceiling: an empty table of one small arena fits with its catalogue entry.
@@ -93,13 +97,14 @@ pub const MEMORY_WEIGHT_DEFAULT: u32 = 100;
 pub const MEMORY_WEIGHT_MAX: u32 = 10_000;
 
 /// The parameters of ours, in the order of the documentation.
-const PARAMETERS: [&str; 6] = [
+const PARAMETERS: [&str; 7] = [
     "memory_max",
     "memory_min",
     "memory_weight",
     "connection_limit",
     "durability",
     "log_archive",
+    "nodes",
 ];
 
 pub(super) fn parse_create(tokens: &mut Tokens<'_>) -> Result<DatabaseCommand, SqlError> {
@@ -193,7 +198,7 @@ fn is_c_locale(name: &str) -> bool {
 }
 
 /// One of our parameters in `(…)`: `memory_max = '2GB'`, `connection_limit = 5`,
-/// `durability = 'none'`, `log_archive = '/backups/log'`.
+/// `durability = 'none'`, `log_archive = '/backups/log'`, `nodes = 'a, b'`.
 fn parameter(tokens: &mut Tokens<'_>, options: &mut DatabaseOptions) -> Result<(), SqlError> {
     let name = tokens.label()?;
     if !is_parameter(&name) {
@@ -208,6 +213,7 @@ fn parameter(tokens: &mut Tokens<'_>, options: &mut DatabaseOptions) -> Result<(
         "connection_limit" => options.connection_limit = Some(connection_limit(tokens)?),
         "durability" => options.durability = Some(durability(tokens)?),
         "log_archive" => options.log_archive = Some(Some(tokens.string()?)),
+        "nodes" => options.nodes = Some(Some(nodes(tokens)?)),
         "memory_min" => options.memory_min = Some(Some(memory(tokens, &name)?)),
         "memory_weight" => options.memory_weight = Some(memory_weight(tokens)?),
         _ => options.memory_max = Some(Some(memory(tokens, &name)?)),
@@ -225,6 +231,7 @@ fn reset(name: &str, options: &mut DatabaseOptions) {
         "connection_limit" => options.connection_limit = Some(-1),
         "durability" => options.durability = Some(Durability::default()),
         "log_archive" => options.log_archive = Some(None),
+        "nodes" => options.nodes = Some(None),
         "memory_min" => options.memory_min = Some(None),
         "memory_weight" => options.memory_weight = Some(MEMORY_WEIGHT_DEFAULT),
         _ => options.memory_max = Some(None),
@@ -253,6 +260,19 @@ fn durability(tokens: &mut Tokens<'_>) -> Result<Durability, SqlError> {
             .error_before(ErrorKind::InvalidParameterValue, message)
             .with_hint(format!("Available values: {}.", names.join(", ")))
     })
+}
+
+/// Names with commas between them.
+fn nodes(tokens: &mut Tokens<'_>) -> Result<BTreeSet<String>, SqlError> {
+    let text = tokens.string()?;
+    let names: BTreeSet<String> = text.split(',').map(|name| name.trim().to_owned()).collect();
+    if names.iter().any(String::is_empty) {
+        let message = format!("invalid value for parameter \"nodes\": \"{text}\"");
+        let error = tokens.error_before(ErrorKind::InvalidParameterValue, message);
+        return Err(error
+            .with_hint("Name the nodes, with commas between them; RESET (nodes) is all of them."));
+    }
+    Ok(names)
 }
 
 fn memory_weight(tokens: &mut Tokens<'_>) -> Result<u32, SqlError> {
@@ -320,7 +340,7 @@ fn changed_options(tokens: &mut Tokens<'_>) -> Result<DatabaseOptions, SqlError>
                 not_supported("this change of a database is not supported")
             }
             _ => not_supported("settings for a database are not supported")
-                .with_hint("A database's limits are set with ALTER DATABASE … SET (memory_max = …, memory_min = …, memory_weight = …, connection_limit = …, durability = …, log_archive = …)."),
+                .with_hint("A database's limits are set with ALTER DATABASE … SET (memory_max = …, memory_min = …, memory_weight = …, connection_limit = …, durability = …, log_archive = …, nodes = …)."),
         });
     }
     Ok(options)

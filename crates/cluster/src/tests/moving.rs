@@ -1,0 +1,195 @@
+//! Three nodes, and databases that are not on all of them.
+
+use aerostat_catalog::admin::BOOTSTRAP;
+use aerostat_types::{ErrorKind, TenantId};
+
+use super::{TestNode, start, wait_until};
+use crate::Space;
+
+const NAMES: [&str; 3] = ["a", "b", "c"];
+
+struct Three {
+    shared: tempfile::TempDir,
+    folders: Vec<tempfile::TempDir>,
+    nodes: Vec<Option<TestNode>>,
+}
+
+impl Three {
+    fn new() -> Three {
+        let mut three = Three {
+            shared: tempfile::tempdir().unwrap(),
+            folders: NAMES.map(|_| tempfile::tempdir().unwrap()).into(),
+            nodes: NAMES.map(|_| None).into(),
+        };
+        three.start(0);
+        wait_until("the first leads", || three.node(0).leads(BOOTSTRAP));
+        three.start(1);
+        three.start(2);
+        wait_until("all are members", || {
+            three.node(0).has_members(BOOTSTRAP, 3)
+        });
+        three
+    }
+
+    fn start(&mut self, at: usize) {
+        let space = Space::of(self.shared.path());
+        self.nodes[at] = Some(start(&space, self.folders[at].path(), NAMES[at]));
+    }
+
+    fn node(&self, at: usize) -> &TestNode {
+        self.nodes[at].as_ref().unwrap()
+    }
+
+    fn has_files(&self, at: usize, id: TenantId) -> bool {
+        self.folders[at]
+            .path()
+            .join("tenants")
+            .join(id.to_string())
+            .exists()
+    }
+
+    fn leader(&self, name: &str) -> Option<usize> {
+        (0..3).find(|at| {
+            self.nodes[*at]
+                .as_ref()
+                .is_some_and(|node| node.leads(name))
+        })
+    }
+
+    /// Whether the database is on these nodes and no others, and changes are taken.
+    fn is_on(&self, name: &str, id: TenantId, nodes: &[usize]) -> bool {
+        let Some(leader) = self.leader(name).filter(|at| nodes.contains(at)) else {
+            return false;
+        };
+        let shows = |at: usize| at == leader || self.node(at).shows(name);
+        let is_right = |at: usize| match nodes.contains(&at) {
+            true => shows(at),
+            false => !self.has_files(at, id) && !self.node(at).shows(name),
+        };
+        self.node(leader).has_members(name, nodes.len()) && (0..3).all(is_right)
+    }
+}
+
+#[test]
+fn a_database_goes_where_it_is_to_be_and_keeps_everything() {
+    let three = Three::new();
+    three
+        .node(0)
+        .ok("create database shop with (nodes = 'a, b')");
+    let id = three.node(0).database("shop").unwrap().id;
+    wait_until("it is on a and b", || three.is_on("shop", id, &[0, 1]));
+    assert!(three.node(0).leads("shop"));
+    let rounds: [(&str, &[usize]); 7] = [
+        ("b, c", &[1, 2]),
+        ("a", &[0]),
+        ("c", &[2]),
+        ("a, b, c", &[0, 1, 2]),
+        ("a, c", &[0, 2]),
+        ("b", &[1]),
+        ("c, a", &[2, 0]),
+    ];
+    for (round, (names, nodes)) in rounds.into_iter().enumerate() {
+        let text = format!("round {round}");
+        let leader = three.leader("shop").unwrap();
+        three.node(leader).comment("shop", &text).unwrap();
+        // Said on any node.
+        three
+            .node(round % 3)
+            .ok(&format!("alter database shop set (nodes = '{names}')"));
+        wait_until("it is where it is to be", || three.is_on("shop", id, nodes));
+        for at in nodes {
+            wait_until("it has everything", || {
+                three.node(*at).comment_of("shop").as_ref() == Some(&text)
+            });
+        }
+        // Whoever has none knows whom to ask.
+        let leader = three.leader("shop").unwrap();
+        for at in (0..3).filter(|at| !nodes.contains(at)) {
+            let node = three.node(at);
+            let others = node.cluster.as_ref().unwrap().others();
+            let known = others.leader_of(id);
+            assert!(known.is_some_and(|known| three.node(leader).node.is(known)));
+            let refused = node.node.connect(BOOTSTRAP, "shop").unwrap_err();
+            assert_eq!(refused.kind, ErrorKind::CannotConnectNow);
+            assert!(
+                refused.message.contains("has no copy on node"),
+                "{refused:?}"
+            );
+        }
+    }
+    // All again, and gone everywhere.
+    three.node(1).ok("alter database shop reset (nodes)");
+    wait_until("it is everywhere", || three.is_on("shop", id, &[0, 1, 2]));
+    three.node(1).ok("drop database shop");
+    wait_until("it is gone", || (0..3).all(|at| !three.has_files(at, id)));
+}
+
+/// A node that is away while its database is moved gives it up when it is back; one that is needed is waited for.
+#[test]
+fn nodes_that_are_away_follow_when_they_are_back() {
+    let mut three = Three::new();
+    three
+        .node(0)
+        .ok("create database shop with (nodes = 'a, b')");
+    let id = three.node(0).database("shop").unwrap().id;
+    wait_until("it is on a and b", || three.is_on("shop", id, &[0, 1]));
+    three.node(0).comment("shop", "wares").unwrap();
+    three.nodes[1] = None;
+    three.node(0).ok("alter database shop set (nodes = 'a, c')");
+    wait_until("c has it", || {
+        three.node(2).shows("shop") && three.node(0).has_members("shop", 2)
+    });
+    assert!(three.has_files(1, id), "nobody has told b");
+    three.start(1);
+    wait_until("b has given it up", || three.is_on("shop", id, &[0, 2]));
+    // Where it is to be is away: it stays where it is.
+    three.nodes[1] = None;
+    three.node(0).ok("alter database shop set (nodes = 'b')");
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    assert!(three.node(0).leads("shop") && three.has_files(2, id));
+    three.node(0).comment("shop", "more wares").unwrap();
+    three.start(1);
+    wait_until("it is on b", || three.is_on("shop", id, &[1]));
+    assert_eq!(
+        three.node(1).comment_of("shop").as_deref(),
+        Some("more wares")
+    );
+}
+
+#[test]
+fn nodes_that_are_none_are_refused() {
+    let three = Three::new();
+    three.node(0).ok("create database shop");
+    for (sql, kind) in [
+        (
+            "alter database shop set (nodes = 'a, d')",
+            ErrorKind::UndefinedObject,
+        ),
+        (
+            "alter database shop set (nodes = 'a,,b')",
+            ErrorKind::InvalidParameterValue,
+        ),
+        (
+            "alter database shop set (nodes = '')",
+            ErrorKind::InvalidParameterValue,
+        ),
+        (
+            "create database other with (nodes = 'x')",
+            ErrorKind::UndefinedObject,
+        ),
+    ] {
+        let refused = three.node(1).run(sql).unwrap_err();
+        assert_eq!(refused.kind, kind, "{sql}: {refused:?}");
+    }
+    assert!(
+        three.node(0).node.record().databases["shop"]
+            .nodes
+            .is_empty()
+    );
+    assert!(!three.node(0).node.record().databases.contains_key("other"));
+    // Made where it is not to be.
+    three.node(0).ok("create database far with (nodes = 'c')");
+    wait_until("c leads it", || three.leader("far") == Some(2));
+    let id = three.node(2).database("far").unwrap().id;
+    assert!(!three.has_files(0, id) && !three.has_files(1, id));
+}
