@@ -7,11 +7,15 @@ use std::{
     net::SocketAddr,
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
-use aerostat_catalog::admin::MARKER;
+use aerostat_catalog::{
+    admin::{MARKER, Shared},
+    failure::with_causes,
+};
 use aerostat_storage::{DataFolder, MetaError, MetaStore, Swapped, Versioned};
-use aerostat_types::NodeId;
+use aerostat_types::{ErrorKind, NodeId, SqlError};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -144,14 +148,30 @@ impl Inventory {
     }
 }
 
-/// The nodes of a cluster, by name.
+/// What a node's catalogue is shared by.
 ///
 /// # Errors
-/// The list cannot be read.
-pub fn nodes(space: &Space) -> Result<BTreeMap<String, NodeId>, JoinError> {
-    let all = Inventory::load(&*space.nodes()?)?;
-    let all = all.nodes.into_iter();
-    Ok(all.map(|(name, entry)| (name, entry.id)).collect())
+/// The space cannot be used.
+pub fn shared(space: &Space, identity: &Identity) -> Result<Shared, SpaceError> {
+    let list = space.nodes()?;
+    let nodes = move || match Inventory::load(&*list) {
+        Ok(all) => Ok(all
+            .nodes
+            .into_iter()
+            .map(|(name, entry)| (name, entry.id))
+            .collect()),
+        Err(error) => Err(SqlError::new(
+            ErrorKind::IoError,
+            "could not read the list of the cluster's nodes",
+        )
+        .with_detail(with_causes(&error))),
+    };
+    Ok(Shared {
+        record: space.record()?,
+        me: identity.node,
+        name: identity.name.clone(),
+        nodes: Arc::new(nodes),
+    })
 }
 
 /// Makes a process one of the node that a data folder is, and says to others where it is.

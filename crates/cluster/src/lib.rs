@@ -31,7 +31,7 @@ mod tests;
 pub use aerostat_catalog::admin::Shared;
 pub use aerostat_copies::Door;
 pub use aerostat_replication::Settings;
-pub use inventory::{Identity, JoinError, NodeEntry, join, nodes};
+pub use inventory::{Identity, JoinError, NodeEntry, join, shared};
 pub use keeper::{Cluster, Setup};
 pub use others::Others;
 pub use sample::{CopySample, samples};

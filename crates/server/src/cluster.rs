@@ -8,7 +8,7 @@ use std::time::Duration;
 use aerostat_api::OtherNodes;
 use aerostat_cluster::{Cluster, Door, Identity, Others, Settings, Setup, Shared, Space};
 use aerostat_embedded::Engine;
-use aerostat_types::NodeId;
+use aerostat_types::{NodeId, TenantId};
 use anyhow::{Context, Result};
 use futures::future::BoxFuture;
 use tokio::{net::TcpListener, runtime::Handle};
@@ -64,19 +64,7 @@ impl Joining {
     /// # Errors
     /// The cluster's documents cannot be used.
     pub(crate) fn shared(&self) -> Result<Shared> {
-        let space = self.space.clone();
-        let nodes = move || {
-            aerostat_cluster::nodes(&space).map_err(|error| {
-                let message = "could not read the list of the cluster's nodes";
-                SqlError::new(ErrorKind::IoError, message).with_detail(with_causes(&error))
-            })
-        };
-        Ok(Shared {
-            record: self.space.record()?,
-            me: self.identity.node,
-            name: self.identity.name.clone(),
-            nodes: Arc::new(nodes),
-        })
+        Ok(aerostat_cluster::shared(&self.space, &self.identity)?)
     }
 
     /// Has the node's databases be copies, and waits a while until they can be read.

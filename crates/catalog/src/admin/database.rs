@@ -1,6 +1,7 @@
 //! CREATE, ALTER and DROP DATABASE.
 
 use std::{
+    collections::BTreeSet,
     sync::Arc,
     thread,
     time::{Duration, Instant},
@@ -172,6 +173,10 @@ impl Node {
                     connection_limit: given.connection_limit,
                     durability: given.durability,
                     log_archive: archive(&*self.host.places, is_operator, options)?.flatten(),
+                    nodes: match is_operator {
+                        true => BTreeSet::new(),
+                        false => record_of(record, current)?.nodes.clone(),
+                    },
                     copies: self.copies_from_here().map(|begins| match &placed {
                         Some(placed) => placed.home(begins),
                         None => begins,

@@ -24,7 +24,7 @@ use aerostat_storage::backup::Folders;
 use aerostat_txn::CancelToken;
 use aerostat_types::{ByteSize, SqlError};
 
-use crate::{Cluster, Setup, Space, join};
+use crate::{Cluster, Setup, Space, join, shared};
 
 /// A fifth of what is usual, so that a test does not take long.
 fn settings() -> Settings {
@@ -74,13 +74,7 @@ fn try_start(space: &Space, data: &Path, name: &str) -> Result<TestNode, NodeErr
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let identity = join(space, data, name, (address, clients())).unwrap();
-    let of_nodes = space.clone();
-    let shared = Shared {
-        record: space.record().unwrap(),
-        me: identity.node,
-        name: name.to_owned(),
-        nodes: Arc::new(move || Ok(crate::nodes(&of_nodes).unwrap())),
-    };
+    let shared = shared(space, &identity).unwrap();
     let node = Arc::new(Node::open(data, host(Some(shared)), Opening::Eager)?);
     let setup = Setup {
         identity,

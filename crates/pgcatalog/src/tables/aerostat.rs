@@ -243,6 +243,21 @@ fn tenants(view: &CatalogView, rows: &mut Rows) {
                     .count()
                     .into(),
             ),
+            (
+                "nodes",
+                match database.nodes.is_empty() {
+                    true => None,
+                    false => Some(
+                        database
+                            .nodes
+                            .iter()
+                            .cloned()
+                            .collect::<Vec<_>>()
+                            .join(", "),
+                    ),
+                }
+                .into(),
+            ),
             ("bytes", view.facts.database_bytes(name).into()),
             ("state", state.name().into()),
             ("reason", state.reason().map(str::to_owned).into()),

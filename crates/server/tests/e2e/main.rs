@@ -37,6 +37,7 @@ mod ledger;
 mod local;
 mod long_texts;
 mod memory;
+mod moving;
 mod notify;
 mod old_folders;
 mod operations;
