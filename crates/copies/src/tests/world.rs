@@ -2,7 +2,7 @@
 
 use std::{
     cmp::Reverse,
-    collections::{BTreeMap, BinaryHeap},
+    collections::{BTreeMap, BTreeSet, BinaryHeap},
     path::Path,
     sync::Arc,
     time::Duration,
@@ -24,11 +24,11 @@ use super::{
 };
 use crate::{CopyError, Packet, Standing};
 
-const MS: u64 = 1_000;
-const NODES: u32 = 3;
+pub(super) const MS: u64 = 1_000;
+pub(super) const NODES: u32 = 3;
 
 /// How long things go wrong, and how long all is well afterwards, in microseconds.
-const TROUBLE: u64 = 10_000 * MS;
+pub(super) const TROUBLE: u64 = 10_000 * MS;
 const CALM: u64 = 10_000 * MS;
 
 /// More than goes to the log with a commit alone.
@@ -44,9 +44,11 @@ pub(super) struct Played {
     pub(super) seeds: (u64, u64),
     /// How often a copy was told that the log does not lead to it.
     pub(super) lacking: u64,
+    /// Nodes that gave up its files.
+    pub(super) left: u64,
 }
 
-enum What {
+pub(super) enum What {
     Tick(u32, u64),
     Packet(u32, Packet),
     Synced(u32, u64),
@@ -66,14 +68,17 @@ enum What {
     Fetch(u32, u64),
     /// Something of that comes.
     Part(u32, u64),
+    /// See [`World::moving`].
+    Move,
+    Look(u32),
 }
 
-struct Node {
-    disk: Arc<SimDisk>,
-    process: Option<Process>,
+pub(super) struct Node {
+    pub(super) disk: Arc<SimDisk>,
+    pub(super) process: Option<Process>,
     /// Counts processes.
-    number: u64,
-    paused_until: u64,
+    pub(super) number: u64,
+    pub(super) paused_until: u64,
     power_at: u64,
     seeding: Option<Seeding>,
 }
@@ -86,14 +91,18 @@ struct Seeding {
 }
 
 pub(super) struct World {
-    random: StdRng,
+    pub(super) random: StdRng,
     settings: Settings,
     timeline: Timeline,
-    now: u64,
+    pub(super) now: u64,
     serial: u64,
     due: BinaryHeap<Reverse<Due<What>>>,
-    nodes: Vec<Node>,
-    store: Option<Config>,
+    pub(super) nodes: Vec<Node>,
+    pub(super) store: Option<Config>,
+    /// Whether the database moves, and the nodes that are to have it; none: all.
+    pub(super) moves: bool,
+    pub(super) wanted: BTreeSet<NodeId>,
+    pub(super) left: u64,
     cut_until: BTreeMap<(u32, u32), u64>,
     /// Until when clients change nothing, so that a checkpoint may begin.
     hushed_until: u64,
@@ -130,6 +139,9 @@ impl World {
             serial: 0,
             due: BinaryHeap::new(),
             store: None,
+            moves: false,
+            wanted: BTreeSet::new(),
+            left: 0,
             cut_until: BTreeMap::new(),
             hushed_until: 0,
             next_key: 0,
@@ -165,11 +177,17 @@ impl World {
             self.happen(what);
         }
         // All is well: somebody leads, has other members, and takes changes.
-        let members = self.store.as_ref().map_or(0, |config| config.members.len());
+        let members = self.store.iter().flat_map(|config| &config.members);
+        let members: BTreeSet<NodeId> = members.map(|member| member.node).collect();
+        let is_there = match self.wanted.is_empty() {
+            true => members.len() == NODES as usize,
+            false => members == self.wanted,
+        };
         assert!(
-            members == NODES as usize && Some(self.judge.count()) > count_before,
-            "all is well, and {:?} does not go on",
-            self.store
+            is_there && Some(self.judge.count()) > count_before,
+            "all is well, and {:?} does not go on, wanted: {:?}",
+            self.store,
+            self.wanted
         );
         let leader = (0..NODES).find(|node| self.leads(*node));
         let leader = leader.expect("somebody leads");
@@ -185,10 +203,11 @@ impl World {
             epochs: self.store.map_or(0, |config| config.epoch.0),
             seeds: self.seeds,
             lacking: self.lacking,
+            left: self.left,
         }
     }
 
-    fn note(&self, what: impl FnOnce() -> String) {
+    pub(super) fn note(&self, what: impl FnOnce() -> String) {
         if self.trace {
             println!("{:>12} {}", self.now, what());
         }
@@ -199,16 +218,20 @@ impl World {
         process.is_some_and(|process| process.driver.replica().takes_changes())
     }
 
-    fn at(&mut self, at: u64, what: What) {
+    pub(super) fn at(&mut self, at: u64, what: What) {
         self.serial += 1;
         self.due.push(Reverse(Due(at, self.serial, what)));
     }
 
-    fn within(&mut self, micros: std::ops::Range<u64>) -> u64 {
+    pub(super) fn within(&mut self, micros: std::ops::Range<u64>) -> u64 {
         self.random.random_range(micros)
     }
 
     fn start(&mut self, node: u32) {
+        if !self.is_of_use(node) {
+            // Nobody opens it there.
+            return self.at(self.now + 100 * MS, What::Up(node));
+        }
         let own = &mut self.nodes[node as usize];
         own.number += 1;
         let (disk, number) = (Arc::clone(&own.disk), own.number);
@@ -290,12 +313,14 @@ impl World {
             What::Up(node) if self.is_down(node) => self.start(node),
             What::Fetch(node, tries) if self.is_down(node) => self.fetch(node, tries),
             What::Part(node, tries) => self.part(node, tries),
+            What::Move => self.decide(),
+            What::Look(node) => self.look(node),
             _ => {}
         }
     }
 
     /// Has a process do something, and sees to what it asks for.
-    fn with(
+    pub(super) fn with(
         &mut self,
         node: u32,
         act: impl FnOnce(&mut Process, Duration) -> Result<(), CopyError>,
@@ -309,8 +334,10 @@ impl World {
         if let Err(error) = act(&mut process, now) {
             self.note(|| format!("node {node} fails: {error:?}"));
             let needs_seed = error.needs_seed();
+            // Who hands over a database that moves may lack what the next one had without a place before it led.
+            let is_late = needs_seed || self.moves && matches!(error, CopyError::Gap);
             assert!(
-                self.now < TROUBLE + CALM / 4 || needs_seed && self.now < TROUBLE + CALM / 2,
+                self.now < TROUBLE + CALM / 4 || is_late && self.now < TROUBLE + CALM / 2,
                 "all is well, and node {node} fails: {error:?}"
             );
             drop(process);
@@ -712,7 +739,10 @@ impl World {
                     other.process.is_some() && other.power_at + 3_000 * MS < self.now
                         || other.power_at == 0 && other.process.is_some()
                 };
-                if self.settings.and_sync || self.nodes.iter().all(is_alone) {
+                let mut nodes = (0..NODES).zip(&self.nodes);
+                let counts = |no: u32| !self.moves || self.is_of_use(no);
+                let is_well = nodes.all(|(no, other)| !counts(no) || is_alone(other));
+                if self.settings.and_sync || is_well {
                     self.end(node, true);
                 }
             }
