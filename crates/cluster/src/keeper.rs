@@ -88,6 +88,8 @@ struct Inner {
     settings: Settings,
     openings: AtomicU64,
     copies: Mutex<HashMap<TenantId, Copy>>,
+    /// Databases that are on other nodes, and that somebody has led.
+    begun: Mutex<BTreeSet<TenantId>>,
     /// Copies that are being opened or made anew.
     working: AtomicUsize,
     stops: AtomicBool,
@@ -207,6 +209,7 @@ impl Cluster {
             settings,
             openings: AtomicU64::new(0),
             copies: Mutex::default(),
+            begun: Mutex::default(),
             working: AtomicUsize::new(0),
             stops: AtomicBool::new(false),
         });
@@ -393,6 +396,7 @@ impl Inner {
     fn end_dropped(&self) {
         let record = self.home.node.record();
         let is_there = |id: TenantId| record.databases.values().any(|entry| entry.oid == id);
+        self.begun.lock().retain(|id| is_there(*id));
         let gone: Vec<(TenantId, Copy)> = {
             let mut copies = self.copies.lock();
             let gone: Vec<TenantId> = copies.keys().copied().filter(|id| !is_there(*id)).collect();
@@ -450,13 +454,14 @@ impl Inner {
         }
     }
 
-    /// Whether a database that is to be on other nodes has a copy here that they count with. One that they do not is
-    /// removed.
-    fn is_left_over(&self, id: TenantId) -> bool {
+    /// Whether a database that is to be on other nodes has a copy here that they count with, or is to be begun here. One
+    /// that they do not count with is removed.
+    fn is_left_over(&self, id: TenantId, of: CopiesRecord) -> bool {
         if self.copies.lock().contains_key(&id) {
             return true;
         }
-        if !self.home.node.copy_folder(id).exists() {
+        let begins = of.home == self.identity.node && !self.begun.lock().contains(&id);
+        if !begins && !self.home.node.copy_folder(id).exists() {
             return false;
         }
         let found = self
@@ -474,6 +479,7 @@ impl Inner {
         };
         // Without a configuration nobody has led it, and this one may be the first.
         let Some(config) = config else { return true };
+        self.begun.lock().insert(id);
         if config.of(self.identity.node).is_some() {
             return true;
         }
@@ -531,7 +537,7 @@ impl Inner {
             if self.working.load(Ordering::Acquire) >= WORKERS_MAX {
                 return;
             }
-            if !self.is_here(entry) && !self.is_left_over(entry.oid) {
+            if !self.is_here(entry) && !self.is_left_over(entry.oid, copies) {
                 continue;
             }
             match self.due(entry.oid) {

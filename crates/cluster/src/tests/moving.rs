@@ -156,6 +156,18 @@ fn nodes_that_are_away_follow_when_they_are_back() {
     );
 }
 
+/// The one that is to begin it is away, and is not to have it any more when it is back: it begins it all the same.
+#[test]
+fn a_database_that_moves_before_it_has_begun_is_begun() {
+    let mut three = Three::new();
+    three.nodes[2] = None;
+    three.node(0).ok("create database far with (nodes = 'c')");
+    three.node(0).ok("alter database far set (nodes = 'b')");
+    let id = three.node(0).node.record().databases["far"].oid;
+    three.start(2);
+    wait_until("it is on b", || three.is_on("far", id, &[1]));
+}
+
 #[test]
 fn nodes_that_are_none_are_refused() {
     let three = Three::new();

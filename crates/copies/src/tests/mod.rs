@@ -14,6 +14,7 @@
 )]
 
 mod applying;
+mod befalls;
 mod due;
 mod hostile;
 mod judge;

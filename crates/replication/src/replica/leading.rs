@@ -336,19 +336,32 @@ impl Replica {
             }
             return;
         }
-        // Those that go may be all that have something: as for members that are lost.
-        if self.durable < self.committed && self.settings.protections.degraded_sync {
-            self.is_synced();
+        if !self.has_all_on_disk() {
             return;
         }
         let next = config.next(self.me.node, stay);
         self.swap(now, next);
     }
 
+    /// Whether the leader's disk has everything that is committed, before members go that may be all that have some of
+    /// it; has the disk have it. What leaders before have acknowledged may be here, and not be known to be committed.
+    fn has_all_on_disk(&mut self) -> bool {
+        let began_at = match &self.role {
+            Role::Leading(leading) => leading.began_at,
+            Role::Following(_) => CommitTs(0),
+        };
+        let has_all = self.durable >= self.committed.max(began_at);
+        let is_safe = has_all || !self.settings.protections.degraded_sync;
+        if !is_safe {
+            self.is_synced();
+        }
+        is_safe
+    }
+
     /// Goes on without members that are silent. First everything that is committed is on disk, for the
     /// others may be all that have it.
     fn drop_lost(&mut self, now: Duration) {
-        let (lost, in_order) = (self.settings.lost, self.settings.protections.degraded_sync);
+        let lost = self.settings.lost;
         let (Role::Leading(leading), Some(config)) = (&self.role, self.config.clone()) else {
             return;
         };
@@ -364,9 +377,7 @@ impl Replica {
         if gone.is_empty() {
             return;
         }
-        let is_safe = self.durable >= self.committed || !in_order;
-        if !is_safe {
-            self.is_synced();
+        if !self.has_all_on_disk() {
             return;
         }
         let next: Config = config.next(self.me.node, left);

@@ -79,6 +79,21 @@ fn nothing_acknowledged_is_lost_and_reads_see_it() {
     );
 }
 
+/// 45433: the one that was to begin was not to have it before it had begun. 45628: who was handed the lead let the one
+/// before go, and had on no disk what that one had acknowledged.
+#[test]
+fn moves_that_have_found_something_find_it_no_more() {
+    for seed in [45_433, 45_628] {
+        let plan = Plan {
+            moves: true,
+            ..plan(seed)
+        };
+        if let Err(violation) = play(seed, plan) {
+            panic!("REPLICATION_SEED={seed} REPLICATION_SEEDS=1: {violation}");
+        }
+    }
+}
+
 /// The same, while it is decided again and again which nodes have the database.
 #[test]
 fn a_database_that_moves_loses_nothing_and_comes_to_rest() {

@@ -352,7 +352,7 @@ impl World {
     fn start(&mut self, node: u32) {
         let is_member = |config: &Config| config.of(NodeId(node)).is_some();
         let is_wanted = self.wanted.is_empty() || self.wanted.contains(&NodeId(node));
-        if !is_wanted && !self.store.as_ref().is_some_and(is_member) {
+        if !is_wanted && !self.store.as_ref().is_none_or(is_member) {
             let after = self.within(50 * MS..1_000 * MS);
             return self.at(self.now + after, What::Up(node));
         }
