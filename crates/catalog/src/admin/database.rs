@@ -148,7 +148,7 @@ impl Node {
         owner: Option<&RoleName>,
         options: &DatabaseOptions,
     ) -> Result<(), SqlError> {
-        let placed = self.placed(options)?;
+        let placed = self.placed(actor, options)?;
         self.change_databases(
             |record, _| {
                 let rights = role_in(record, &actor.role)?;
@@ -188,7 +188,7 @@ impl Node {
                     false => limits::lower(&mut entry, options)?,
                 }
                 if let Some(placed) = &placed {
-                    placed.give(&mut entry, is_operator)?;
+                    placed.give(&mut entry);
                 }
                 limits::check_minima(record, &entry, self.target())?;
                 // In a cluster it is opened by whoever keeps its copies.
@@ -343,7 +343,7 @@ impl Node {
         name: &str,
         options: &DatabaseOptions,
     ) -> Result<(), SqlError> {
-        let placed = self.placed(options)?;
+        let placed = self.placed(actor, options)?;
         self.change_databases(
             |record, _| {
                 let rights = role_in(record, &actor.role)?;
@@ -359,7 +359,7 @@ impl Node {
                     limits::lower(entry, options)?;
                 }
                 if let Some(placed) = &placed {
-                    placed.give(entry, is_operator)?;
+                    placed.give(entry);
                 }
                 let mut sink = None;
                 if let Some(archive) = archive(&*self.host.places, is_operator, options)? {
@@ -455,6 +455,6 @@ pub(super) fn duplicate(name: &str) -> SqlError {
     )
 }
 
-fn denied(message: &str) -> SqlError {
+pub(super) fn denied(message: &str) -> SqlError {
     SqlError::new(ErrorKind::InsufficientPrivilege, message)
 }

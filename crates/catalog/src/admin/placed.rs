@@ -1,12 +1,19 @@
 //! Which nodes of a cluster have copies of a database.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use aerostat_sql::utility::DatabaseOptions;
+use aerostat_sql::{grants::PredefinedRole, utility::DatabaseOptions};
 use aerostat_types::{ErrorKind, NodeId, SqlError};
 
-use super::{databases::opening, node::Node};
-use crate::state::{CopiesRecord, DatabaseRecord};
+use super::{
+    database::denied,
+    databases::opening,
+    node::{Node, role_in},
+};
+use crate::{
+    Actor,
+    state::{CopiesRecord, DatabaseRecord},
+};
 
 /// The nodes that were named, and their numbers.
 pub(super) struct Placed(BTreeMap<String, NodeId>);
@@ -15,11 +22,22 @@ impl Node {
     /// The nodes that the options name; `None` where they say nothing of them. Asks the list of the cluster's nodes.
     ///
     /// # Errors
-    /// The node is in no cluster, or one of those is not in its; the list cannot be read.
-    pub(super) fn placed(&self, options: &DatabaseOptions) -> Result<Option<Placed>, SqlError> {
+    /// Only operators choose machines, and hear which there are; the node is in no cluster, or one of those is not in
+    /// its; the list cannot be read.
+    pub(super) fn placed(
+        &self,
+        actor: &Actor,
+        options: &DatabaseOptions,
+    ) -> Result<Option<Placed>, SqlError> {
         let Some(named) = &options.nodes else {
             return Ok(None);
         };
+        let record = self.record();
+        if !role_in(&record, &actor.role)?.is_member_of(PredefinedRole::AerostatOperator) {
+            return Err(denied("permission denied to set nodes").with_detail(
+                "Only superusers and members of aerostat_operator say which nodes have a database.",
+            ));
+        }
         let Some(shared) = &self.host.shared else {
             return Err(SqlError::new(
                 ErrorKind::FeatureNotSupported,
@@ -27,13 +45,12 @@ impl Node {
             )
             .with_hint("Start the nodes with --cluster."));
         };
-        let named = named.clone().unwrap_or_default();
-        if named.is_empty() {
+        let Some(named) = named else {
             return Ok(Some(Placed(BTreeMap::new())));
-        }
+        };
         let all = (shared.nodes)()?;
-        let one = |name: String| match all.get(&name) {
-            Some(id) => Ok((name, *id)),
+        let one = |name: &String| match all.get(name) {
+            Some(id) => Ok((name.clone(), *id)),
             None => {
                 let names: Vec<&str> = all.keys().map(String::as_str).collect();
                 let message = format!("node \"{name}\" does not exist");
@@ -41,11 +58,8 @@ impl Node {
                     .with_hint(format!("The cluster has {}.", names.join(", "))))
             }
         };
-        named
-            .into_iter()
-            .map(one)
-            .collect::<Result<_, _>>()
-            .map(|placed| Some(Placed(placed)))
+        let placed: Result<_, _> = named.iter().map(one).collect();
+        Ok(Some(Placed(placed?)))
     }
 
     /// Whether it is this node of the cluster.
@@ -77,31 +91,17 @@ impl Node {
 
 impl Placed {
     /// Has the database be on these nodes.
-    ///
-    /// # Errors
-    /// Only operators choose machines.
-    pub(super) fn give(
-        &self,
-        entry: &mut DatabaseRecord,
-        is_operator: bool,
-    ) -> Result<(), SqlError> {
-        if !is_operator {
-            let message = "permission denied to set nodes";
-            return Err(SqlError::new(ErrorKind::InsufficientPrivilege, message).with_detail(
-                "Only superusers and members of aerostat_operator say which nodes have a database.",
-            ));
-        }
-        entry.nodes = self.0.keys().cloned().collect::<BTreeSet<String>>();
-        Ok(())
+    pub(super) fn give(&self, entry: &mut DatabaseRecord) {
+        entry.nodes = self.0.keys().cloned().collect();
     }
 
     /// Who begins to lead a database that is made by a node: that one if it is to have it.
     pub(super) fn home(&self, begins: CopiesRecord) -> CopiesRecord {
-        let mut nodes = self.0.values().copied();
-        let home = match self.0.is_empty() || self.0.values().any(|id| *id == begins.home) {
-            true => begins.home,
-            false => nodes.next().unwrap_or(begins.home),
-        };
-        CopiesRecord { home, ..begins }
+        let is_among = self.0.values().any(|id| *id == begins.home);
+        let other = self.0.values().next().filter(|_| !is_among);
+        CopiesRecord {
+            home: other.copied().unwrap_or(begins.home),
+            ..begins
+        }
     }
 }

@@ -225,6 +225,11 @@ async fn who_has_no_copy_says_so_or_passes_on() {
         sqlstate(&clerk, "ALTER DATABASE till SET (nodes = 'a')").await,
         "42501"
     );
+    // Nor does it hear which nodes there are, of its own database or another's.
+    for name in ["till", "shop", "none"] {
+        let asked = format!("ALTER DATABASE {name} SET (nodes = 'z')");
+        assert_eq!(sqlstate(&clerk, &asked).await, "42501");
+    }
     let listed = "SELECT nodes FROM aerostat.tenants WHERE name = 'shop'";
     assert_eq!(value(&through, listed).await, "a");
     // The one that has it is away: nobody else has it.
