@@ -21,7 +21,7 @@ use aerostat_copies::{
     seed::{PaceLimits, SeedHold, SeedNeed, Seeds, fetch_from_leader},
     serve,
 };
-use aerostat_replication::{Config, Incarnation, Member, NodeId, Settings};
+use aerostat_replication::{Incarnation, Member, NodeId, Settings};
 use aerostat_storage::{MetaStore, SystemDisk, TenantStore};
 use aerostat_types::TenantId;
 use parking_lot::Mutex;
@@ -397,19 +397,7 @@ impl Inner {
         let record = self.home.node.record();
         let is_there = |id: TenantId| record.databases.values().any(|entry| entry.oid == id);
         self.begun.lock().retain(|id| is_there(*id));
-        let gone: Vec<(TenantId, Copy)> = {
-            let mut copies = self.copies.lock();
-            let gone: Vec<TenantId> = copies.keys().copied().filter(|id| !is_there(*id)).collect();
-            gone.into_iter()
-                .filter_map(|id| Some((id, copies.remove(&id)?)))
-                .collect()
-        };
-        for (id, copy) in gone {
-            copy.state.take_orders(None);
-            copy.state.hide();
-            let copy = copy.end_work();
-            drop(copy.running);
-            self.home.close(id, &copy.held);
+        for id in self.end_copies(|id, _| !is_there(id)) {
             match self.home.node.remove_copy(id) {
                 Ok(()) => tracing::info!(tenant = %id, "a dropped database's copy is gone"),
                 Err(error) => tracing::warn!(
@@ -421,37 +409,45 @@ impl Inner {
         }
     }
 
+    /// Ends copies, and says of which databases: nobody has anything of those here any more.
+    fn end_copies(&self, ends: impl Fn(TenantId, &Copy) -> bool) -> Vec<TenantId> {
+        let mut copies = self.copies.lock();
+        let ended: HashMap<TenantId, Copy> =
+            copies.extract_if(|id, copy| ends(*id, copy)).collect();
+        drop(copies);
+        let end = |(id, copy): (TenantId, Copy)| {
+            copy.state.take_orders(None);
+            copy.state.hide();
+            let copy = copy.end_work();
+            // From here on it says to nobody that it has anything.
+            drop(copy.running);
+            self.home.close(id, &copy.held);
+            id
+        };
+        ended.into_iter().map(end).collect()
+    }
+
     /// Whether a database is to have a copy here.
     fn is_here(&self, entry: &DatabaseRecord) -> bool {
         entry.is_on(&self.identity.name)
     }
 
-    /// Ends copies of databases that are to be on other nodes, and are: nobody counts with what these have.
+    /// Ends copies of databases that are to be on other nodes, and are: nobody counts with what these have. Their files go
+    /// when the store agrees.
     fn end_moved(&self) {
         let record = self.home.node.record();
-        let moved: Vec<(TenantId, Copy)> = {
-            let mut copies = self.copies.lock();
-            let gone = record.databases.values().filter(|entry| {
-                let copy = copies.get(&entry.oid).filter(|_| !self.is_here(entry));
-                copy.is_some_and(|copy| {
-                    let facts = copy.state.facts();
-                    let is_member = facts.members.contains(&self.identity.node);
-                    !facts.members.is_empty() && !is_member && !copy.state.leads()
-                })
-            });
-            let gone: Vec<TenantId> = gone.map(|entry| entry.oid).collect();
-            gone.into_iter()
-                .filter_map(|id| Some((id, copies.remove(&id)?)))
-                .collect()
-        };
-        for (id, copy) in moved {
-            copy.state.take_orders(None);
-            copy.state.hide();
-            let copy = copy.end_work();
-            // From here on it says to nobody that it has anything; its files go when the store agrees.
-            drop(copy.running);
-            self.home.close(id, &copy.held);
-        }
+        let all = record.databases.values();
+        let elsewhere: BTreeSet<TenantId> = all
+            .filter(|entry| !self.is_here(entry))
+            .map(|entry| entry.oid)
+            .collect();
+        self.end_copies(|id, copy| {
+            elsewhere.contains(&id) && {
+                let members = copy.state.facts().members;
+                let is_member = members.contains(&self.identity.node);
+                !members.is_empty() && !is_member && !copy.state.leads()
+            }
+        });
     }
 
     /// Whether a database that is to be on other nodes has a copy here that they count with, or is to be begun here. One
@@ -464,14 +460,8 @@ impl Inner {
         if !begins && !self.home.node.copy_folder(id).exists() {
             return false;
         }
-        let found = self
-            .space
-            .configurations(id)
-            .and_then(|store| Ok(store.load()?));
-        let config = match found {
-            Ok(found) => {
-                found.and_then(|found| serde_json::from_slice::<Config>(&found.document).ok())
-            }
+        let config = match self.space.config(id) {
+            Ok(config) => config,
             Err(error) => {
                 tracing::warn!(tenant = %id, error = &error as &dyn std::error::Error, "who has a database is not known");
                 return false;
@@ -714,7 +704,7 @@ impl Inner {
         let failed = |error: &dyn std::error::Error| Unopened::ended(error.to_string());
         let configurations = self.space.configurations(id);
         let configurations = configurations.map_err(|error| failed(&error))?;
-        let has_lost = self.has_lost(id, &*configurations)?;
+        let has_lost = self.has_lost(id)?;
         let me = self.next_member();
         let opened = self.home.node.open_copy(id, state, None)?;
         let store = Arc::clone(&opened.database.store);
@@ -749,17 +739,15 @@ impl Inner {
 
     /// Whether the files of a database are gone that the cluster takes this node to have. Where others have
     /// theirs it is a new copy in time; where none has, nobody goes on with nothing.
-    fn has_lost(&self, id: TenantId, configurations: &dyn MetaStore) -> Result<bool, Unopened> {
+    fn has_lost(&self, id: TenantId) -> Result<bool, Unopened> {
         if self.home.node.is_lost(id) {
             return Ok(true);
         }
         if self.home.node.has_log(id) {
             return Ok(false);
         }
-        let found = configurations
-            .load()
-            .map_err(|error| Unopened::ended(error.to_string()))?;
-        let config = found.and_then(|found| serde_json::from_slice::<Config>(&found.document).ok());
+        let config = self.space.config(id);
+        let config = config.map_err(|error| Unopened::ended(error.to_string()))?;
         let was_member = config.is_some_and(|config| config.of(self.identity.node).is_some());
         if was_member {
             tracing::error!(tenant = %id, "the files of a database are missing");

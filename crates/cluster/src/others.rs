@@ -10,7 +10,7 @@ use std::{
 };
 
 use aerostat_copies::{Greeting, Purpose, dial_cancel, dial_session};
-use aerostat_replication::{Config, Member, NodeId};
+use aerostat_replication::{Member, NodeId};
 use aerostat_types::TenantId;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
@@ -65,14 +65,8 @@ impl Others {
             return *leader;
         }
         asked.retain(|_, (at, _)| at.elapsed() < KNOWN);
-        let found = self
-            .space
-            .configurations(tenant)
-            .and_then(|store| Ok(store.load()?));
-        let leader = match found {
-            Ok(found) => found
-                .and_then(|found| serde_json::from_slice::<Config>(&found.document).ok())
-                .map(|config| config.leader),
+        let leader = match self.space.config(tenant) {
+            Ok(config) => config.map(|config| config.leader),
             Err(error) => {
                 tracing::debug!(%tenant, %error, "who leads a database is not known");
                 None

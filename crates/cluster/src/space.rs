@@ -10,6 +10,7 @@ use std::{
 };
 
 use aerostat_etcd::{Endpoints, Etcd, EtcdError};
+use aerostat_replication::Config;
 use aerostat_storage::{MetaError, MetaShared, MetaStore, Swapped, make_folder};
 use aerostat_types::TenantId;
 use thiserror::Error;
@@ -112,6 +113,16 @@ impl Space {
     /// See [`Self::is_there`].
     pub fn configurations(&self, database: TenantId) -> Result<Arc<dyn MetaStore>, SpaceError> {
         self.document(&format!("databases/{database}"))
+    }
+
+    /// Who leads a database, and who must have its commits, as it is now; `None` where nobody has led it yet, or what is
+    /// there cannot be understood.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub(crate) fn config(&self, database: TenantId) -> Result<Option<Config>, SpaceError> {
+        let found = self.configurations(database)?.load()?;
+        Ok(found.and_then(|found| serde_json::from_slice(&found.document).ok()))
     }
 
     fn document(&self, name: &str) -> Result<Arc<dyn MetaStore>, SpaceError> {

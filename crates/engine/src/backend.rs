@@ -50,10 +50,14 @@ impl Backend for Engine {
         let database = database.to_owned();
         // It may wait for what the cluster shares.
         let asked = self.queries().spawn_blocking(move || {
-            if let Err(error) = node.refresh() {
-                tracing::debug!(message = error.message, "the cluster's catalogue");
+            let mut known = node.leader(&database);
+            // The keeper hears of all else in time; many may wait for a leader.
+            if known == Leader::NoDatabase {
+                if let Err(error) = node.refresh() {
+                    tracing::debug!(message = error.message, "the cluster's catalogue");
+                }
+                known = node.leader(&database);
             }
-            let known = node.leader(&database);
             let record = node.record();
             let entry = record.databases.get(&database);
             match (known, others, entry) {
