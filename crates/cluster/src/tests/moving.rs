@@ -168,6 +168,41 @@ fn a_database_that_moves_before_it_has_begun_is_begun() {
     wait_until("it is on b", || three.is_on("far", id, &[1]));
 }
 
+/// Some are told where to go again while they go, and some are dropped.
+#[test]
+fn many_databases_move_at_a_time() {
+    let three = Three::new();
+    let names: Vec<String> = (0..16).map(|at| format!("d{at}")).collect();
+    for name in &names {
+        three
+            .node(0)
+            .ok(&format!("create database {name} with (nodes = 'a, b')"));
+        three.node(0).comment(name, name).unwrap();
+    }
+    let record = three.node(0).node.record();
+    let goes = |name: &str, nodes: &str| {
+        let sql = format!("alter database {name} set (nodes = '{nodes}')");
+        three.node(0).ok(&sql);
+    };
+    names.iter().for_each(|name| goes(name, "b, c"));
+    names[..8].iter().for_each(|name| goes(name, "c"));
+    names[12..]
+        .iter()
+        .for_each(|name| three.node(0).ok(&format!("drop database {name}")));
+    for (at, name) in names.iter().enumerate() {
+        let id = record.databases[name].oid;
+        if at >= 12 {
+            wait_until("it is gone", || {
+                (0..3).all(|node| !three.has_files(node, id))
+            });
+            continue;
+        }
+        let nodes: &[usize] = if at < 8 { &[2] } else { &[1, 2] };
+        wait_until("it is where it is to be", || three.is_on(name, id, nodes));
+        assert_eq!(three.node(2).comment_of(name).as_ref(), Some(name));
+    }
+}
+
 #[test]
 fn nodes_that_are_none_are_refused() {
     let three = Three::new();

@@ -192,6 +192,37 @@ async fn a_node_full_of_rows_that_nobody_has_frozen_goes_on() {
     assert_eq!(numbers(&client, sums).await, [rows, sum_of_n(rows)]);
 }
 
+/// Changes stand in front of values that are evicted: making way reads those back, where memory is short.
+#[tokio::test(flavor = "multi_thread")]
+async fn changes_of_evicted_rows_go_on_in_little_memory() {
+    let node = Aerostat::start_with(&["--memory", "160MB", "--freezer", "0%"]);
+    let client = node.create("shop").await;
+    run(&client, TABLE).await;
+    load(&client, 0..30).await;
+    fill(&client, "VACUUM FREEZE t; CHECKPOINT").await;
+    let rows = 30 * BATCH;
+    for round in 0..10 {
+        // New texts, in all segments.
+        let sql = format!(
+            "UPDATE t SET n = n + 1, x = md5(x) WHERE k % 100 = {}",
+            round * 10
+        );
+        fill(&client, &sql).await;
+    }
+    let sums = "SELECT count(*), sum(n)::bigint FROM t";
+    assert_eq!(
+        numbers(&client, sums).await,
+        [rows, sum_of_n(rows) + rows / 10]
+    );
+    let texts = "SELECT count(*) FROM t WHERE x = md5(md5(k::text))";
+    assert_eq!(numbers(&client, texts).await, [rows / 10]);
+    fill(&client, "VACUUM FREEZE t; CHECKPOINT").await;
+    assert_eq!(
+        numbers(&client, sums).await,
+        [rows, sum_of_n(rows) + rows / 10]
+    );
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_gives_back_what_its_frozen_rows_take() {
     let node = Aerostat::start_with(&["--memory", "1GB"]);
