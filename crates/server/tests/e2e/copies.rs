@@ -12,7 +12,7 @@ use tokio_postgres::{Client, NoTls, config::TargetSessionAttrs};
 
 use crate::{
     etcd_members::Members,
-    harness::{Aerostat, PATIENCE, command},
+    harness::{Aerostat, PATIENCE, command, value},
 };
 
 /// What is defined and changed on the leader, statement by statement.
@@ -80,6 +80,27 @@ impl Cluster {
         let (a, b) = (self.start("a"), self.start("b"));
         wait_for_members(&a, "aerostat", 2);
         (a, b)
+    }
+
+    /// Both with a database `shop`, for which commits wait for both, and a session at the first, which leads it.
+    pub(crate) async fn shop(&self) -> (Aerostat, Aerostat, Client) {
+        let (a, b) = self.pair();
+        let client = a.create("shop").await;
+        wait_for_members(&a, "shop", 2);
+        (a, b, client)
+    }
+}
+
+/// Waits until a query says this.
+pub(crate) async fn wait_for_value(client: &Client, sql: &str, expected: &str) {
+    let began = Instant::now();
+    loop {
+        let found = value(client, sql).await;
+        if found == expected {
+            return;
+        }
+        assert!(began.elapsed() < PATIENCE, "{sql}: {found}, not {expected}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
@@ -172,9 +193,7 @@ pub(crate) async fn catch_up(leader: &Client, copy: &Client) {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_done_at_the_leader_is_on_the_copy() {
     let cluster = Cluster::new();
-    let (a, b) = cluster.pair();
-    let leader = a.create("shop").await;
-    wait_for_members(&a, "shop", 2);
+    let (a, b, leader) = cluster.shop().await;
     let copy = connect(&b, "shop").await;
     let statements = CHANGES.split(";\n").map(str::trim);
     for (number, statement) in statements.filter(|text| !text.is_empty()).enumerate() {
@@ -603,9 +622,7 @@ async fn a_single_nodes_databases_come_to_others() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_copy_is_backed_up_and_restored_in_the_cluster() {
     let cluster = Cluster::new();
-    let (a, b) = cluster.pair();
-    let leader = a.create("shop").await;
-    wait_for_members(&a, "shop", 2);
+    let (a, b, leader) = cluster.shop().await;
     leader
         .batch_execute(
             "CREATE TABLE t (a int PRIMARY KEY, b text); INSERT INTO t SELECT g, 'x' FROM generate_series(1, 2000) g",

@@ -19,7 +19,9 @@ use tokio::{
 use tokio_postgres::{AsyncMessage, Client, NoTls};
 
 use crate::{
-    copies::{Cluster, catch_up, leads, promote, text, wait_for_members, wait_until},
+    copies::{
+        Cluster, catch_up, leads, promote, text, wait_for_members, wait_for_value, wait_until,
+    },
     harness::{Aerostat, PATIENCE, refusal, sqlstate, value},
 };
 
@@ -162,9 +164,7 @@ async fn whoever_connects_to_any_node_is_served_by_the_leader() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_runs_at_another_node_is_cancelled_through_any() {
     let cluster = Cluster::of_gateways();
-    let (a, b) = cluster.pair();
-    let _shop = a.create("shop").await;
-    wait_for_members(&a, "shop", 2);
+    let (a, b, _shop) = cluster.shop().await;
     let third = cluster.start("c");
     wait_for_members(&a, "shop", 3);
     let port = Arc::new(AtomicU16::new(0));
@@ -300,9 +300,7 @@ async fn a_leader_that_is_lost_is_told_of_and_its_successor_is_waited_for() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_stops_lets_what_runs_elsewhere_end() {
     let cluster = Cluster::of_gateways();
-    let (a, b) = cluster.pair();
-    let client = a.create("shop").await;
-    wait_for_members(&a, "shop", 2);
+    let (_a, b, client) = cluster.shop().await;
     client
         .batch_execute("CREATE TABLE t (a int)")
         .await
@@ -403,9 +401,7 @@ async fn databases_are_known_everywhere_as_soon_as_they_are_made() {
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_that_do_not_read_or_are_gone_leave_nothing_behind() {
     let cluster = Cluster::of_gateways();
-    let (a, b) = cluster.pair();
-    let watch = a.create("shop").await;
-    wait_for_members(&a, "shop", 2);
+    let (_a, b, watch) = cluster.shop().await;
     watch
         .batch_execute("CREATE TABLE t AS SELECT g, repeat('x', 1000) AS x FROM generate_series(1, 50000) AS g")
         .await
@@ -415,19 +411,11 @@ async fn clients_that_do_not_read_or_are_gone_leave_nothing_behind() {
     let (client, connection) = b.config("shop").connect(NoTls).await.unwrap();
     let connection = tokio::spawn(connection);
     let sleeping = tokio::spawn(async move { client.batch_execute("SELECT pg_sleep(60)").await });
-    while value(&watch, &format!("{sessions} AND state = 'active'")).await != "1" {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    let active = format!("{sessions} AND state = 'active'");
+    wait_for_value(&watch, &active, "1").await;
     sleeping.abort();
     connection.abort();
-    let gone = Instant::now();
-    while value(&watch, sessions).await != "0" {
-        assert!(
-            gone.elapsed() < PATIENCE,
-            "the session of a client that is gone goes on"
-        );
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    wait_for_value(&watch, sessions, "0").await;
     // One asks for 50 MB and reads none of them; through the same node others go on.
     let mut silent = TcpStream::connect(b.sql).await.unwrap();
     let mut startup = b"\0\x03\0\0user\0aerostat\0database\0shop\0\0".to_vec();
@@ -438,19 +426,14 @@ async fn clients_that_do_not_read_or_are_gone_leave_nothing_behind() {
     asked.extend((query.len() as u32 + 4).to_be_bytes());
     asked.extend_from_slice(query);
     silent.write_all(&asked).await.unwrap();
-    while value(&watch, &format!("{sessions} AND state = 'active'")).await != "1" {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    wait_for_value(&watch, &active, "1").await;
     // Longer than a connection between nodes on which nothing is taken is kept for heartbeats.
     let through = b.connect("shop").await;
     for _ in 0..30 {
         assert_eq!(value(&through, "SELECT count(*) FROM t").await, "50000");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    assert_eq!(
-        value(&watch, &format!("{sessions} AND state = 'active'")).await,
-        "1"
-    );
+    assert_eq!(value(&watch, &active).await, "1");
     // Then it reads, and has all of it.
     let mut bytes = 0;
     let mut part = vec![0; 1 << 16];
@@ -466,14 +449,7 @@ async fn clients_that_do_not_read_or_are_gone_leave_nothing_behind() {
     let began = Instant::now();
     drop(b.stop());
     eprintln!("the node stopped within {:?}", began.elapsed());
-    let gone = Instant::now();
-    while value(&watch, sessions).await != "0" {
-        assert!(
-            gone.elapsed() < PATIENCE,
-            "sessions of a node that is gone go on"
-        );
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    wait_for_value(&watch, sessions, "0").await;
 }
 
 /// COPY asks once more than it is answered where a driver says Sync before and after the rows: its client rests all
@@ -481,9 +457,7 @@ async fn clients_that_do_not_read_or_are_gone_leave_nothing_behind() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_has_copied_rests() {
     let cluster = Cluster::of_gateways();
-    let (a, b) = cluster.pair();
-    let client = a.create("shop").await;
-    wait_for_members(&a, "shop", 2);
+    let (a, b, client) = cluster.shop().await;
     client
         .batch_execute("CREATE TABLE t (a int)")
         .await
