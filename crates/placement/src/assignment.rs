@@ -12,14 +12,17 @@
 //! Everything is kept up to date as copies come and go. [`Assignment::cost_with`] says in a few steps what an
 //! absent tenant would cost at given nodes; the searches ask that many thousand times for a plan.
 //!
-//! Invariants: a tenant's members are distinct; who leads comes first, the others are in order. Two
+//! Invariants: a tenant's members are distinct; the leader comes first, the others are in order. Two
 //! assignments with the same members are equal, whatever changes led to them.
 
 use crate::facts::Facts;
 
-/// What is wrong with an assignment, then how unevenly it is loaded; smaller is better.
+/// How bad an assignment is: first the broken rules, then how unevenly it is loaded. Smaller is better.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Cost {
+    /// Bytes above what nodes may have in memory, summed over them. No step adds to it: it comes of copies that
+    /// have grown.
+    pub(crate) overflow: i64,
     /// Units above capacities after the worst failure, summed over the nodes.
     pub(crate) overload: i64,
     /// Neighbours above the cap, summed over the nodes.
@@ -31,20 +34,34 @@ pub(crate) struct Cost {
 
 impl Cost {
     fn add(&mut self, other: Cost) {
+        self.overflow += other.overflow;
         self.overload += other.overload;
         self.excess += other.excess;
         self.pressure += other.pressure;
     }
 
     fn subtract(&mut self, other: Cost) {
+        self.overflow -= other.overflow;
         self.overload -= other.overload;
         self.excess -= other.excess;
         self.pressure -= other.pressure;
     }
 
-    /// Neither rule is broken more than under `other`.
+    /// How much each rule is broken.
+    pub(crate) fn broken(&self) -> (i64, i64, i64) {
+        (self.overflow, self.overload, self.excess)
+    }
+
+    /// No rule is broken.
+    pub(crate) fn is_feasible(&self) -> bool {
+        self.broken() == (0, 0, 0)
+    }
+
+    /// No rule is broken more than under `other`.
     pub(crate) fn keeps_rules(&self, other: &Cost) -> bool {
-        self.overload <= other.overload && self.excess <= other.excess
+        self.overflow <= other.overflow
+            && self.overload <= other.overload
+            && self.excess <= other.excess
     }
 }
 
@@ -103,7 +120,7 @@ impl<'a> Assignment<'a> {
         self.facts
     }
 
-    /// Who leads comes first.
+    /// The nodes with a copy of a tenant, the leader first.
     pub(crate) fn members(&self, tenant: usize) -> &[usize] {
         &self.members[tenant]
     }
@@ -163,11 +180,10 @@ impl<'a> Assignment<'a> {
     /// Whether a copy of an absent tenant has a place on a node: the node takes copies and has the memory.
     pub(crate) fn fits(&self, tenant: usize, node: usize) -> bool {
         let known = &self.facts.nodes[node];
-        let memory = self.memory[node].checked_add(self.facts.tenants[tenant].memory);
-        known.ready && memory.is_some_and(|memory| memory <= known.memory)
+        known.ready && self.memory[node] + self.facts.tenants[tenant].memory <= known.memory
     }
 
-    /// Takes a tenant out; where it was.
+    /// Takes a tenant out and returns its members.
     pub(crate) fn clear(&mut self, tenant: usize) -> Vec<usize> {
         let members = std::mem::take(&mut self.members[tenant]);
         self.count(tenant, &members, -1);
@@ -219,12 +235,13 @@ impl<'a> Assignment<'a> {
                 neighbours += usize::from(self.common[place] == 0);
             }
             cost.subtract(self.costs[node]);
-            cost.add(self.node_cost(node, load + shift_max, neighbours));
+            let memory = self.memory[node] + self.facts.tenants[tenant].memory;
+            cost.add(self.node_cost(node, load + shift_max, neighbours, memory));
         }
         cost
     }
 
-    /// What would be added in all if an absent tenant were on these nodes.
+    /// All that would be added if an absent tenant were on these nodes.
     pub(crate) fn added_with(&self, tenant: usize, members: &[usize]) -> Added {
         let added = self.added_by(tenant, members);
         Added {
@@ -277,7 +294,8 @@ impl<'a> Assignment<'a> {
 
     fn refresh(&mut self, members: &[usize]) {
         for &node in members {
-            let new = self.node_cost(node, self.worst(node), self.neighbours[node]);
+            let (neighbours, memory) = (self.neighbours[node], self.memory[node]);
+            let new = self.node_cost(node, self.worst(node), neighbours, memory);
             self.cost.subtract(self.costs[node]);
             self.cost.add(new);
             self.costs[node] = new;
@@ -289,11 +307,13 @@ impl<'a> Assignment<'a> {
         &self.shift[node * nodes..][..nodes]
     }
 
-    fn node_cost(&self, node: usize, worst: i64, neighbours: usize) -> Cost {
-        let capacity = self.facts.nodes[node].capacity;
+    fn node_cost(&self, node: usize, worst: i64, neighbours: usize, memory: u64) -> Cost {
+        let known = &self.facts.nodes[node];
+        let capacity = known.capacity;
         // 20 bits after the point and 6 before it: the fourth power of a thousand nodes fits 128 bits.
         let scaled = i128::from((fullness(worst, capacity) * f64::from(1 << 20)) as i64);
         Cost {
+            overflow: memory.saturating_sub(known.memory) as i64,
             overload: (worst - capacity).max(0),
             excess: neighbours.saturating_sub(self.facts.neighbours_max) as i64,
             pressure: scaled * scaled * scaled * scaled,
@@ -316,7 +336,7 @@ mod tests {
     use super::*;
     use crate::tests::generate::instance;
 
-    /// What an assignment keeps up to date is what counting anew finds.
+    /// The numbers that are kept up to date are those that counting anew finds.
     fn check(assignment: &Assignment<'_>) {
         let mut anew = Assignment::origin(assignment.facts);
         for (tenant, members) in assignment.members.iter().enumerate() {

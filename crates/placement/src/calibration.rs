@@ -1,4 +1,4 @@
-//! Loads from what a running cluster sees: the model's constant, refitted, and loads that are smoothed and
+//! Loads from measurements of a running cluster: the model's constant, refitted, and loads that are smoothed and
 //! look ahead.
 //!
 //! ```text
@@ -19,7 +19,7 @@ pub struct Calibration {
     constant: f64,
 }
 
-/// What a node did over some time.
+/// The work and the load of a node over some time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Observed {
     /// The sum of [`Calibration::work`] over the node's tenants.

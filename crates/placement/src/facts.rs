@@ -4,13 +4,13 @@
 
 use aerostat_types::{NodeId, TenantId};
 
-use crate::inventory::{Inventory, Node, NodeState, Tenant};
+use crate::inventory::{Inventory, NODES_MAX, Node, NodeState, Tenant};
 use crate::policy::Policy;
 
 /// Units of a load of 1.0.
 pub(crate) const UNITS: f64 = 1e9;
 
-/// What the planner knows.
+/// An inventory and its policy as the planner uses them.
 pub(crate) struct Facts {
     /// The nodes that are not lost, in order of their ids.
     pub(crate) nodes: Vec<NodeFacts>,
@@ -40,15 +40,15 @@ pub(crate) struct TenantFacts {
     pub(crate) parts: Parts,
     /// Bytes of one copy.
     pub(crate) memory: u64,
-    /// Indexes of the live nodes that have a copy now: who leads, or would, and the others in order.
+    /// Indexes of the live nodes that have a copy now: the leader, or the first that may become it, then the others.
     pub(crate) origin: Vec<usize>,
     /// Lost nodes that have a copy.
     pub(crate) lost: Vec<NodeId>,
-    /// Who leads now; `None`: nobody.
+    /// The leader now; `None`: nobody leads.
     pub(crate) leader: Option<NodeId>,
 }
 
-/// A tenant's load in units, by who bears it (see [`LoadSplit`](crate::LoadSplit)).
+/// A tenant's load in units, by the copies that bear it (see [`LoadSplit`](crate::LoadSplit)).
 #[derive(Clone, Copy)]
 pub(crate) struct Parts {
     /// Each copy's.
@@ -74,7 +74,7 @@ impl Parts {
         self.written + self.shared + self.led
     }
 
-    /// What a copy bears when `live` copies are left, and whether it leads or has to be counted as leading.
+    /// The units that a copy bears when `live` copies are left; `leads` if it leads or counts as leading.
     pub(crate) fn borne(self, live: usize, leads: bool) -> i64 {
         // At least one copy is live, or nobody would ask.
         let live = live.max(1) as i64;
@@ -82,7 +82,7 @@ impl Parts {
         self.written + (self.shared + live - 1) / live + led
     }
 
-    /// What a copy bears in addition when one of `copies` fails. Any survivor of a leader may lead next, so
+    /// The units that a copy bears in addition when one of `copies` fails. Any survivor of a leader may lead next, so
     /// each is counted as if it did: of two copies that is exact, of more it is on the safe side.
     pub(crate) fn shifted(self, copies: usize, leader_fails: bool) -> i64 {
         self.borne(copies - 1, leader_fails) - self.borne(copies, false)
@@ -100,8 +100,9 @@ impl Facts {
         Self {
             nodes: live.iter().map(|node| node_facts(node, policy)).collect(),
             tenants: inventory.tenants().iter().map(tenant).collect(),
-            copies: policy.copies.get(),
-            neighbours_max: policy.neighbours_max,
+            // More than that there never are, and larger numbers would overflow products.
+            copies: policy.copies.get().min(NODES_MAX),
+            neighbours_max: policy.neighbours_max.min(NODES_MAX),
             allowed: 1.0 - policy.load_headroom.get(),
         }
     }

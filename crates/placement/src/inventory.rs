@@ -1,4 +1,4 @@
-//! What there is to plan for: nodes, and tenants with their copies. An [`Inventory`] is checked when it is
+//! The planner's input: nodes, and tenants with their copies. An [`Inventory`] is checked when it is
 //! made, so the planner meets no contradiction.
 
 use std::collections::BTreeSet;
@@ -12,10 +12,16 @@ use crate::load::{Load, LoadSplit};
 /// The planner keeps a table with a place for every pair of nodes.
 pub const NODES_MAX: usize = 1_000;
 
-/// So many tenants of the largest load add up exactly in 64 bits.
+/// The planner looks at each tenant several times.
 pub const TENANTS_MAX: usize = 100_000;
 
-/// What a node may be used for.
+/// The most memory of one copy of every tenant together, in bytes, 8 PiB: sums over all copies are exact.
+pub const MEMORY_SUM_MAX: u64 = 1 << 53;
+
+/// The largest load of all tenants together: sums over all copies are exact.
+pub const LOAD_SUM_MAX: f64 = 1e6;
+
+/// The use that may be made of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NodeState {
     /// It has copies and takes more.
@@ -36,7 +42,7 @@ pub struct Node {
     pub memory_bytes: u64,
     /// The load at which the node only just meets its goal. Nodes may differ.
     pub capacity: Load,
-    /// What it may be used for.
+    /// The use that may be made of it.
     pub state: NodeState,
 }
 
@@ -58,7 +64,7 @@ pub struct Tenant {
 }
 
 /// Why nodes and tenants are no inventory.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[derive(Clone, Debug, PartialEq, Error)]
 pub enum InventoryError {
     /// Two nodes with one id.
     #[error("node {0} is listed twice")]
@@ -93,6 +99,11 @@ pub enum InventoryError {
     /// More nodes or tenants than the planner is made for.
     #[error("{0} nodes and {1} tenants are more than {NODES_MAX} and {TENANTS_MAX}")]
     TooMany(usize, usize),
+    /// More memory or load in all than the planner can add up exactly.
+    #[error(
+        "the tenants have {0} bytes and a load of {1} together, of which {MEMORY_SUM_MAX} and {LOAD_SUM_MAX} are allowed"
+    )]
+    TooMuch(u64, f64),
 }
 
 /// Nodes and tenants without contradictions, each in order of their ids.
@@ -111,6 +122,7 @@ impl Inventory {
         if nodes.len() > NODES_MAX || tenants.len() > TENANTS_MAX {
             return Err(InventoryError::TooMany(nodes.len(), tenants.len()));
         }
+        check_sums(&tenants)?;
         nodes.sort_by_key(|node| node.id);
         tenants.sort_by_key(|tenant| tenant.id);
         if let Some(pair) = nodes.windows(2).find(|pair| pair[0].id == pair[1].id) {
@@ -154,6 +166,16 @@ impl Inventory {
     pub(crate) fn place_of(&self, id: NodeId) -> Option<usize> {
         self.nodes.binary_search_by_key(&id, |node| node.id).ok()
     }
+}
+
+fn check_sums(tenants: &[Tenant]) -> Result<(), InventoryError> {
+    let memory = tenants.iter().map(|tenant| tenant.memory_bytes);
+    let memory = memory.fold(0, u64::saturating_add);
+    let load: f64 = tenants.iter().map(|tenant| tenant.load.get()).sum();
+    if memory > MEMORY_SUM_MAX || load > LOAD_SUM_MAX {
+        return Err(InventoryError::TooMuch(memory, load));
+    }
+    Ok(())
 }
 
 fn check_copies(tenant: &Tenant, nodes: &BTreeSet<NodeId>) -> Result<(), InventoryError> {

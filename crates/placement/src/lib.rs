@@ -18,7 +18,7 @@
 //!
 //! # Load and failures
 //!
-//! A tenant's [`Load`] is `rate · size^0.95 / C` ([`Calibration`]), or what was measured ([`SmoothedLoad`]),
+//! A tenant's [`Load`] is `rate · size^0.95 / C` ([`Calibration`]), or a measured one ([`SmoothedLoad`]),
 //! where 1.0 is the load at which a node of capacity 1.0 only just meets its goal. Its [`LoadSplit`] says which
 //! part every copy bears, which part the live copies divide, and leaves the rest to the leader. When a node
 //! fails, each surviving copy of its tenants bears more of the divided part, and the leader's part where the
@@ -30,14 +30,15 @@
 //! |---|---|
 //! | a tenant's copies are on distinct nodes | always met |
 //! | no copy is added beyond a node's memory, nor on a draining or lost node | always met |
+//! | a node has no more in its memory than it may, also when copies grow | [`Violation::MemoryExceeded`] |
 //! | a tenant has as many copies as the policy says | [`Violation::TooFewCopies`] |
 //! | draining nodes are emptied | [`Violation::StillDraining`] |
 //! | after any single failure each node is within its capacity | [`Violation::Overloaded`] |
 //! | a node has tenants in common with at most so many others | [`Violation::TooManyNeighbours`] |
 //!
-//! Two things are not guarded *while* moves are done: loads, and how much memory a node frees late. The number
-//! of neighbours is bounded because two failures at once lose a tenant exactly when they meet two neighbours
-//! ([`DoubleFailures`]).
+//! Memory and copies are also guarded between two moves, loads only after the last one. The number of
+//! neighbours is bounded because two failures at once lose both copies of a tenant exactly when they meet
+//! neighbours ([`DoubleFailures`]).
 //!
 //! # How it plans
 //!
@@ -71,7 +72,10 @@ mod what_if;
 pub use aerostat_types::{NodeId, TenantId};
 pub use apply::MoveError;
 pub use calibration::{Calibration, Observed, SmoothedLoad};
-pub use inventory::{Inventory, InventoryError, NODES_MAX, Node, NodeState, TENANTS_MAX, Tenant};
+pub use inventory::{
+    Inventory, InventoryError, LOAD_SUM_MAX, MEMORY_SUM_MAX, NODES_MAX, Node, NodeState,
+    TENANTS_MAX, Tenant,
+};
 pub use load::{Load, LoadSplit, Share, ValueError};
 pub use moves::{Change, Move, Reason};
 pub use needed::nodes_needed;

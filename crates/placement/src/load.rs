@@ -35,8 +35,7 @@ impl Load {
     /// No load.
     pub const ZERO: Self = Self(0.0);
 
-    /// The largest load of a tenant and capacity of a node. Sums over
-    /// [`TENANTS_MAX`](crate::TENANTS_MAX) tenants are exact in 64 bits.
+    /// The largest load of a tenant and the largest capacity of a node.
     pub const MAX: f64 = 1_000.0;
 
     /// # Errors

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub struct Move {
     /// Whose copies it changes.
     pub tenant: TenantId,
-    /// What is done.
+    /// Its effect.
     pub change: Change,
     /// Why.
     pub reason: Reason,
@@ -27,7 +27,7 @@ impl fmt::Display for Move {
     }
 }
 
-/// What a move does.
+/// The effect of a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Change {
     /// Makes a copy. A tenant's first copy leads.
@@ -96,6 +96,15 @@ pub enum Reason {
         /// That node.
         node: NodeId,
     },
+    /// A node has more in its memory than it may.
+    Memory {
+        /// The node.
+        node: NodeId,
+        /// What it has, in bytes.
+        bytes: u64,
+        /// What it may have, in bytes.
+        allowed_bytes: u64,
+    },
     /// A node's load is more than it may be, now or after a failure.
     Overload {
         /// The node.
@@ -137,6 +146,14 @@ impl fmt::Display for Reason {
             Self::NewTenant { tenant } => write!(f, "tenant {tenant} is new"),
             Self::NodeLost { node } => write!(f, "node {node} is lost"),
             Self::Draining { node } => write!(f, "node {node} is draining"),
+            Self::Memory {
+                node,
+                bytes,
+                allowed_bytes,
+            } => write!(
+                f,
+                "node {node} has copies of {bytes} bytes, where {allowed_bytes} are allowed"
+            ),
             Self::Overload {
                 node,
                 failed,

@@ -84,8 +84,8 @@ fn each_alone(facts: &Facts, ready: &[NodeFacts], like: &NodeFacts) -> bool {
     facts.neighbours_max + 1 >= facts.copies && facts.tenants.iter().all(holds)
 }
 
-/// No fewer nodes can do: their memory has to hold all copies, and their capacity all loads with, of what
-/// failures shift, at least the average over a node's neighbours.
+/// Fewer nodes cannot suffice. Their memory has to hold all copies. Their capacity has to bear all loads and the
+/// worst failure of each node, which shifts at least the average over the node's neighbours.
 fn lower_bound(facts: &Facts, ready: &[NodeFacts], like: &NodeFacts) -> Option<usize> {
     let copies = facts.copies;
     let neighbours = facts.neighbours_max.max(1) as f64;
@@ -139,6 +139,5 @@ fn suffices(facts: &Facts, ready: &[NodeFacts], like: &NodeFacts, count: usize) 
         return false;
     }
     search.repair();
-    let cost = search.state.cost();
-    cost.overload == 0 && cost.excess == 0
+    search.state.cost().is_feasible()
 }

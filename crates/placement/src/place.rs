@@ -1,5 +1,5 @@
-//! Copies that are needed: of tenants that have too few, and in place of those on draining nodes. What has
-//! too many copies loses some.
+//! The copies that are needed: more for tenants that have too few, fewer for those that have too many, and
+//! other ones in place of those on draining nodes.
 //!
 //! Tenants come one after another, the largest loads first, and each goes where it costs least: greedy, as
 //! best-fit packing is, with the load after the worst single failure as the size of a bin. The searches in
@@ -38,7 +38,7 @@ impl Search<'_> {
             kept.remove(place);
             let draining = kept.iter().filter(|&&node| !facts.nodes[node].ready);
             let cost = self.state.cost_with(tenant, &kept);
-            let rules = (draining.count(), cost.overload, cost.excess);
+            let rules = (draining.count(), cost.broken());
             ((rules, place == 0, cost.pressure), kept)
         };
         let options = (0..old.len()).map(without);

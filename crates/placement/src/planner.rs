@@ -11,7 +11,7 @@ use crate::report::{Report, report};
 use crate::search::{Budget, Search};
 use crate::sequence::sequence;
 
-/// What to do, and what it leads to.
+/// Moves, and the placement that they lead to.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// To be done one after another. At no moment a node has more in its memory than it may, or a tenant fewer
@@ -21,8 +21,8 @@ pub struct Plan {
     pub report: Report,
 }
 
-/// Plans moves towards what the policy wants: missing copies first, then draining nodes, then overloads and
-/// surplus neighbours, and balance only where nothing is wrong. What cannot be reached is in the report, with
+/// Plans moves towards what the policy wants: missing copies first, then draining nodes, then too much memory,
+/// overloads and surplus neighbours, and balance only where nothing is wrong. What cannot be reached is in the report, with
 /// the best plan nevertheless.
 ///
 /// The same inventory and policy give the same plan. A plan that follows another one with nothing changed
@@ -35,8 +35,7 @@ pub fn plan(inventory: &Inventory, policy: &Policy) -> Plan {
     let obstacles = search.place_missing();
     search.drain();
     search.repair();
-    let cost = search.state.cost();
-    if obstacles.is_empty() && cost.overload == 0 && cost.excess == 0 {
+    if obstacles.is_empty() && search.state.cost().is_feasible() {
         search.balance(policy.balance_gain_min.get());
     }
     let sequence = sequence(&search.state, &search.why);

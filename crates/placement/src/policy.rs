@@ -1,4 +1,4 @@
-//! What an operator wants of a placement.
+//! The rules and limits that an operator sets.
 
 use std::num::NonZeroUsize;
 
@@ -9,7 +9,8 @@ use crate::load::Share;
 /// The rules and limits of a plan.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Policy {
-    /// How many copies each tenant has, on as many nodes.
+    /// How many copies each tenant has, on as many nodes. More than [`NODES_MAX`](crate::NODES_MAX) count as
+    /// so many.
     pub copies: NonZeroUsize,
     /// With how many other nodes a node may have tenants in common. More neighbours divide the load of a
     /// failed node better; fewer make it rarer that two failures meet both copies of a tenant.

@@ -1,4 +1,4 @@
-//! Steps that lessen overloads and surplus neighbours.
+//! Steps that lessen what is wrong: too much memory, overloads, surplus neighbours.
 //!
 //! ```text
 //!  one copy moves, or a lead     t: {n, p} → {m, p}, {n, m}, {p led, n}
@@ -16,14 +16,14 @@ use crate::moves::Reason;
 use crate::pairs::replaced;
 use crate::search::{Bar, Search, Step, keep_better};
 
-/// Exchanges are looked for so often in a plan: there are many, and they help least.
+/// A plan looks for exchanges this many times: there are many to try, and they help least.
 const EXCHANGES_MAX: usize = 16;
 
 /// An exchange is looked for with this many of the least full nodes.
 const PARTNERS: usize = 8;
 
 impl Search<'_> {
-    /// Takes steps until no node is above its capacity or has too many neighbours, or no step helps.
+    /// Takes steps until no rule is broken, or no step helps.
     pub(crate) fn repair(&mut self) {
         let mut exchanges = EXCHANGES_MAX;
         loop {
@@ -62,12 +62,9 @@ impl Search<'_> {
 
     /// Nodes with something wrong, the worst first.
     fn hot(&self) -> Vec<usize> {
-        let wrong = |node: &usize| {
-            let cost = self.state.cost_of(*node);
-            (cost.overload, cost.excess)
-        };
+        let wrong = |node: &usize| self.state.cost_of(*node).broken();
         let nodes = 0..self.facts().nodes.len();
-        let mut hot: Vec<usize> = nodes.filter(|node| wrong(node) > (0, 0)).collect();
+        let mut hot: Vec<usize> = nodes.filter(|node| wrong(node) > (0, 0, 0)).collect();
         hot.sort_by(|one, other| wrong(other).cmp(&wrong(one)).then(one.cmp(other)));
         hot
     }
@@ -75,7 +72,15 @@ impl Search<'_> {
     fn wrong_with(&self, node: usize) -> Reason {
         let facts = self.facts();
         let id = facts.nodes[node].id;
-        if self.state.cost_of(node).overload == 0 {
+        let cost = self.state.cost_of(node);
+        if cost.overflow > 0 {
+            return Reason::Memory {
+                node: id,
+                bytes: self.state.memory(node),
+                allowed_bytes: facts.nodes[node].memory,
+            };
+        }
+        if cost.overload == 0 {
             return Reason::Neighbours {
                 node: id,
                 neighbours: self.state.neighbours(node),
@@ -158,7 +163,7 @@ impl Search<'_> {
         best
     }
 
-    /// Whether `to` has no copy, and may be a neighbour of those who stay.
+    /// Whether `to` has no copy, and may be a neighbour of the members that stay.
     fn may_move(&self, tenant: usize, from: usize, to: usize) -> bool {
         let mut members = self.state.members(tenant).iter();
         members.all(|&member| {

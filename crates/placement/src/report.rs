@@ -1,4 +1,4 @@
-//! What a placement is like: loads, what failures would do, and which wishes it does not meet.
+//! The report of a placement: loads, the effect of failures, and the rules that are not met.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,9 +15,9 @@ use crate::moves::write_overload;
 pub struct Report {
     /// The nodes that are not lost, in order of their ids.
     pub nodes: Vec<NodeReport>,
-    /// What two failures at once would do.
+    /// The effect of two failures at once.
     pub double_failures: DoubleFailures,
-    /// What is not as the policy wants it.
+    /// The rules of the policy that are not met.
     pub violations: Vec<Violation>,
     /// Tenants of which a move has no room on its way; another plan may find it.
     pub blocked: Vec<TenantId>,
@@ -59,7 +59,7 @@ pub struct NodeReport {
     pub neighbours: usize,
 }
 
-/// What the failure of two nodes at once would do, over all pairs of nodes.
+/// The effect of the failure of two nodes at once, over all pairs of nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DoubleFailures {
     /// The share of pairs that would take all copies of some tenant.
@@ -79,7 +79,7 @@ pub enum Obstacle {
     Budget,
 }
 
-/// What a placement does not meet.
+/// A rule that a placement does not meet.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Violation {
     /// All nodes with a copy are lost: there is nothing to copy from until one of them is back.

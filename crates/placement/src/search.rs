@@ -1,5 +1,5 @@
-//! What every search works with: an assignment under a migration budget, steps that change it, and why they
-//! were taken.
+//! The common ground of all searches: an assignment under a migration budget, steps that change it, and the
+//! reasons for them.
 
 use std::collections::BTreeMap;
 
@@ -48,8 +48,7 @@ pub(crate) struct Step {
 pub(crate) enum Rank {
     /// It lessens what is wrong. Of steps that lessen it alike, those that move few bytes come first.
     Repairs {
-        overload: i64,
-        excess: i64,
+        broken: (i64, i64, i64),
         bytes: u64,
         pressure: i128,
     },
@@ -83,13 +82,14 @@ impl Bar {
 
     /// The rank of a step that leads to this cost; `None`: it is not worth taking, or not allowed.
     pub(crate) fn rank(&self, cost: &Cost, added: Added) -> Option<Rank> {
-        if !cost.keeps_rules(&self.now) || !self.affords(added) {
+        // Too much memory ends a node, so lessening that may even break the other rules.
+        let allowed = cost.keeps_rules(&self.now) || cost.overflow < self.now.overflow;
+        if !allowed || !self.affords(added) {
             return None;
         }
-        if (cost.overload, cost.excess) != (self.now.overload, self.now.excess) {
+        if cost.broken() != self.now.broken() {
             return Some(Rank::Repairs {
-                overload: cost.overload,
-                excess: cost.excess,
+                broken: cost.broken(),
                 bytes: added.bytes,
                 pressure: cost.pressure,
             });
@@ -100,7 +100,7 @@ impl Bar {
     }
 }
 
-/// What a tenant was before a step.
+/// A tenant's members and reason before a step.
 pub(crate) struct Before {
     tenant: usize,
     members: Vec<usize>,
@@ -111,7 +111,7 @@ pub(crate) struct Before {
 pub(crate) struct Search<'a> {
     pub(crate) state: Assignment<'a>,
     pub(crate) budget: Budget,
-    /// Why a tenant was changed last.
+    /// Why a tenant was changed last: that reason is told for all its moves.
     pub(crate) why: BTreeMap<usize, Reason>,
 }
 
@@ -140,14 +140,14 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Gives a tenant other members; which it had.
+    /// Gives a tenant other members and returns those that it had.
     pub(crate) fn change(&mut self, tenant: usize, members: Vec<usize>) -> Vec<usize> {
         let old = self.state.clear(tenant);
         self.state.set(tenant, members);
         old
     }
 
-    /// Takes a step; what its tenants were before.
+    /// Takes a step and returns how to take it back.
     pub(crate) fn take(&mut self, step: Step, reason: &Reason) -> Vec<Before> {
         let mut before = Vec::with_capacity(step.changes.len());
         for (tenant, members) in step.changes {
@@ -205,7 +205,7 @@ impl<'a> Search<'a> {
                 if leads {
                     each_leader(&mut members, 0, &mut |members| visit(&self.state, members));
                 } else {
-                    // Whoever stays may lead at once; a new copy has to be made first.
+                    // A member that stays may lead at once; a new copy has to be made first.
                     if place == 0 && members.len() > 1 {
                         members.swap(0, 1);
                     }

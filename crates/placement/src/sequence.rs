@@ -153,7 +153,9 @@ impl Player<'_, '_> {
             Reason::NewTenant { .. } => Urgency::New,
             Reason::TooManyCopies { .. } | Reason::NodeLost { .. } => Urgency::Surplus,
             Reason::Draining { .. } => Urgency::Drain,
-            Reason::Overload { .. } | Reason::Neighbours { .. } => Urgency::Repair,
+            Reason::Memory { .. } | Reason::Overload { .. } | Reason::Neighbours { .. } => {
+                Urgency::Repair
+            }
             Reason::Balance { .. } => Urgency::Balance,
         }
     }
@@ -184,7 +186,7 @@ impl Player<'_, '_> {
         }
     }
 
-    /// Whether a unit's copy has room now. A new tenant begins with who shall lead.
+    /// Whether a unit's copy has room now. The first copy of a new tenant is the one that shall lead.
     fn can(&self, unit: &Unit) -> bool {
         let Some(node) = unit.add else {
             return true;
@@ -216,8 +218,8 @@ impl Player<'_, '_> {
         self.drop_lost(unit.tenant);
     }
 
-    /// Hands over to who shall lead once it has a copy, and before that to another one that stays when the
-    /// leader is about to be removed.
+    /// Hands the lead to the wished leader once that has a copy. Until then, a leader that is about to be
+    /// removed hands over to another copy.
     fn lead_as_wished(&mut self, unit: &Unit, reason: &Reason) {
         let (now, then) = (
             self.state.members(unit.tenant),
@@ -239,7 +241,7 @@ impl Player<'_, '_> {
     fn hand_over(&mut self, tenant: usize, to: usize, reason: Reason) {
         let mut members = self.state.clear(tenant);
         let place = members.iter().position(|&node| node == to);
-        members.swap(0, place.expect("who takes the lead has a copy"));
+        members.swap(0, place.expect("the next leader has a copy"));
         members[1..].sort_unstable();
         self.state.set(tenant, members);
         let to = self.facts().nodes[to].id;

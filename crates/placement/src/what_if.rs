@@ -1,4 +1,4 @@
-//! What users would notice of failures, in a placement as it is.
+//! The effect of failures on users, in a placement as it is.
 //!
 //! Nobody has moved anything yet: survivors take over what failed nodes bore. Head-room does not count here; a
 //! node misses its goal above its whole capacity.
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::facts::{Parts, UNITS, share};
 use crate::inventory::{Inventory, NodeState, Tenant};
 
-/// What is left of a placement after failures.
+/// A placement after failures.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WhatIf {
     /// The load of all tenants.
@@ -39,7 +39,7 @@ impl WhatIf {
     }
 }
 
-/// What periodic single failures do to a placement, of one node after another.
+/// The effect of periodic single failures, of one node after another.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SingleFailures {
     /// The share of the load within the goal, on average over the failing nodes.
@@ -51,7 +51,7 @@ pub struct SingleFailures {
     pub throughput_kept: f64,
 }
 
-/// What failures of these nodes would leave, beside those that are lost already. Ids of no node are ignored.
+/// The placement after these nodes failed, too, beside those that are lost already. Ids of no node are ignored.
 #[must_use]
 pub fn what_if(inventory: &Inventory, failed: &[NodeId]) -> WhatIf {
     let failed: BTreeSet<NodeId> = failed.iter().copied().collect();
@@ -98,7 +98,7 @@ pub fn what_if(inventory: &Inventory, failed: &[NodeId]) -> WhatIf {
     }
 }
 
-/// What the failures of single nodes would do; without a node that could fail, nothing.
+/// The effect of each single failure; without a node that could fail, there is none.
 #[must_use]
 pub fn single_failures(inventory: &Inventory) -> SingleFailures {
     let nodes = inventory.nodes().iter();
@@ -121,7 +121,7 @@ pub fn single_failures(inventory: &Inventory) -> SingleFailures {
     }
 }
 
-/// A tenant and who serves it.
+/// A tenant and the nodes that serve it.
 struct Served {
     id: TenantId,
     parts: Parts,

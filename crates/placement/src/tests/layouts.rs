@@ -1,7 +1,7 @@
 //! The interleaved layout against the mirrored one.
 #![allow(
     clippy::print_stdout,
-    reason = "the numbers that are compared are read by who changes the planner"
+    reason = "the numbers that are compared are for the author of a change to the planner"
 )]
 
 use rand::{SeedableRng, rngs::StdRng};

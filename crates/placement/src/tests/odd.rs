@@ -194,6 +194,42 @@ fn surplus_copies_go() {
 }
 
 #[test]
+fn copies_that_have_grown_leave_a_full_node() {
+    let tenants = (1..=4).map(|id| tenant(id, 0.01, GIB * u64::from(id), &[1, 2]));
+    let inventory = Inventory::new(like_nodes(4, 8 * GIB), tenants.collect()).unwrap();
+    let plan = plan(&inventory, &tight());
+    assert!(plan.report.feasible(), "{:?}", plan.report.violations);
+    // Both nodes have 10 GiB, and the smallest copies that make room are of 2 GiB.
+    assert_eq!(plan.report.bytes_added, 4 * GIB);
+    let reasons: Vec<String> = plan
+        .moves
+        .iter()
+        .map(|step| step.reason.to_string())
+        .collect();
+    let full = "node 2 has copies of 10737418240 bytes, where 8589934592 are allowed";
+    assert!(reasons.iter().any(|reason| reason == full), "{reasons:?}");
+}
+
+#[test]
+fn the_largest_numbers_are_no_reason_to_panic() {
+    let tenant = |id, of_load, bytes| tenant(id, of_load, bytes, &[1, 2]);
+    let new = |tenants| Inventory::new(like_nodes(4, u64::MAX), tenants);
+    let too_much = [tenant(1, 1.0, u64::MAX), tenant(2, 1.0, u64::MAX)];
+    assert!(matches!(
+        new(too_much.to_vec()),
+        Err(InventoryError::TooMuch(u64::MAX, _))
+    ));
+    let most = vec![tenant(1, 1000.0, 1 << 53), tenant(2, 1000.0, 0)];
+    let policy = Policy {
+        copies: NonZeroUsize::MAX,
+        neighbours_max: usize::MAX,
+        ..tight()
+    };
+    let report = plan(&new(most).unwrap(), &policy).report;
+    assert!(!report.feasible());
+}
+
+#[test]
 fn too_many_neighbours_become_fewer() {
     let all: Vec<(u32, u32)> = (1..=6)
         .flat_map(|a| (a + 1..=6).map(move |b| (a, b)))

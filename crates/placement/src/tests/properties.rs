@@ -1,4 +1,4 @@
-//! What has to hold of every plan, on instances from seeds.
+//! Properties of every plan, on instances from seeds.
 //!
 //! `PLACEMENT_SEED` and `PLACEMENT_SEEDS` choose the first seed and how many; a failing seed is printed.
 
@@ -35,7 +35,7 @@ fn plans_are_safe_and_keep_what_they_promise() {
     });
     // Otherwise the rules were hardly looked at.
     let feasible = feasible.into_inner();
-    assert!(feasible >= count / 4, "{feasible} of {count} are feasible");
+    assert!(feasible >= count / 5, "{feasible} of {count} are feasible");
 }
 
 /// Checks all about the plan of one instance; whether it met everything.
