@@ -16,7 +16,7 @@
 //!                                   import ◄──────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! `sync` is below `segment`, `txn` and `schedule`, and knows none of ours. `replication` knows `types`;
+//! `sync` is below `segment`, `txn` and `schedule`, and knows none of ours. `replication` and `placement` know `types`;
 //! `copies` drives it over `storage`; `etcd` has what
 //! nodes share, and `cluster` knows them all.
 //!
@@ -71,6 +71,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     // It reaches both databases over the wire, and knows nothing of ours.
     ("import", &[]),
     ("replication", &["types"]),
+    ("placement", &["types"]),
     // Tests make tenants.
     (
         "copies",
@@ -90,6 +91,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "replication",
             "copies",
             "etcd",
+            "placement",
         ],
     ),
     (
@@ -176,6 +178,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "balloon",
             "broker",
             "adapters",
+            "placement",
             "cluster",
             "embedded",
             "gateway",

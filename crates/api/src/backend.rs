@@ -14,6 +14,20 @@ use crate::{
 /// Cancels what a session is running; does nothing when it runs nothing. Called from other tasks.
 pub type Canceller = Arc<dyn Fn() + Send + Sync>;
 
+/// How others stop a session, or have it go.
+#[derive(Clone)]
+pub struct Controls {
+    /// Stops the statement that runs; does nothing when none does.
+    pub cancel: Canceller,
+    /// Ends the session with its connection; `None` for one that has no connection.
+    pub terminate: Option<Canceller>,
+    /// Has the session go to another node as soon as it can; `None` for one that has no connection.
+    pub leave: Option<Canceller>,
+}
+
+/// A session that goes on, and the statement that was prepared without a name.
+pub type Resumed<S> = (S, Option<Kept<<S as BackendSession>::Prepared>>);
+
 /// Which node takes the changes of a database, and so has its sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leader {
@@ -67,6 +81,19 @@ pub trait Backend: Send + Sync + 'static {
         settings: &[(String, String)],
     ) -> impl Future<Output = Result<Self::Session, SqlError>> + Send;
 
+    /// A session that goes on where another node's has left ([`BackendSession::leave`]), and the statement that was
+    /// prepared without a name. Otherwise as [`Self::connect`].
+    ///
+    /// # Errors
+    /// As [`Self::connect`].
+    fn resume(
+        self: &Arc<Self>,
+        role: &str,
+        database: &str,
+        settings: &[(String, String)],
+        state: &[u8],
+    ) -> impl Future<Output = Result<Resumed<Self::Session>, SqlError>> + Send;
+
     /// Where a session of this database, with these settings, is to be.
     fn leader(&self, _database: &str, _settings: &[(String, String)]) -> Leader {
         Leader::Here
@@ -109,8 +136,14 @@ pub trait BackendSession: Send + 'static {
     /// How to cancel what runs.
     fn canceller(&self) -> Canceller;
 
-    /// Says how other sessions stop this one: what it runs, or its connection.
-    fn set_controls(&mut self, cancel: Canceller, terminate: Canceller);
+    /// Says how others stop this one, or have it go.
+    fn set_controls(&mut self, controls: Controls);
+
+    /// What another node needs to go on with the session, with the statement that was prepared without a name; `None`
+    /// while it has what cannot go. Whoever serves its client drops it then.
+    fn leave(&self, _unnamed: Option<&Kept<Self::Prepared>>) -> Option<Vec<u8>> {
+        None
+    }
 
     /// Comes back when others have said something that the client is to be told.
     fn notified(&self) -> impl Future<Output = ()> + Send;

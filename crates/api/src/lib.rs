@@ -36,7 +36,9 @@ pub use aerostat_fast::{Rows, Value, check_value_bytes, fitted_text};
 pub use aerostat_types::{
     CopyFormat, CopyHeader, CopyOptions, ForceQuote, Notice, NoticeSeverity, Zone,
 };
-pub use backend::{Backend, BackendSession, Canceller, Kept, Leader, OtherNodes};
+pub use backend::{
+    Backend, BackendSession, Canceller, Controls, Kept, Leader, OtherNodes, Resumed,
+};
 pub use notification::Notification;
 pub use password::{ITERATIONS, hash_password};
 pub use scram::{ScramVerifier, ScramVerifierError};

@@ -23,12 +23,12 @@ mod usage;
 
 pub use actor::Actor;
 pub use state::{
-    AEROSTAT_OID, Catalog, CatalogState, Change, CopiesRecord, CopyFacts, CopyState, Database,
-    DatabaseRecord, Definitions, Draft, FIRST_USER_OID, ForeignKey, Grant, INFORMATION_SCHEMA_OID,
-    Identity, IndexEntry, Lowered, Mark, NodeRecord, OnCommit, Order, OwnedBy, PG_CATALOG_OID,
-    PG_TEMP, PUBLIC, PUBLIC_OID, PartComments, PeerFacts, RecordError, ReferentialAction, Relation,
-    RoleRecord, SEQUENCE_COLUMNS, SchemaEntry, SchemaGrant, SequenceEntry, Standing, TableEntry,
-    Temporaries, ViewEntry, is_temporary, relation_tag, temporary_schema, undefined_relation,
-    undefined_schema,
+    AEROSTAT_OID, Catalog, CatalogState, Change, ClusterFacts, ClusterNodes, CopiesRecord,
+    CopyFacts, CopyState, Database, DatabaseRecord, Definitions, Draft, FIRST_USER_OID, ForeignKey,
+    Grant, INFORMATION_SCHEMA_OID, Identity, IndexEntry, Lowered, Mark, NodeFacts, NodeRecord,
+    OnCommit, Order, OwnedBy, PG_CATALOG_OID, PG_TEMP, PUBLIC, PUBLIC_OID, PartComments, PeerFacts,
+    PlacedFacts, Placing, RecordError, ReferentialAction, Relation, RoleRecord, SEQUENCE_COLUMNS,
+    SchemaEntry, SchemaGrant, SequenceEntry, Standing, TableEntry, Temporaries, ViewEntry,
+    is_temporary, relation_tag, temporary_schema, undefined_relation, undefined_schema,
 };
 pub use usage::{RecordedScan, Usage};

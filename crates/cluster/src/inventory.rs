@@ -7,15 +7,11 @@ use std::{
     net::SocketAddr,
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
-    sync::Arc,
 };
 
-use aerostat_catalog::{
-    admin::{MARKER, Shared},
-    failure::with_causes,
-};
+use aerostat_catalog::admin::MARKER;
 use aerostat_storage::{DataFolder, MetaError, MetaStore, Swapped, Versioned};
-use aerostat_types::{ErrorKind, NodeId, SqlError};
+use aerostat_types::NodeId;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -46,6 +42,9 @@ pub struct NodeEntry {
     pub address: SocketAddr,
     /// Where clients find it.
     pub clients: SocketAddr,
+    /// Whether its databases are to go to others.
+    #[serde(default)]
+    pub draining: bool,
 }
 
 /// What a data folder says of itself.
@@ -135,7 +134,7 @@ impl Inventory {
         Self::of(store.load()?.as_ref())
     }
 
-    fn of(found: Option<&Versioned>) -> Result<Inventory, JoinError> {
+    pub(crate) fn of(found: Option<&Versioned>) -> Result<Inventory, JoinError> {
         match found {
             None => Ok(Inventory::default()),
             Some(found) => serde_json::from_slice(&found.document).map_err(JoinError::Parse),
@@ -146,32 +145,6 @@ impl Inventory {
     pub(crate) fn node(&self, id: NodeId) -> Option<(&String, &NodeEntry)> {
         self.nodes.iter().find(|(_, entry)| entry.id == id)
     }
-}
-
-/// What a node's catalogue is shared by.
-///
-/// # Errors
-/// The space cannot be used.
-pub fn shared(space: &Space, identity: &Identity) -> Result<Shared, SpaceError> {
-    let list = space.nodes()?;
-    let nodes = move || match Inventory::load(&*list) {
-        Ok(all) => Ok(all
-            .nodes
-            .into_iter()
-            .map(|(name, entry)| (name, entry.id))
-            .collect()),
-        Err(error) => Err(SqlError::new(
-            ErrorKind::IoError,
-            "could not read the list of the cluster's nodes",
-        )
-        .with_detail(with_causes(&error))),
-    };
-    Ok(Shared {
-        record: space.record()?,
-        me: identity.node,
-        name: identity.name.clone(),
-        nodes: Arc::new(nodes),
-    })
 }
 
 /// Makes a process one of the node that a data folder is, and says to others where it is.
@@ -236,6 +209,7 @@ pub fn join(
             incarnation: 0,
             address,
             clients,
+            draining: false,
         });
         if entry.folder != marker.folder {
             return Err(JoinError::Taken {

@@ -22,7 +22,7 @@ use aerostat_copies::{
     serve,
 };
 use aerostat_replication::{Incarnation, Member, NodeId, Settings};
-use aerostat_storage::{MetaStore, SystemDisk, TenantStore};
+use aerostat_storage::{SystemDisk, TenantStore};
 use aerostat_types::TenantId;
 use parking_lot::Mutex;
 use tokio::{
@@ -32,14 +32,19 @@ use tokio::{
 };
 
 use crate::{
-    Identity, Space, SpaceError,
+    Census, Identity, Pace, Space, SpaceError,
+    census::TimeUsed,
     inventory::Inventory,
     others::Others,
     owner::{CopyOwner, Ending, Held, Home},
+    speaker::Speaker,
 };
 
 /// How often the keeper looks around, where nothing wakes it.
 const LOOK: Duration = Duration::from_millis(100);
+
+/// A node that was heard so lately is taken to be there.
+const HEARD: Duration = Duration::from_secs(1);
 
 /// How soon a copy that ended is opened again.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -74,6 +79,12 @@ pub struct Setup {
     pub sessions: Arc<[Handle]>,
     /// How copies behave.
     pub settings: Settings,
+    /// What is known of the nodes; the node's record has it, too.
+    pub census: Arc<Census>,
+    /// How long a database's statements have taken.
+    pub time_used: Arc<TimeUsed>,
+    /// How often the node speaks of itself, and when others are replaced.
+    pub pace: Pace,
 }
 
 /// What the keeper's threads share.
@@ -81,8 +92,6 @@ struct Inner {
     home: Arc<Home>,
     identity: Identity,
     space: Space,
-    /// The list of nodes.
-    list: Arc<dyn MetaStore>,
     token: Vec<u8>,
     runtime: Handle,
     settings: Settings,
@@ -92,7 +101,7 @@ struct Inner {
     begun: Mutex<BTreeSet<TenantId>>,
     /// Copies that are being opened or made anew.
     working: AtomicUsize,
-    stops: AtomicBool,
+    stops: Arc<AtomicBool>,
 }
 
 /// A copy that runs, or did.
@@ -154,6 +163,8 @@ impl Copy {
 pub struct Cluster {
     inner: Arc<Inner>,
     keeper: Option<JoinHandle<()>>,
+    /// Speaks of the node, and coordinates.
+    speaker: Option<JoinHandle<()>>,
     listening: Task<std::io::Result<()>>,
     /// Where connections of other nodes run.
     peers: Option<Runtime>,
@@ -174,6 +185,9 @@ impl Cluster {
             door,
             sessions,
             settings,
+            census,
+            time_used,
+            pace,
         } = setup;
         let failed = |source| SpaceError::Io {
             path: "the threads of connections between nodes".into(),
@@ -199,10 +213,9 @@ impl Cluster {
             home: Arc::new(Home {
                 node,
                 holders,
-                nodes: Mutex::default(),
+                census,
             }),
             identity,
-            list: space.nodes()?,
             space,
             token: token.clone(),
             runtime: runtime.clone(),
@@ -211,7 +224,7 @@ impl Cluster {
             copies: Mutex::default(),
             begun: Mutex::default(),
             working: AtomicUsize::new(0),
-            stops: AtomicBool::new(false),
+            stops: Arc::default(),
         });
         inner.look_at_nodes();
         let routes = Arc::downgrade(&inner);
@@ -233,9 +246,17 @@ impl Cluster {
         let thread = thread::Builder::new().name("aerostat-keeper".to_owned());
         let keeper = thread.spawn(move || kept.keep());
         let keeper = keeper.map_err(failed)?;
+        let speaker = Speaker {
+            node: Arc::clone(&inner.home.node),
+            census: Arc::clone(&inner.home.census),
+            time_used,
+            pace,
+            stops: Arc::clone(&inner.stops),
+        };
         Ok(Cluster {
             inner,
             keeper: Some(keeper),
+            speaker: Some(speaker.start().map_err(failed)?),
             listening,
             peers: Some(peers),
         })
@@ -250,10 +271,14 @@ impl Cluster {
                 let copies = self.inner.copies.lock();
                 let led = copies.values().filter(|copy| copy.state.leads());
                 led.filter_map(|copy| {
-                    let members = copy.state.facts().members;
-                    let me = self.inner.identity.node;
-                    let other = members.into_iter().find(|node| *node != me)?;
-                    Some((copy.running.as_ref()?.inbox().clone(), other))
+                    let peers = copy.state.facts().peers.into_iter();
+                    // The one that has most, of those that were heard lately.
+                    let members = peers.filter(|peer| peer.is_member);
+                    let next = members.max_by_key(|peer| {
+                        let is_heard = peer.heard.is_some_and(|at| at.elapsed() < HEARD);
+                        (is_heard, peer.written)
+                    })?;
+                    Some((copy.running.as_ref()?.inbox().clone(), next.node))
                 })
                 .collect()
             };
@@ -312,9 +337,12 @@ impl Drop for Cluster {
     fn drop(&mut self) {
         self.inner.stops.store(true, Ordering::Release);
         self.listening.abort();
-        if let Some(keeper) = self.keeper.take() {
+        for thread in [self.keeper.take(), self.speaker.take()]
+            .into_iter()
+            .flatten()
+        {
             // One that panicked has said so.
-            let _ = keeper.join();
+            let _ = thread.join();
         }
         if let Some(peers) = self.peers.take() {
             // Its tasks know the node, which may be about to be opened again. A thread of its own may wait for them
@@ -344,7 +372,8 @@ impl Inner {
     fn addresses(&self) -> Address {
         let home = Arc::clone(&self.home);
         Arc::new(move |node: NodeId| -> Option<SocketAddr> {
-            home.nodes.lock().node(node).map(|(_, entry)| entry.address)
+            let address = |all: &Inventory| all.node(node).map(|(_, entry)| entry.address);
+            home.census.nodes(address)
         })
     }
 
@@ -358,13 +387,11 @@ impl Inner {
     }
 
     fn look_at_nodes(&self) {
-        match Inventory::load(&*self.list) {
-            Ok(nodes) => *self.home.nodes.lock() = nodes,
-            // Those that are known are where they were, for all that is known.
-            Err(error) => tracing::warn!(
+        if let Err(error) = self.home.census.look_at_nodes() {
+            tracing::warn!(
                 error = &error as &dyn std::error::Error,
                 "the list of the cluster's nodes cannot be read"
-            ),
+            );
         }
     }
 
@@ -489,7 +516,6 @@ impl Inner {
     /// Has drivers know which nodes are to have their databases.
     fn tell_wanted(&self) {
         let record = self.home.node.record();
-        let nodes = self.home.nodes.lock();
         let mut copies = self.copies.lock();
         for entry in record.databases.values() {
             let Some(copy) = copies.get_mut(&entry.oid) else {
@@ -499,12 +525,16 @@ impl Inner {
                 copy.told = None;
                 continue;
             };
-            let wanted = entry
-                .nodes
-                .iter()
-                .map(|name| nodes.nodes.get(name).map(|entry| entry.id));
+            let wanted = self.home.census.nodes(|all| {
+                let number = |name| all.nodes.get(name).map(|entry| entry.id);
+                entry
+                    .nodes
+                    .iter()
+                    .map(number)
+                    .collect::<Option<BTreeSet<NodeId>>>()
+            });
             // One that is not known yet will be.
-            let Some(wanted) = wanted.collect::<Option<BTreeSet<NodeId>>>() else {
+            let Some(wanted) = wanted else {
                 continue;
             };
             if copy.told.as_ref() != Some(&wanted) {
@@ -579,6 +609,7 @@ impl Inner {
                 let inbox = running.inbox().clone();
                 state.take_orders(Some(Box::new(move |order| match order {
                     Order::Lead => inbox.lead(),
+                    Order::Quiet => inbox.quiet(true),
                     Order::Durability(durability) => {
                         inbox.and_sync(durability.syncs_beside_copies());
                     }

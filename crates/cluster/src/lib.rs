@@ -19,20 +19,27 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
+mod census;
+mod coordinator;
 mod inventory;
 mod keeper;
 mod others;
 mod owner;
+mod placing;
 mod sample;
 mod space;
+mod speaker;
 #[cfg(test)]
 mod tests;
 
 pub use aerostat_catalog::admin::Shared;
 pub use aerostat_copies::Door;
 pub use aerostat_replication::Settings;
-pub use inventory::{Identity, JoinError, NodeEntry, join, shared};
+pub use census::{Census, TimeUsed, shared};
+pub use inventory::{Identity, JoinError, NodeEntry, join};
 pub use keeper::{Cluster, Setup};
 pub use others::Others;
+pub use placing::{Going, Picture, PictureDatabase, PictureNode};
 pub use sample::{CopySample, samples};
 pub use space::{Space, SpaceError};
+pub use speaker::Pace;

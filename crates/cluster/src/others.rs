@@ -77,11 +77,8 @@ impl Others {
     }
 
     fn address(&self, node: NodeId) -> Option<SocketAddr> {
-        self.home
-            .nodes
-            .lock()
-            .node(node)
-            .map(|(_, entry)| entry.address)
+        let census = &self.home.census;
+        census.nodes(|all| all.node(node).map(|(_, entry)| entry.address))
     }
 
     fn greeting(&self, to: NodeId) -> Greeting {
@@ -113,13 +110,12 @@ impl Others {
 
     /// Has nodes stop what the session with this key runs: one node, or all others. Does not wait for that.
     pub fn cancel(&self, node: Option<NodeId>, pid: i32, secret: i32) {
-        let all: Vec<(NodeId, SocketAddr)> = {
-            let nodes = self.home.nodes.lock();
-            let entries = nodes.nodes.values().map(|entry| (entry.id, entry.address));
-            let me = self.greeting.from.node;
-            let is_asked = |id: NodeId| node.map_or(id != me, |node| id == node);
+        let me = self.greeting.from.node;
+        let is_asked = |id: NodeId| node.map_or(id != me, |node| id == node);
+        let all: Vec<(NodeId, SocketAddr)> = self.home.census.nodes(|all| {
+            let entries = all.nodes.values().map(|entry| (entry.id, entry.address));
             entries.filter(|(id, _)| is_asked(*id)).collect()
-        };
+        });
         for (id, address) in all {
             let greeting = self.greeting(id);
             self.runtime.spawn(async move {

@@ -9,7 +9,7 @@ use std::{
 };
 
 use aerostat_catalog::{
-    CopyFacts, CopyState, Database, PeerFacts,
+    CopyFacts, CopyState, Database, Order, PeerFacts,
     admin::{Holders, Node, Unopened},
 };
 use aerostat_copies::{CopyError, Known, Owner};
@@ -17,10 +17,19 @@ use aerostat_storage::{Applier, RecoverError, Table, TenantStore};
 use aerostat_types::{CommitTs, NodeId, TableId, TenantId};
 use parking_lot::Mutex;
 
-use crate::inventory::Inventory;
+use crate::Census;
 
 /// A leader that is alone is told anew that it leads long before this.
 const LEASE_MAX: Duration = Duration::from_secs(60);
+
+/// How long it is waited for sessions to go, at most: the machine decides before that.
+const PARTING_MAX: Duration = Duration::from_secs(1);
+
+/// How often it is looked whether they have.
+const PARTING_LOOK: Duration = Duration::from_millis(1);
+
+/// How often they are told.
+const PARTING_AGAIN: Duration = Duration::from_millis(20);
 
 /// How long a node that begins to lead waits until strong reads are answered, before it says that it leads.
 const LEASE_WAIT: Duration = Duration::from_millis(500);
@@ -29,8 +38,8 @@ const LEASE_WAIT: Duration = Duration::from_millis(500);
 pub(crate) struct Home {
     pub(crate) node: Arc<Node>,
     pub(crate) holders: Arc<dyn Holders + Send + Sync>,
-    /// The cluster's nodes, as they were known last.
-    pub(crate) nodes: Mutex<Inventory>,
+    /// What is known of the cluster's nodes.
+    pub(crate) census: Arc<Census>,
 }
 
 impl Home {
@@ -78,6 +87,7 @@ impl CopyOwner {
     fn close(&self) {
         self.state.hide();
         self.home.close(self.id, &self.held);
+        self.state.set_parting(false);
     }
 
     fn follow(&self, catalog: &[u8], tables: &BTreeMap<TableId, Arc<Table>>) {
@@ -165,7 +175,36 @@ impl Owner for CopyOwner {
         let mut held = self.held.lock();
         held.tenures += 1;
         self.state.set_leads(false);
+        self.state.set_parting(false);
         tracing::info!(tenant = %self.id, "another node leads");
+    }
+
+    fn quieten(&mut self, quiet: bool) {
+        self.state.set_parting(quiet);
+        let database = self.held.lock().database.clone();
+        let Some(database) = database.filter(|_| quiet) else {
+            return;
+        };
+        let (id, state, home) = (self.id, Arc::clone(&self.state), Arc::clone(&self.home));
+        let watch = move || {
+            let began = Instant::now();
+            let mut told = None;
+            while state.is_parting() && began.elapsed() < PARTING_MAX {
+                // Some may have come a moment before.
+                if told.is_none_or(|at: Instant| at.elapsed() > PARTING_AGAIN) {
+                    home.holders.have_leave(&database);
+                    told = Some(Instant::now());
+                }
+                if database.connection_count() <= 0 {
+                    return state.order(Order::Quiet);
+                }
+                thread::sleep(PARTING_LOOK);
+            }
+        };
+        let thread = thread::Builder::new().name("aerostat-parts".to_owned());
+        if let Err(error) = thread.spawn(watch) {
+            tracing::error!(tenant = %id, %error, "no thread to see sessions go");
+        }
     }
 
     fn lacks_log(&mut self, node: NodeId) {
@@ -213,22 +252,24 @@ fn facts(home: &Home, known: &Known) -> CopyFacts {
         .map(|config| config.members.iter().map(|member| member.node).collect())
         .unwrap_or_default();
     members.sort_unstable();
-    let nodes = home.nodes.lock();
-    let peers = known.peers.iter().map(|peer| {
-        let entry = nodes.node(peer.node);
-        PeerFacts {
-            node: peer.node,
-            name: entry.map_or_else(|| peer.node.to_string(), |(name, _)| name.clone()),
-            address: entry.map_or_else(String::new, |(_, entry)| entry.address.to_string()),
-            is_member: members.contains(&peer.node),
-            sent: peer.sent,
-            written: peer.written,
-            durable: peer.durable,
-            heard: heard(peer.heard),
-        }
+    let peers = home.census.nodes(|nodes| {
+        let facts = known.peers.iter().map(|peer| {
+            let entry = nodes.node(peer.node);
+            PeerFacts {
+                node: peer.node,
+                name: entry.map_or_else(|| peer.node.to_string(), |(name, _)| name.clone()),
+                address: entry.map_or_else(String::new, |(_, entry)| entry.address.to_string()),
+                is_member: members.contains(&peer.node),
+                sent: peer.sent,
+                written: peer.written,
+                durable: peer.durable,
+                heard: heard(peer.heard),
+            }
+        });
+        facts.collect()
     });
     CopyFacts {
-        peers: peers.collect(),
+        peers,
         epoch: config.map(|config| config.epoch).unwrap_or_default(),
         leader: config.map(|config| config.leader),
         members,

@@ -12,7 +12,7 @@ use std::{
 use aerostat_etcd::{Endpoints, Etcd, EtcdError};
 use aerostat_replication::Config;
 use aerostat_storage::{MetaError, MetaShared, MetaStore, Swapped, make_folder};
-use aerostat_types::TenantId;
+use aerostat_types::{NodeId, TenantId};
 use thiserror::Error;
 
 /// What names a folder of this machine, or one that all nodes have mounted.
@@ -105,6 +105,14 @@ impl Space {
     /// See [`Self::is_there`].
     pub fn nodes(&self) -> Result<Arc<dyn MetaStore>, SpaceError> {
         self.document("nodes")
+    }
+
+    /// What a node says of itself.
+    ///
+    /// # Errors
+    /// See [`Self::is_there`].
+    pub(crate) fn report(&self, node: NodeId) -> Result<Arc<dyn MetaStore>, SpaceError> {
+        self.document(&format!("reports/{node}"))
     }
 
     /// Who leads a database, and who must have its commits.

@@ -141,6 +141,8 @@ impl Owner for Node {
 
     fn follows(&mut self) {}
 
+    fn quieten(&mut self, _quiet: bool) {}
+
     fn knows(&mut self, _known: &Known) {}
 
     fn lacks_log(&mut self, _node: NodeId) {}

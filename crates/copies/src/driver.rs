@@ -152,7 +152,7 @@ impl Driver {
         }
     }
 
-    /// Has another member lead, if this one does.
+    /// Has another member lead, if this one does: soon, for sessions may leave first.
     ///
     /// # Errors
     /// See [`Self::tick`].
@@ -163,6 +163,20 @@ impl Driver {
         host: &mut dyn Host,
     ) -> Result<(), CopyError> {
         self.tell(now, Event::HandOver(to), None, host)?;
+        self.settle(now, host)
+    }
+
+    /// Whether no session is left, while they are to leave ([`Host::quieten`]).
+    ///
+    /// # Errors
+    /// See [`Self::tick`].
+    pub fn quiet(
+        &mut self,
+        now: Duration,
+        quiet: bool,
+        host: &mut dyn Host,
+    ) -> Result<(), CopyError> {
+        self.tell(now, Event::Quiet(quiet), None, host)?;
         self.settle(now, host)
     }
 
@@ -563,6 +577,7 @@ impl Driver {
             Effect::Swap(config) => host.ask(Some(config)),
             Effect::Read => host.ask(None),
             Effect::Committed(_) => {}
+            Effect::Quieten(quiet) => host.quieten(quiet),
             Effect::Deposed(through) => {
                 if let Some(store) = &self.store {
                     store.depose();

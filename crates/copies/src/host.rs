@@ -67,6 +67,13 @@ pub trait Host {
     /// The process leads no more. The tenant takes nothing any more, and is about to be opened again.
     fn follows(&mut self);
 
+    /// The process leads, and another is about to lead on purpose: sessions are to leave between their transactions,
+    /// and new ones to wait, and [`crate::Driver::quiet`] is to be told whether none is left, then and when that
+    /// changes.
+    /// Or, where not `quiet`, it leads on, and sessions are served again. The first is `true`, then they alternate;
+    /// [`Self::follows`], or the driver's end, ends it, whatever was said.
+    fn quieten(&mut self, quiet: bool);
+
     /// A node asks for what the log has not any more: its copy has to be made anew.
     fn lacks_log(&mut self, node: NodeId);
 }

@@ -57,6 +57,8 @@ pub(crate) enum Told {
     Lead,
     /// Another is to.
     HandOver(NodeId),
+    /// Whether no session is left, while they are to leave.
+    Quiet(bool),
     /// Whether commits wait for the leader's disk, too.
     AndSync(bool),
     Wanted(BTreeSet<NodeId>),
@@ -113,6 +115,11 @@ impl Inbox {
     /// Has another node lead, if this one does and that is a member.
     pub fn hand_over(&self, to: NodeId) {
         self.tell(Told::HandOver(to));
+    }
+
+    /// Says whether no session is left, while they are to leave ([`crate::Owner::quieten`]).
+    pub fn quiet(&self, quiet: bool) {
+        self.tell(Told::Quiet(quiet));
     }
 
     /// Commits wait for the leader's disk from now on, or not.

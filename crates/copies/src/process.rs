@@ -55,6 +55,9 @@ pub trait Owner: Send {
     /// See [`Host::follows`].
     fn follows(&mut self);
 
+    /// See [`Host::quieten`]; what it asks for is told by [`Inbox::quiet`]. It waits for nothing.
+    fn quieten(&mut self, quiet: bool);
+
     /// See [`Host::lacks_log`].
     fn lacks_log(&mut self, node: NodeId);
 
@@ -222,6 +225,7 @@ fn do_told(turn: &Turn<ProcessHost>, core: &mut Core<ProcessHost>, told: Told) {
             Ok(())
         }),
         Told::HandOver(to) => core.step(|driver, now, host| driver.hand_over(now, to, host)),
+        Told::Quiet(quiet) => core.step(|driver, now, host| driver.quiet(now, quiet, host)),
         Told::AndSync(and_sync) => {
             core.step(|driver, now, host| driver.and_sync(now, and_sync, host));
         }
@@ -434,6 +438,10 @@ impl Host for ProcessHost {
 
     fn follows(&mut self) {
         self.owner.follows();
+    }
+
+    fn quieten(&mut self, quiet: bool) {
+        self.owner.quieten(quiet);
     }
 
     fn lacks_log(&mut self, node: NodeId) {

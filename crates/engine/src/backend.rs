@@ -3,14 +3,14 @@
 use std::{future::Future, sync::Arc};
 
 use aerostat_api::{
-    Backend, BackendSession, Canceller, Client, ClientSettings, ColumnDescription, EntryNumbers,
-    Group, IdleLimit, Kept, Leader, Notice, Notification, OtherNodes, Outcome, ParameterType,
-    RoleInfo, TransactionStatus, Value,
+    Backend, BackendSession, Canceller, Client, ClientSettings, ColumnDescription, Controls,
+    EntryNumbers, Group, IdleLimit, Kept, Leader, Notice, Notification, OtherNodes, Outcome,
+    ParameterType, Resumed, RoleInfo, TransactionStatus, Value,
 };
 use aerostat_types::{SqlError, text::parse_bool};
 
 use crate::{
-    engine::{Controls, Engine},
+    engine::Engine,
     memory::Held,
     session::{Prepared, Sent, Session},
 };
@@ -32,7 +32,21 @@ impl Backend for Engine {
         Session::new(Arc::clone(self), connection, role, settings)
     }
 
+    async fn resume(
+        self: &Arc<Self>,
+        role: &str,
+        database: &str,
+        settings: &[(String, String)],
+        state: &[u8],
+    ) -> Result<Resumed<Session>, SqlError> {
+        let connection = self.connection(role, database).await?;
+        Session::resume(Arc::clone(self), connection, role, settings, state).await
+    }
+
     fn leader(&self, database: &str, settings: &[(String, String)]) -> Leader {
+        if self.node().is_parting(database) {
+            return Leader::Unknown;
+        }
         // Such a session is content with a copy.
         let reads = |(name, value): &(String, String)| {
             name.eq_ignore_ascii_case("aerostat.read_from") && value.eq_ignore_ascii_case("any")
@@ -95,9 +109,12 @@ impl BackendSession for Session {
         Arc::new(move || handle.cancel())
     }
 
-    fn set_controls(&mut self, cancel: Canceller, terminate: Canceller) {
-        let terminate = Some(terminate);
-        Session::set_controls(self, Controls { cancel, terminate });
+    fn set_controls(&mut self, controls: Controls) {
+        Session::set_controls(self, controls);
+    }
+
+    fn leave(&self, unnamed: Option<&Kept<Prepared>>) -> Option<Vec<u8>> {
+        Session::leave(self, unnamed)
     }
 
     fn notified(&self) -> impl Future<Output = ()> + Send {

@@ -12,7 +12,7 @@ use std::{
 };
 
 use aerostat_advice::Machine;
-use aerostat_api::{Canceller, OtherNodes, RoleInfo};
+use aerostat_api::{Controls, OtherNodes, RoleInfo};
 use aerostat_catalog::{
     Database,
     admin::{Claim, Connection, DatabaseState, Holders, Host, Node, NodeError, Opening, Shared},
@@ -128,15 +128,6 @@ pub struct DatabaseStatistics {
 
 /// Every session's line in `pg_stat_activity`, by its number.
 type Sessions = Mutex<BTreeMap<i32, Arc<Mutex<SessionDescription>>>>;
-
-/// The way to stop a session from elsewhere: what it runs, or it itself.
-#[derive(Clone)]
-pub struct Controls {
-    /// Stops the statement that runs; does nothing when none does.
-    pub cancel: Canceller,
-    /// Ends the session with its connection; `None` for one that has no connection.
-    pub terminate: Option<Canceller>,
-}
 
 /// The engine.
 pub struct Engine {
@@ -272,6 +263,12 @@ impl Engine {
                 }
             })
             .collect()
+    }
+
+    /// What the statements of a database that is open have taken of threads.
+    pub fn time_used(&self, database: TenantId) -> Duration {
+        let tenant = self.tenants.lock().get(&database).cloned();
+        tenant.map_or(Duration::ZERO, |tenant| tenant.query_time())
     }
 
     /// Every database of the node, in order of names, and whether it can be used.
@@ -423,24 +420,42 @@ impl Engine {
     }
 }
 
+impl Engine {
+    /// Of the sessions in a database.
+    fn controls_in(&self, database: &Database) -> Vec<Controls> {
+        let is_in =
+            |told: &Arc<Mutex<SessionDescription>>| told.lock().database_id == Some(database.id);
+        let numbers: Vec<i32> = {
+            let sessions = self.sessions.lock();
+            let numbers = sessions.iter().filter(|(_, told)| is_in(told));
+            numbers.map(|(number, _)| *number).collect()
+        };
+        let numbers = numbers.iter();
+        numbers
+            .filter_map(|number| self.controls_of(*number))
+            .collect()
+    }
+}
+
 impl Holders for Engine {
     /// One that is used within the process has no connection to end: what it runs is stopped.
     fn end_sessions(&self, database: &Database) {
-        let is_in =
-            |told: &Arc<Mutex<SessionDescription>>| told.lock().database_id == Some(database.id);
-        let sessions = self.sessions.lock();
-        let numbers = sessions.iter().filter(|(_, told)| is_in(told));
-        let numbers: Vec<i32> = numbers.map(|(number, _)| *number).collect();
-        drop(sessions);
-        for controls in numbers
-            .iter()
-            .filter_map(|number| self.controls_of(*number))
-        {
+        for controls in self.controls_in(database) {
             match controls.terminate {
                 Some(terminate) => terminate(),
                 None => (controls.cancel)(),
             }
         }
+    }
+
+    fn have_leave(&self, database: &Database) {
+        // A node whose sessions are where their clients have connected to passes none on.
+        if self.others().is_none() {
+            return;
+        }
+        let all = self.controls_in(database).into_iter();
+        all.filter_map(|controls| controls.leave)
+            .for_each(|leave| leave());
     }
 
     fn let_go(&self, database: &Database) {

@@ -32,7 +32,7 @@ mod upkeep;
 pub use aerostat_catalog::admin::{MEMORY_BYTES_MIN, Opening};
 pub use aerostat_query::{CancelHandle, DiskQuantity, SpillLimits};
 pub use engine::{
-    Controls, DatabaseStatistics, Engine, EngineOptions, NoObserver, Observer, StatementRecord,
+    DatabaseStatistics, Engine, EngineOptions, NoObserver, Observer, StatementRecord,
 };
 pub use memory::Held;
 pub use session::{Prepared, Sent, Session};

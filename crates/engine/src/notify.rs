@@ -137,6 +137,11 @@ impl Inbox {
         }
     }
 
+    /// Whether something has arrived since the last call of [`Self::take`].
+    pub(crate) fn has_some(&self) -> bool {
+        self.queue.touched().is_some_and(|queue| !queue.is_empty())
+    }
+
     /// What has arrived.
     pub(crate) fn take(&self) -> Vec<Arc<Notification>> {
         self.queue.take()

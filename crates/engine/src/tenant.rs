@@ -12,7 +12,13 @@
 //! has let go of it nothing of the tenant is left here: not its plans, not its budget's reservations,
 //! not its share of the query threads. A database that is opened again has another.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use aerostat_catalog::Database;
 use aerostat_query::{
@@ -41,6 +47,8 @@ pub(crate) struct Tenant {
     channels: Arc<Channels>,
     /// What it has of the query threads.
     share: Arc<Share>,
+    /// Nanoseconds that statements by key have taken, about.
+    by_key: AtomicU64,
     /// The last to go: all others have to do with it.
     database: Arc<Database>,
 }
@@ -71,6 +79,7 @@ impl Tenant {
             plans,
             channels: Arc::default(),
             share: scheduler.share(database.id),
+            by_key: AtomicU64::new(0),
             database: Arc::clone(database),
         }))
     }
@@ -108,9 +117,16 @@ impl Tenant {
         &self.channels
     }
 
-    /// What its planned statements have taken of the query threads.
+    /// What its statements have taken: planned ones of the query threads, those by key of their clients' threads, of
+    /// which some are measured.
     pub(crate) fn query_time(&self) -> Duration {
-        self.share.used()
+        self.share.used() + Duration::from_nanos(self.by_key.load(Ordering::Relaxed))
+    }
+
+    /// A statement by key has taken so long, and stands for as many.
+    pub(crate) fn count_by_key(&self, taken: Duration, statements: u32) {
+        let nanos = u64::try_from((taken * statements).as_nanos()).unwrap_or(u64::MAX);
+        self.by_key.fetch_add(nanos, Ordering::Relaxed);
     }
 
     pub(crate) fn plan_counts(&self) -> PlanCacheCounts {

@@ -89,7 +89,12 @@ fn sessions_that_stay_keep_their_tenant_and_hear_each_other() {
     fixture.ok(&mut admin, "CREATE DATABASE shop");
     let mut listener = connect(&fixture);
     let nothing: Canceller = std::sync::Arc::new(|| {});
-    aerostat_api::BackendSession::set_controls(&mut listener, nothing.clone(), nothing);
+    let controls = aerostat_api::Controls {
+        cancel: nothing,
+        terminate: None,
+        leave: None,
+    };
+    aerostat_api::BackendSession::set_controls(&mut listener, controls);
     fixture.ok(&mut listener, "LISTEN news");
     listener.rest();
     let refused = fixture.error(&mut admin, "ALTER DATABASE shop CLOSE");

@@ -35,7 +35,7 @@ use tokio::{
 };
 
 use crate::{
-    api::{BackendSession, Canceller, IdleLimit},
+    api::{BackendSession, Canceller, Controls, IdleLimit, Kept},
     limits::{ABANDON_TIMEOUT, CHARGED_BYTES_MIN, DISCARD_TIMEOUT, FLUSH_BYTES, OUTPUT_KEEP_BYTES},
     orders::{End, Orders},
     sqlstate::{Fault, WireError},
@@ -43,6 +43,7 @@ use crate::{
     value::Zone,
     wire::{Input, Output, decoded_body, message_limit},
 };
+pub(crate) use lifecycle::{Leaving, Served};
 use portal::{Portals, Unnamed};
 
 /// What a connection listens to while it works.
@@ -183,6 +184,8 @@ pub(crate) struct Connection<S: BackendSession> {
     /// Whether the client was told that it may send its next statements, has sent none since, and
     /// is in no transaction.
     rests: bool,
+    /// Whether it was to go to another node, and could not since the last message.
+    stays: bool,
     /// The charge for the long row in the output.
     row_held: Option<S::Held>,
     /// When the client will have been idle for too long, unless it sends something.
@@ -461,6 +464,7 @@ pub(crate) fn connection<S: BackendSession>(
     socket: Writer,
     orders: Arc<Orders>,
     output: Output,
+    unnamed: Option<Kept<S::Prepared>>,
 ) -> Connection<S> {
     let cancel_engine = session.canceller();
     let (stop, stop_engine) = (Arc::clone(&orders), Arc::clone(&cancel_engine));
@@ -469,9 +473,12 @@ pub(crate) fn connection<S: BackendSession>(
             stop_engine();
         }
     };
-    let end = Arc::clone(&orders);
-    let terminate = move || end.tell(End::Killed);
-    session.set_controls(Arc::new(cancel), Arc::new(terminate));
+    let (end, leave) = (Arc::clone(&orders), Arc::clone(&orders));
+    session.set_controls(Controls {
+        cancel: Arc::new(cancel),
+        terminate: Some(Arc::new(move || end.tell(End::Killed))),
+        leave: Some(Arc::new(move || leave.tell_leave())),
+    });
     Connection {
         session,
         signals: Signals {
@@ -481,10 +488,11 @@ pub(crate) fn connection<S: BackendSession>(
         },
         socket,
         output,
-        unnamed: None,
+        unnamed: unnamed.map(|kept| Unnamed { kept, held: None }),
         portals: Portals::default(),
         skipping: false,
         rests: false,
+        stays: false,
         idle_end: None,
         row_held: None,
     }

@@ -32,6 +32,9 @@ const TLS: &str = "_tls.version";
 const CIPHER: &str = "_tls.cipher";
 const BITS: &str = "_tls.bits";
 
+/// Of a session that has left another node.
+const RESUMES: &str = "_resumes";
+
 /// A connection for a session, and what was said of it.
 pub(crate) type Arrived = (TcpStream, Vec<u8>);
 
@@ -91,12 +94,16 @@ impl Guests {
 pub(crate) struct Introduction {
     pub(crate) startup: Startup,
     pub(crate) client: Client,
+    /// Whether the session goes on that another node has given away.
+    pub(crate) resumes: bool,
 }
 
 impl Introduction {
-    pub(crate) fn encode(startup: &Startup, client: &Client) -> Vec<u8> {
+    pub(crate) fn encode(startup: &Startup, client: &Client, resumes: bool) -> Vec<u8> {
         // What begins like the node's own word is not a client's to say.
-        let own = |name: &str| name.starts_with("_client.") || name.starts_with("_tls.");
+        let own = |name: &str| {
+            name.starts_with("_client.") || name.starts_with("_tls.") || name == RESUMES
+        };
         let said = startup.parameters();
         let mut pairs: Vec<(&str, String)> = said.filter(|(name, _)| !own(name)).collect();
         if let Some((address, port)) = &client.address {
@@ -107,6 +114,9 @@ impl Introduction {
             pairs.push((TLS, tls.version.to_owned()));
             pairs.push((CIPHER, tls.cipher.clone()));
             pairs.push((BITS, tls.bits.to_string()));
+        }
+        if resumes {
+            pairs.push((RESUMES, "1".to_owned()));
         }
         let mut bytes = Vec::new();
         for (name, value) in pairs {
@@ -128,6 +138,7 @@ impl Introduction {
         let mut take = |name: &str| startup.take(name);
         let (address, port) = (take(ADDRESS), take(PORT));
         let (tls, cipher, bits) = (take(TLS), take(CIPHER), take(BITS));
+        let resumes = take(RESUMES).is_some();
         let odd = || {
             Fault::Fatal(WireError::new(
                 ErrorKind::ProtocolViolation,
@@ -152,6 +163,7 @@ impl Introduction {
         Ok(Introduction {
             startup,
             client: Client { address, tls },
+            resumes,
         })
     }
 }
@@ -172,8 +184,11 @@ mod tests {
                 bits: 128,
             }),
         };
-        let bytes = Introduction::encode(&startup, &client);
+        let arrived = Introduction::decode(&Introduction::encode(&startup, &client, true)).unwrap();
+        assert!(arrived.resumes);
+        let bytes = Introduction::encode(&startup, &client, false);
         let arrived = Introduction::decode(&bytes).unwrap();
+        assert!(!arrived.resumes);
         assert_eq!(arrived.client, client);
         assert_eq!(arrived.startup.user(), Some("ann"));
         assert_eq!(arrived.startup.database(), "shop");

@@ -21,6 +21,7 @@
 mod connection;
 mod copy;
 mod door;
+mod farewell;
 mod flag;
 pub mod limits;
 mod listen;

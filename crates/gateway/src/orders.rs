@@ -1,12 +1,12 @@
-//! Orders to a connection from outside: to end its statement, to accept no more statements, or to
-//! end.
+//! Orders to a connection from outside: to end its statement, to accept no more statements, to go to another node, or
+//! to end.
 //!
 //! All of them wake the connection's task by one waker, so waiting for any of them, which each
 //! message does, costs one registration and no lock.
 
 use std::{
     future::poll_fn,
-    sync::atomic::{AtomicU8, Ordering},
+    sync::atomic::{AtomicBool, AtomicU8, Ordering},
     task::{Context, Poll},
 };
 
@@ -36,6 +36,8 @@ pub(crate) struct Orders {
     run: AtomicU8,
     /// An [`End`].
     end: AtomicU8,
+    /// Whether its session is to go to another node.
+    leaves: AtomicBool,
     waker: AtomicWaker,
 }
 
@@ -74,6 +76,22 @@ impl Orders {
     pub(crate) fn tell(&self, end: End) {
         self.end.fetch_max(end as u8, Ordering::SeqCst);
         self.waker.wake();
+    }
+
+    /// Has the session go to another node as soon as it can.
+    pub(crate) fn tell_leave(&self) {
+        self.leaves.store(true, Ordering::SeqCst);
+        self.waker.wake();
+    }
+
+    /// Whether it is to.
+    pub(crate) fn leaves(&self) -> bool {
+        self.leaves.load(Ordering::SeqCst)
+    }
+
+    /// Waits until it is to.
+    pub(crate) async fn told_leave(&self) {
+        poll_fn(|context| self.poll(context, |orders| orders.leaves().then_some(()))).await;
     }
 
     pub(crate) fn is_cancelled(&self) -> bool {

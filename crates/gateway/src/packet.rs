@@ -26,7 +26,7 @@ pub(crate) enum Request {
 }
 
 /// A startup packet.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Startup {
     pub(crate) minor: u32,
     parameters: BTreeMap<String, String>,

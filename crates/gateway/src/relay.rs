@@ -11,6 +11,8 @@
 //!   statement may have been done. Within a message it can only be cut off.
 //! * **A node that leads no more** may not know, or be able to say so: its clients are told by this one, which hears
 //!   of the next leader.
+//! * **A node that is about to lead no more** gives its sessions away ([`farewell`](crate::farewell)), each between two
+//!   transactions: they go on at the next leader, and their clients notice a pause.
 
 use std::{
     sync::{
@@ -34,6 +36,7 @@ use crate::{
     api::{Backend, Client, Leader, OtherNodes},
     connection::shutting_down,
     door::{HERE, Introduction},
+    farewell::{self, LEAVES},
     limits::{FAREWELL_TIMEOUT, READ_BYTES},
     orders::{End, Orders},
     packet::Startup,
@@ -53,6 +56,9 @@ const AGAIN: Duration = Duration::from_millis(50);
 /// How long a node may take to say whether it leads.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
 
+/// How long a node may take to go on with a session: its statements are prepared again.
+const RESUME_MAX: Duration = Duration::from_secs(10);
+
 /// How often it is looked whether the node still leads.
 const LOOK: Duration = Duration::from_millis(500);
 
@@ -65,11 +71,25 @@ const STOP_LOOK: Duration = Duration::from_millis(20);
 /// The most of a message's body that is looked at.
 const KEPT_BYTES: usize = 8;
 
+/// How soon it is looked again for the next leader of a session that has left the one before.
+const SOON: Duration = Duration::from_millis(5);
+
+/// How soon the node that a session has left is asked again: it may lead on.
+const BACK_AGAIN: Duration = Duration::from_millis(250);
+
 /// Where a client's session is.
 pub(crate) enum Way {
     Here,
-    There(NodeId, TcpStream),
+    /// At a node; with the session's key, if it has gone on there.
+    There(NodeId, TcpStream, Option<(i32, i32)>),
     Nowhere(WireError),
+}
+
+/// What a session has that has left a node.
+pub(crate) struct Left {
+    pub(crate) state: Vec<u8>,
+    /// The node, if it was another one.
+    pub(crate) from: Option<NodeId>,
 }
 
 /// Which node leads a database, also if another one has made it a moment ago, or it has no copy here.
@@ -88,10 +108,18 @@ pub(crate) async fn leader<B: Backend>(
     }
 }
 
-/// Looks for the leader of a client's database.
-pub(crate) async fn find<B: Backend>(startup: &Startup, client: &Client, backend: &Arc<B>) -> Way {
+/// Looks for the leader of a client's database, where its session begins, or goes on.
+pub(crate) async fn find<B: Backend>(
+    startup: &Startup,
+    client: &Client,
+    backend: &Arc<B>,
+    left: Option<&Left>,
+) -> Way {
     let (database, settings) = (startup.database(), startup.settings());
     let begun = Instant::now();
+    let from = left.and_then(|left| left.from);
+    // It was asked by its leaving.
+    let mut back_at = begun + BACK_AGAIN;
     loop {
         let leader = leader(database, &settings, backend).await;
         let others = backend.others();
@@ -99,10 +127,12 @@ pub(crate) async fn find<B: Backend>(startup: &Startup, client: &Client, backend
             // Whoever serves clients here says that there is no such database.
             (Leader::Here | Leader::NoDatabase, _) | (_, None) => return Way::Here,
             (Leader::Unknown, _) => {}
+            (Leader::Node(node), Some(_)) if Some(node) == from && Instant::now() < back_at => {}
             (Leader::Node(node), Some(others)) => {
-                let said = Introduction::encode(startup, client);
-                if let Some(stream) = reach(&*others, node, said).await {
-                    return Way::There(node, stream);
+                back_at = Instant::now() + BACK_AGAIN;
+                let said = Introduction::encode(startup, client, left.is_some());
+                if let Some(way) = reach(&*others, node, said, left).await {
+                    return way;
                 }
             }
         }
@@ -113,25 +143,44 @@ pub(crate) async fn find<B: Backend>(startup: &Startup, client: &Client, backend
                 "Try again in a moment, or read a copy: connect with options='-c aerostat.read_from=any'.",
             ));
         }
-        sleep(AGAIN).await;
+        sleep(if left.is_some() { SOON } else { AGAIN }).await;
     }
 }
 
 /// A connection to a node that says that it leads.
-async fn reach(others: &dyn OtherNodes, node: NodeId, said: Vec<u8>) -> Option<TcpStream> {
+async fn reach(
+    others: &dyn OtherNodes,
+    node: NodeId,
+    said: Vec<u8>,
+    left: Option<&Left>,
+) -> Option<Way> {
     let answered = async {
         let stream = others.session(node, said).await?;
         let mut stream = TcpStream::from_std(stream)?;
         let answer = stream.read_u8().await?;
         std::io::Result::Ok((answer == HERE).then_some(stream))
     };
-    match timeout(ANSWER_MAX, answered).await {
-        Ok(Ok(stream)) => stream,
+    let mut stream = match timeout(ANSWER_MAX, answered).await {
+        Ok(Ok(stream)) => stream?,
         Ok(Err(error)) => {
             tracing::debug!(%node, %error, "a node is not reached");
-            None
+            return None;
         }
-        Err(_) => None,
+        Err(_) => return None,
+    };
+    let Some(left) = left else {
+        return Some(Way::There(node, stream, None));
+    };
+    // From here on the session may go on there.
+    match timeout(RESUME_MAX, farewell::hand_on(&mut stream, &left.state)).await {
+        Ok(Ok(key)) => Some(Way::There(node, stream, key)),
+        _ => {
+            let message = "the session was lost on its way to the node that leads the database now";
+            Some(Way::Nowhere(WireError::new(
+                ErrorKind::ConnectionFailure,
+                message,
+            )))
+        }
     }
 }
 
@@ -210,79 +259,193 @@ enum Ended {
     Client,
     /// The node is, or leads no more.
     Node,
+    /// The node gives the session away. It has said this after all else.
+    Leaves(Vec<u8>),
     /// This node stops.
     Stopping,
 }
 
-/// Serves a client by another node, to its last byte.
-pub(crate) async fn serve<B: Backend>(
-    (input, mut socket): (Input<Reader>, Writer),
-    startup: &Startup,
-    (node, stream): (NodeId, TcpStream),
-    backend: &B,
-    registry: &Arc<Registry>,
-) {
-    let Some(others) = backend.others() else {
-        return;
-    };
-    let relayed = registry.enter_relayed();
-    let (reader, ahead) = input.into_parts();
-    let (from_node, to_node) = stream.into_split();
-    let talk = Talk::new();
-    let ended = tokio::select! {
-        () = up(reader, &ahead, to_node, &talk) => Ended::Client,
-        ended = down(from_node, &mut socket, &talk, &relayed, (&others, node)) => ended,
-        () = stopped(&relayed.orders, &talk) => Ended::Stopping,
-        () = moved(startup, node, backend) => Ended::Node,
-    };
-    tracing::debug!(%node, ?ended, "a relayed session ended");
-    let is_between = talk.is_between.load(Ordering::Relaxed);
-    let error = match ended {
-        Ended::Client => None,
-        Ended::Node if talk.is_told.load(Ordering::Relaxed) => None,
-        _ if talk.is_leaving.load(Ordering::Relaxed) => None,
-        Ended::Node => Some(lost(&talk)),
-        Ended::Stopping => Some(shutting_down()),
-    };
-    let _ = timeout(FAREWELL_TIMEOUT, async {
-        if let Some(error) = error.filter(|_| is_between) {
-            let mut output = Output::default();
-            output.error(&error, true);
-            socket.write_all(&output.bytes).await?;
-        }
-        socket.shutdown().await
-    })
-    .await;
+/// What a client has sent and its session has not got.
+struct Ahead {
+    bytes: Vec<u8>,
+    /// So many of them are on their way.
+    sent: usize,
+    /// All of them were looked at.
+    messages: Messages,
 }
 
-/// Passes on what the client sends, until it is gone or the node takes nothing.
-async fn up(mut client: Reader, ahead: &[u8], mut node: OwnedWriteHalf, talk: &Talk) {
-    let mut messages = Messages::default();
-    let mut buffer = Vec::with_capacity(READ_BYTES);
-    buffer.extend_from_slice(ahead);
-    loop {
-        if !buffer.is_empty() {
-            talk.is_busy.store(true, Ordering::Relaxed);
-            messages.take(&buffer, |kind, _| talk.ask(kind));
-            if node.write_all(&buffer).await.is_err() {
-                // The other direction knows why.
-                return std::future::pending().await;
-            }
-            buffer.clear();
+/// A client whose session is at another node, or was.
+pub(crate) struct Line {
+    reader: Reader,
+    socket: Writer,
+    ahead: Ahead,
+    talk: Talk,
+    relayed: Relayed,
+    /// The key that the client was told.
+    key: Option<(i32, i32)>,
+}
+
+impl Line {
+    /// Of a client whose session has not begun.
+    pub(crate) fn new((input, socket): (Input<Reader>, Writer), registry: &Arc<Registry>) -> Line {
+        let talk = Talk::new();
+        Self::of((input, socket), registry.enter_relayed(), talk, None)
+    }
+
+    /// Of a client whose session was here, and who knows it by this key.
+    pub(crate) fn of_leaving(
+        (input, socket): (Input<Reader>, Writer),
+        relayed: Relayed,
+        key: Option<(i32, i32)>,
+    ) -> Line {
+        let talk = Talk::new();
+        talk.answer(b'I');
+        Self::of((input, socket), relayed, talk, key)
+    }
+
+    fn of(
+        (input, socket): (Input<Reader>, Writer),
+        relayed: Relayed,
+        talk: Talk,
+        key: Option<(i32, i32)>,
+    ) -> Line {
+        let (reader, ahead) = input.into_parts();
+        let mut ahead = Ahead {
+            bytes: ahead.to_vec(),
+            sent: 0,
+            messages: Messages::default(),
+        };
+        ahead.look(0, &talk);
+        Line {
+            reader,
+            socket,
+            ahead,
+            talk,
+            relayed,
+            key,
         }
-        match client.read_buf(&mut buffer).await {
+    }
+
+    /// The client's sides, for a session of this node, which it knows by the key of one before.
+    pub(crate) fn into_parts(self) -> (Input<Reader>, Writer, Relayed, Option<(i32, i32)>) {
+        let ahead = &self.ahead.bytes[self.ahead.sent..];
+        let input = Input::with(self.reader, ahead);
+        (input, self.socket, self.relayed, self.key)
+    }
+
+    /// The session has this key now, at this node.
+    pub(crate) fn is_at(&self, others: &Arc<dyn OtherNodes>, node: NodeId, now: (i32, i32)) {
+        let others = Arc::clone(others);
+        let (pid, secret) = now;
+        let tell = Arc::new(move || others.cancel(Some(node), pid, secret));
+        self.relayed.set_key(self.key.unwrap_or(now), tell);
+    }
+
+    /// Tells the client why nobody serves it any more, and closes its connection.
+    pub(crate) async fn end(mut self, error: Option<WireError>) {
+        let is_between = self.talk.is_between.load(Ordering::Relaxed);
+        let _ = timeout(FAREWELL_TIMEOUT, async {
+            if let Some(error) = error.filter(|_| is_between) {
+                let mut output = Output::default();
+                output.error(&error, true);
+                self.socket.write_all(&output.bytes).await?;
+            }
+            self.socket.shutdown().await
+        })
+        .await;
+    }
+
+    /// Serves a client by another node, to its last byte, or until the session leaves that.
+    pub(crate) async fn serve<B: Backend>(
+        mut self,
+        startup: &Startup,
+        (node, stream): (NodeId, TcpStream),
+        backend: &B,
+    ) -> Option<(Line, Left)> {
+        let others = backend.others()?;
+        let (mut from_node, mut to_node) = stream.into_split();
+        let ended = {
+            let Line {
+                reader,
+                socket,
+                ahead,
+                talk,
+                relayed,
+                key,
+            } = &mut self;
+            tokio::select! {
+                () = up(reader, ahead, &mut to_node, talk) => Ended::Client,
+                ended = down(&mut from_node, socket, talk, (relayed, key), (&others, node)) => ended,
+                () = stopped(&relayed.orders, talk) => Ended::Stopping,
+                () = moved(startup, node, backend) => Ended::Node,
+            }
+        };
+        tracing::debug!(%node, ?ended, "a relayed session ended");
+        let talk = &self.talk;
+        let error = match ended {
+            Ended::Leaves(begun) => {
+                let taken = farewell::take_over(begun, &mut from_node, &mut to_node);
+                if let Ok(Ok((state, rest))) = timeout(ANSWER_MAX, taken).await {
+                    self.ahead.gets_back(rest);
+                    let from = Some(node);
+                    return Some((self, Left { state, from }));
+                }
+                Some(lost(talk))
+            }
+            Ended::Client => None,
+            Ended::Node if talk.is_told.load(Ordering::Relaxed) => None,
+            _ if talk.is_leaving.load(Ordering::Relaxed) => None,
+            Ended::Node => Some(lost(talk)),
+            Ended::Stopping => Some(shutting_down()),
+        };
+        self.end(error).await;
+        None
+    }
+}
+
+impl Ahead {
+    /// Looks at the bytes from here on.
+    fn look(&mut self, from: usize, talk: &Talk) {
+        let new = &self.bytes[from..];
+        if !new.is_empty() {
+            talk.is_busy.store(true, Ordering::Relaxed);
+            self.messages.take(new, |kind, _| talk.ask(kind));
+        }
+    }
+
+    /// The node has not looked at these, which come before those that were not sent.
+    fn gets_back(&mut self, mut rest: Vec<u8>) {
+        rest.extend_from_slice(&self.bytes[self.sent..]);
+        (self.bytes, self.sent) = (rest, 0);
+    }
+}
+
+/// Passes on what the client sends, until it is gone or the node takes nothing. This may be dropped while it waits.
+async fn up(client: &mut Reader, ahead: &mut Ahead, node: &mut OwnedWriteHalf, talk: &Talk) {
+    loop {
+        while ahead.sent < ahead.bytes.len() {
+            match node.write(&ahead.bytes[ahead.sent..]).await {
+                Ok(sent @ 1..) => ahead.sent += sent,
+                // The other direction knows why.
+                _ => return std::future::pending().await,
+            }
+        }
+        (ahead.bytes, ahead.sent) = (std::mem::take(&mut ahead.bytes), 0);
+        ahead.bytes.clear();
+        ahead.bytes.reserve(READ_BYTES);
+        match client.read_buf(&mut ahead.bytes).await {
             Ok(0) | Err(_) => return,
-            Ok(_) => {}
+            Ok(_) => ahead.look(0, talk),
         }
     }
 }
 
-/// Passes on what the node sends, until one of the two is gone.
+/// Passes on what the node sends, until one of the two is gone, or the node gives the session away.
 async fn down(
-    mut node: OwnedReadHalf,
+    node: &mut OwnedReadHalf,
     client: &mut Writer,
     talk: &Talk,
-    relayed: &Relayed,
+    (relayed, known): (&Relayed, &mut Option<(i32, i32)>),
     (others, number): (&Arc<dyn OtherNodes>, NodeId),
 ) -> Ended {
     let mut messages = Messages::default();
@@ -293,7 +456,7 @@ async fn down(
             Ok(_) => {}
         }
         talk.is_between.store(false, Ordering::Relaxed);
-        messages.take(&buffer, |kind, body| {
+        let taken = messages.take(&buffer, |kind, body| {
             talk.is_told.store(kind == b'E', Ordering::Relaxed);
             match (kind, body) {
                 (b'Z', [status, ..]) => talk.answer(*status),
@@ -301,6 +464,7 @@ async fn down(
                 (b'K', [a, b, c, d, e, f, g, h]) => {
                     let pid = i32::from_be_bytes([*a, *b, *c, *d]);
                     let secret = i32::from_be_bytes([*e, *f, *g, *h]);
+                    *known = Some((pid, secret));
                     let others = Arc::clone(others);
                     let tell = Arc::new(move || others.cancel(Some(number), pid, secret));
                     relayed.set_key((pid, secret), tell);
@@ -309,15 +473,18 @@ async fn down(
             }
         });
         let written = async {
-            client.write_all(&buffer).await?;
+            client.write_all(&buffer[..taken]).await?;
             client.flush().await
         };
         if written.await.is_err() {
             return Ended::Client;
         }
-        buffer.clear();
         talk.is_between
             .store(messages.is_between(), Ordering::Relaxed);
+        if taken < buffer.len() {
+            return Ended::Leaves(buffer.split_off(taken));
+        }
+        buffer.clear();
     }
 }
 
@@ -371,16 +538,22 @@ impl Messages {
         self.head.is_empty()
     }
 
-    /// Looks at the next bytes; `ended` gets each message that ends there, with the beginning of its body.
-    fn take(&mut self, mut bytes: &[u8], mut ended: impl FnMut(u8, &[u8])) {
+    /// Looks at the next bytes; `ended` gets each message that ends there, with the beginning of its body. How many belong
+    /// to the protocol: what begins like [`LEAVES`] does not.
+    fn take(&mut self, bytes: &[u8], mut ended: impl FnMut(u8, &[u8])) -> usize {
+        let all = bytes.len();
+        let mut bytes = bytes;
         loop {
+            if self.head.is_empty() && bytes.first() == Some(&LEAVES) {
+                return all - bytes.len();
+            }
             if self.head.len() < 5 {
                 let wanted = (5 - self.head.len()).min(bytes.len());
                 let (head, rest) = bytes.split_at(wanted);
                 self.head.extend_from_slice(head);
                 bytes = rest;
                 let &[_, a, b, c, d] = &self.head[..] else {
-                    return;
+                    return all;
                 };
                 // A node sends none that is shorter than its length.
                 self.left = (u32::from_be_bytes([a, b, c, d]) as usize).saturating_sub(4);
@@ -391,7 +564,7 @@ impl Messages {
             self.left -= body.len();
             bytes = rest;
             if self.left > 0 {
-                return;
+                return all;
             }
             ended(self.head[0], &self.kept);
             self.head.clear();

@@ -2,6 +2,7 @@
 //! messages to a client that is let in.
 
 mod authenticate;
+mod passing;
 
 use std::sync::Arc;
 
@@ -10,20 +11,22 @@ use tokio::{io::AsyncWriteExt, sync::OwnedSemaphorePermit, time::timeout};
 use tokio_rustls::TlsAcceptor;
 
 use crate::{
-    api::{Backend, BackendSession, Client, Leader, RoleInfo, TlsDescription},
-    connection::{Connection, connection, shutting_down},
-    door::{HERE, Introduction, NOT_HERE},
+    api::{Backend, BackendSession, Client, RoleInfo, TlsDescription},
+    connection::{Connection, Served, connection, shutting_down},
     limits::{FAREWELL_TIMEOUT, STARTUP_BYTES_MAX},
     listen::{Peer, Socket},
     lobby::LobbyPlace,
     packet::{self, Request, Startup},
     registry::{Entered, Registration},
-    relay::{self, Way},
+    relay::{self, Left, Line, Way},
     serve::Shared,
     sqlstate::{Fault, WireError},
     stream::{Reader, Writer, describe_tls, plain, whole, within_tls},
     wire::{Cursor, Input, Output, startup_length},
 };
+
+pub(crate) use passing::serve_guest;
+use passing::{Passing, too_many_of};
 
 /// A client that has not been let in yet.
 pub(crate) struct Newcomer {
@@ -42,12 +45,14 @@ pub(crate) struct Newcomer {
 pub(crate) struct Guest<S: BackendSession> {
     pub(crate) connection: Connection<S>,
     pub(crate) place: PlaceHeld,
+    /// Of its cancel requests.
+    key: (i32, i32),
 }
 
 /// The session's entry in the registry and its share of `connections_max`.
 pub(crate) struct PlaceHeld {
-    _pid: Entered,
-    _session: OwnedSemaphorePermit,
+    pid: Entered,
+    session: OwnedSemaphorePermit,
 }
 
 /// Serves one socket from its first byte to its last.
@@ -75,70 +80,76 @@ pub(crate) async fn serve_socket<B: Backend>(
     };
     let client = known.client();
     let way = tokio::select! {
-        way = relay::find(&known.startup, &client, &backend) => way,
+        way = relay::find(&known.startup, &client, &backend, None) => way,
         () = shared.stopping.up() => return,
     };
-    match way {
-        Way::Here => {}
-        Way::There(node, stream) => {
+    let passing = match way {
+        Way::Here => serve_here(known, client, &backend, &shared).await,
+        Way::There(node, stream, _) => {
             // What was said to the client while it proved who it is.
             if known.newcomer.flush().await.is_err() {
                 return;
             }
-            let Newcomer { input, socket, .. } = known.newcomer;
-            let client = (input, socket);
-            let registry = &shared.registry;
-            relay::serve(client, &known.startup, (node, stream), &*backend, registry).await;
-            return drop(known.permit);
+            let Known {
+                newcomer: Newcomer { input, socket, .. },
+                startup,
+                role,
+                permit,
+            } = known;
+            let line = Line::new((input, socket), &shared.registry);
+            let served = line.serve(&startup, (node, stream), &*backend).await;
+            served.map(|(line, left)| Passing {
+                startup,
+                role,
+                _permit: permit,
+                client,
+                line,
+                left,
+            })
         }
         Way::Nowhere(error) => return known.newcomer.refuse(Fault::Fatal(error)).await,
+    };
+    if let Some(passing) = passing {
+        passing.go_on(&backend, &shared).await;
     }
-    serve_here(known, &backend, &shared).await;
 }
 
-/// Serves a client by a session of this node, to its last byte.
-async fn serve_here<B: Backend>(known: Known, backend: &Arc<B>, shared: &Arc<Shared>) {
+/// Serves a client by a session of this node, to its last byte, or until the session is to go to another one.
+async fn serve_here<B: Backend>(
+    known: Known,
+    client: Client,
+    backend: &Arc<B>,
+    shared: &Arc<Shared>,
+) -> Option<Passing> {
+    let (startup, role) = (known.startup.clone(), known.role.clone());
     // The client's database may have to be opened first, which may take a while.
     let guest = tokio::select! {
         guest = known.enter(backend, shared) => guest,
-        () = shared.stopping.up() => return,
+        () = shared.stopping.up() => return None,
     };
-    if let Some(Guest { connection, place }) = guest {
-        connection.serve().await;
-        drop(place);
-    }
-}
-
-/// Serves a client that another node has let in, to its last byte.
-pub(crate) async fn serve_guest<B: Backend>(
-    socket: Socket,
-    peer: Peer,
-    said: &[u8],
-    backend: Arc<B>,
-    shared: Arc<Shared>,
-) {
-    let Introduction { startup, client } = match Introduction::decode(said) {
-        Ok(introduction) => introduction,
-        Err(_) => return tracing::warn!(%peer, "another node introduces nobody"),
+    let Guest {
+        connection,
+        place,
+        key,
+    } = guest?;
+    let Served::Leaves(leaving) = connection.serve(true).await else {
+        return None;
     };
-    let mut newcomer = Newcomer::new(socket, peer, Some(client));
-    // Where the leader is may have changed on the way.
-    let leader = relay::leader(startup.database(), &[], &backend).await;
-    let is_here = matches!(leader, Leader::Here | Leader::NoDatabase);
-    let answer = [if is_here { HERE } else { NOT_HERE }];
-    if newcomer.socket.write_all(&answer).await.is_err() || !is_here {
-        return;
-    }
-    let known = match newcomer.introduced(&startup, &backend, &shared) {
-        Ok((role, permit)) => Known {
-            newcomer,
-            startup,
-            role,
-            permit,
+    let relayed = shared.registry.enter_relayed();
+    let PlaceHeld { pid, session } = place;
+    drop(pid);
+    let sides = (leaving.input, leaving.socket);
+    Some(Passing {
+        startup,
+        role,
+        _permit: session,
+        client,
+        line: Line::of_leaving(sides, relayed, Some(key)),
+        left: Left {
+            state: leaving.state,
+            from: None,
         },
-        Err(fault) => return newcomer.refuse(fault).await,
-    };
-    serve_here(known, &backend, &shared).await;
+    })
 }
 
 /// A client that has authenticated.
@@ -209,13 +220,15 @@ impl Known {
                     output,
                     ..
                 } = newcomer;
+                let key = (place.pid, place.secret);
                 let (orders, entered) = place.split();
-                let connection = connection(session, input, socket, orders, output);
+                let connection = connection(session, input, socket, orders, output, None);
                 Some(Guest {
                     connection,
+                    key,
                     place: PlaceHeld {
-                        _pid: entered,
-                        _session: permit,
+                        pid: entered,
+                        session: permit,
                     },
                 })
             }
@@ -419,12 +432,7 @@ impl Newcomer {
                 role.connection_limit,
                 session.canceller(),
             )
-            .ok_or_else(|| {
-                Fault::Fatal(WireError::new(
-                    ErrorKind::TooManyConnections,
-                    format!("too many connections for role \"{user}\""),
-                ))
-            })?;
+            .ok_or_else(|| Fault::Fatal(too_many_of(user)))?;
         self.greet(startup, role, &mut session, &place, shared);
         Ok((session, place))
     }

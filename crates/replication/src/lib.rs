@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  ticks, messages, what the disk did, what the store of configurations said
-//!        └──► Replica::step(now, event) ──► effects: send, store, cut, sync, swap, committed
+//!        └──► Replica::step(now, event) ──► effects: send, store, cut, sync, swap, committed, quieten
 //! ```
 //!
 //! After PacificA (Lin et al., MSR-TR-2008-25): one log for each database, copied from its leader to the
@@ -22,6 +22,9 @@
 //!
 //! Each can be taken out in tests, and the simulation finds a loss, or a read of what is no more
 //! (`tests`).
+//!
+//! A leader that is to hand over on purpose first has its sessions leave, for a while that has an end
+//! (`replica/handover.rs`): that is peace for clients, and nothing is safe by it.
 //!
 //! The machine has no clock, no socket, no disk and no thread, and knows nothing of what is in a record:
 //! its driver keeps the log, and ships what [`Message::Append`] names.

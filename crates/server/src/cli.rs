@@ -11,6 +11,7 @@ use crate::broker::BrokerCommand;
 use crate::client::backup::{BackupArguments, RestoreArguments};
 use crate::client::bench::BenchCommand;
 use crate::client::calibrate::CalibrateArguments;
+use crate::client::cluster::ClusterCommand;
 use crate::client::demo::DemoArguments;
 use crate::client::import::ImportArguments;
 use crate::client::load::LoadCommand;
@@ -74,6 +75,11 @@ pub(crate) enum Command {
     Plan(PlanArguments),
     /// Copy a PostgreSQL database into a running node, and follow its changes
     Import(ImportArguments),
+    /// Look at a cluster, plan which nodes have which database, and have nodes come and go
+    Cluster {
+        #[command(subcommand)]
+        command: ClusterCommand,
+    },
     /// Have a node of a cluster lead a database
     Promote(PromoteArguments),
     /// Start a node, load four tenants, check every answer, measure

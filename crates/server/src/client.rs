@@ -4,12 +4,15 @@
 pub(crate) mod backup;
 pub(crate) mod bench;
 pub(crate) mod calibrate;
+pub(crate) mod cluster;
 pub(crate) mod demo;
 pub(crate) mod import;
 pub(crate) mod load;
 pub(crate) mod plan;
 pub(crate) mod promote;
 pub(crate) mod table;
+
+use std::net::SocketAddr;
 
 use anyhow::{Context, Result};
 use clap::Args;
@@ -36,6 +39,30 @@ impl Target {
         let mut config: Config = self.url.parse().context("--url is no postgres URL")?;
         config.dbname(database);
         config.application_name("aerostat");
+        Ok(config)
+    }
+
+    /// How to connect to another node, as the URL says but where.
+    ///
+    /// # Errors
+    /// When the URL is none, or the address.
+    pub(crate) fn at(&self, address: &str) -> Result<Config> {
+        let known = self.maintenance()?;
+        let address: SocketAddr = address
+            .parse()
+            .with_context(|| format!("{address} is no address"))?;
+        let mut config = Config::new();
+        if let Some(user) = known.get_user() {
+            config.user(user);
+        }
+        if let Some(password) = known.get_password() {
+            config.password(password);
+        }
+        config
+            .ssl_mode(known.get_ssl_mode())
+            .host(address.ip().to_string())
+            .port(address.port())
+            .application_name("aerostat");
         Ok(config)
     }
 

@@ -2,11 +2,14 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
+use std::num::NonZeroU8;
 use std::sync::Arc;
 use std::time::Duration;
 
 use aerostat_api::OtherNodes;
-use aerostat_cluster::{Cluster, Door, Identity, Others, Settings, Setup, Shared, Space};
+use aerostat_cluster::{
+    Census, Cluster, Door, Identity, Others, Pace, Settings, Setup, Shared, Space,
+};
 use aerostat_embedded::Engine;
 use aerostat_types::{NodeId, TenantId};
 use anyhow::{Context, Result};
@@ -18,8 +21,8 @@ use crate::config::Peers;
 /// How long a start waits until its databases can be read: others may be about to start, too.
 const SHOWN_WAIT: Duration = Duration::from_secs(5);
 
-/// How long a node that stops gets for handing its databases over.
-const LEAVE_WAIT: Duration = Duration::from_millis(1_500);
+/// How long a node that stops gets for handing its databases over: longer than it is patient with sessions.
+const LEAVE_WAIT: Duration = Duration::from_secs(3);
 
 /// What of a cluster's node there is before its data folder is opened.
 pub(crate) struct Joining {
@@ -27,6 +30,9 @@ pub(crate) struct Joining {
     identity: Identity,
     listener: TcpListener,
     sessions_at_leader: bool,
+    census: Arc<Census>,
+    copies: Option<NonZeroU8>,
+    pace: Pace,
 }
 
 impl Joining {
@@ -51,11 +57,18 @@ impl Joining {
             node = identity.name, number = %identity.node, process = identity.incarnation,
             peers = %address, cluster = peers.space, "joined"
         );
+        let census = Arc::new(Census::new(&space, &identity, !peers.sessions_at_leader)?);
         Ok(Joining {
             space,
             identity,
             listener,
             sessions_at_leader: peers.sessions_at_leader,
+            census,
+            copies: peers.copies,
+            pace: Pace {
+                replace_after: peers.replace_after,
+                ..Pace::default()
+            },
         })
     }
 
@@ -64,7 +77,14 @@ impl Joining {
     /// # Errors
     /// The cluster's documents cannot be used.
     pub(crate) fn shared(&self) -> Result<Shared> {
-        Ok(aerostat_cluster::shared(&self.space, &self.identity)?)
+        let Joining {
+            space,
+            identity,
+            census,
+            copies,
+            ..
+        } = self;
+        Ok(aerostat_cluster::shared(space, identity, census, *copies)?)
     }
 
     /// Has the node's databases be copies, and waits a while until they can be read.
@@ -87,6 +107,12 @@ impl Joining {
             door: Arc::new(Entrance(door)),
             sessions: io.into(),
             settings: Settings::default(),
+            census: self.census,
+            time_used: {
+                let engine = Arc::clone(engine);
+                Arc::new(move |database| engine.time_used(database))
+            },
+            pace: self.pace,
         };
         let started = tokio::task::spawn_blocking(move || -> Result<Cluster> {
             let cluster = Cluster::start(setup)?;
@@ -101,7 +127,7 @@ impl Joining {
         if at_leader {
             engine.set_others(Arc::new(Nodes(cluster.others())));
         }
-        Ok(Member(cluster))
+        Ok(Member(Arc::new(cluster)))
     }
 }
 
@@ -140,10 +166,19 @@ impl OtherNodes for Nodes {
 }
 
 /// A node's part in a cluster.
-pub(crate) struct Member(Cluster);
+pub(crate) struct Member(Arc<Cluster>);
 
 impl Member {
-    /// Hands databases over to other nodes, and ends the copies. Does not wait for long.
+    /// Hands databases over to other nodes, and their sessions with them. Does not wait for long.
+    pub(crate) async fn hand_over(&self) {
+        let cluster = Arc::clone(&self.0);
+        let handing = tokio::task::spawn_blocking(move || cluster.hand_over(LEAVE_WAIT));
+        if tokio::time::timeout(LEAVE_WAIT * 2, handing).await.is_err() {
+            tracing::warn!("not all databases have been handed over");
+        }
+    }
+
+    /// Ends the copies, and hands over what is left. Does not wait for long.
     pub(crate) async fn leave(self) {
         let leaving = tokio::task::spawn_blocking(move || {
             self.0.hand_over(LEAVE_WAIT);

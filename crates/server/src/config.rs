@@ -15,6 +15,7 @@ mod setting;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
+use std::num::NonZeroU8;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -130,6 +131,10 @@ pub(crate) struct Peers {
     pub(crate) listen: SocketAddr,
     /// Whether clients' sessions are at the node that leads their database, wherever they have connected.
     pub(crate) sessions_at_leader: bool,
+    /// How many copies the cluster keeps of a new database; `None`: one on every node.
+    pub(crate) copies: Option<NonZeroU8>,
+    /// When a node that is silent is taken for lost.
+    pub(crate) replace_after: Duration,
 }
 
 /// How a client proves who it is.
@@ -322,7 +327,7 @@ impl Reader<'_> {
             pinning: self.choice("pin-threads", &[("off", Pinning::Off), ("on", Pinning::On)]),
             io_precedence: self.choice("io-precedence", &[("off", false), ("on", true)]),
             max_connections: self.count("max-connections").unwrap_or(usize::MAX),
-            authentication_timeout: self.seconds("authentication-timeout"),
+            authentication_timeout: self.seconds("authentication-timeout", 600),
             freezer_percent: self.percent("freezer"),
             eviction: self.choice(
                 "evict",
@@ -352,13 +357,29 @@ impl Reader<'_> {
     fn peers(&mut self) -> Option<Peers> {
         let listen = self.address("peer-listen");
         let space = self.text("cluster");
+        let copies = self.copies();
+        let replace_after = self.seconds("replace-after", 86_400);
         let sessions_at_leader = self.choice("sessions", &[("leader", true), ("here", false)]);
         (!space.is_empty()).then(|| Peers {
             space,
             name: self.text("node-name"),
             listen,
             sessions_at_leader,
+            copies,
+            replace_after,
         })
+    }
+
+    fn copies(&mut self) -> Option<NonZeroU8> {
+        let text = self.text("copies");
+        if text == "all" {
+            return None;
+        }
+        let count = text.parse().ok();
+        if count.is_none() {
+            self.invalid("copies", "a number from 1 to 255, or all");
+        }
+        count
     }
 
     fn value(&self, name: &str) -> &Sourced {
@@ -410,13 +431,14 @@ impl Reader<'_> {
     }
 
     /// Whole seconds, up to ten minutes.
-    fn seconds(&mut self, name: &str) -> Duration {
+    /// A time of at most so many seconds.
+    fn seconds(&mut self, name: &str, at_most: u64) -> Duration {
         let text = self.text(name);
         let number = text.strip_suffix('s').unwrap_or(&text).trim();
         match number.parse::<u64>() {
-            Ok(seconds) if (1..=600).contains(&seconds) => Duration::from_secs(seconds),
+            Ok(seconds) if (1..=at_most).contains(&seconds) => Duration::from_secs(seconds),
             _ => {
-                self.invalid(name, "a time from 1s to 600s");
+                self.invalid(name, format!("a time from 1s to {at_most}s"));
                 Duration::from_secs(1)
             }
         }

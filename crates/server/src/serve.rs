@@ -25,7 +25,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::balloon::{Granted, NodeMemory};
-use crate::cluster::Joining;
+use crate::cluster::{Joining, Member};
 use crate::config::{Auth, Balloon, Config};
 use crate::http::{self, Pages};
 use crate::logs;
@@ -150,7 +150,7 @@ async fn node(config: Config, threads: &Threads) -> Result<()> {
 
     let balloon = balloon.map(|broker| broker.decides_on(database.engine(), stopping.clone()));
 
-    let result = wait(signals, stopping, gateway).await;
+    let result = wait(signals, member.as_ref(), stopping, gateway).await;
     stopped.cancel();
     if let Some(balloon) = balloon {
         // It has said goodbye, or has no broker.
@@ -243,9 +243,10 @@ fn bind_local(folder: &Path, port: u16) -> Result<LocalListener> {
     })
 }
 
-/// Waits for a signal, then for the gateway to end its sessions.
+/// Waits for a signal, then until others lead what this node does, and for the gateway to end its sessions.
 async fn wait(
     mut signals: Signals,
+    member: Option<&Member>,
     stopping: CancellationToken,
     mut gateway: JoinHandle<std::io::Result<()>>,
 ) -> Result<()> {
@@ -255,6 +256,9 @@ async fn wait(
             anyhow::bail!("the gateway ended by itself");
         }
         name = signals.next() => tracing::info!(signal = name, "stopping"),
+    }
+    if let Some(member) = member {
+        member.hand_over().await;
     }
     stopping.cancel();
     tokio::select! {

@@ -220,6 +220,11 @@ impl AdvisoryLocks {
         true
     }
 
+    /// Whether the session, or a transaction of it, has a lock.
+    pub fn has_some(&self) -> bool {
+        !self.held.lock().counts.is_empty()
+    }
+
     /// Gives back all locks that were taken for the session.
     pub fn release_all(&self) {
         let mut held = self.held.lock();

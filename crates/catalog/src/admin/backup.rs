@@ -159,6 +159,7 @@ impl Node {
             timeline: timeline.unwrap_or(copies.timeline),
             ..copies
         });
+        self.place_restored(entry)?;
         Ok(Stage::closed())
     }
 

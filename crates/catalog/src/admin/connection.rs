@@ -99,6 +99,8 @@ impl Node {
                 return Leader::Here;
             }
             match databases.get(database).map(|open| &open.copy) {
+                // Its sessions wait for the next.
+                Some(Some(copy)) if copy.is_parting() => Leader::Unknown,
                 Some(Some(copy)) if !copy.leads() => match copy.facts().leader {
                     Some(node) if node != copy.me() => Leader::Node(node),
                     _ => Leader::Unknown,
@@ -108,6 +110,15 @@ impl Node {
             }
         });
         leader.unwrap_or(Leader::Unknown)
+    }
+
+    /// Whether another node is about to lead a database, so that nobody comes.
+    pub fn is_parting(&self, database: &str) -> bool {
+        let parting = self.try_with_databases(|databases, _| {
+            let open = databases.get(database);
+            open.is_some_and(|open| open.copy.as_ref().is_some_and(|copy| copy.is_parting()))
+        });
+        parting.unwrap_or(false)
     }
 
     /// As [`Self::connect`], if the database is open; `None` if it is to be opened first

@@ -1,7 +1,6 @@
 //! CREATE, ALTER and DROP DATABASE.
 
 use std::{
-    collections::BTreeSet,
     sync::Arc,
     thread,
     time::{Duration, Instant},
@@ -27,7 +26,7 @@ use crate::{
     actor::Actor,
     ddl::CommandResult,
     failure::canceled,
-    state::{Database, DatabaseRecord, NodeRecord, PUBLIC},
+    state::{Database, DatabaseRecord, NodeRecord, PUBLIC, RoleRecord},
 };
 
 /// How often it is looked whether they have.
@@ -148,13 +147,12 @@ impl Node {
         owner: Option<&RoleName>,
         options: &DatabaseOptions,
     ) -> Result<(), SqlError> {
-        let placed = self.placed(actor, options)?;
+        // Who may not is told before anybody is asked.
+        require_creator(&self.record(), actor)?;
+        let place = self.place_new(actor, options, current)?;
         self.change_databases(
             |record, _| {
-                let rights = role_in(record, &actor.role)?;
-                if !rights.superuser && !rights.create_database {
-                    return Err(denied("permission denied to create database"));
-                }
+                let rights = require_creator(record, actor)?;
                 let owner = new_owner(record, actor, owner.unwrap_or(&RoleName::Current))?;
                 if record.databases.contains_key(name) {
                     return Err(duplicate(name));
@@ -173,22 +171,14 @@ impl Node {
                     connection_limit: given.connection_limit,
                     durability: given.durability,
                     log_archive: archive(&*self.host.places, is_operator, options)?.flatten(),
-                    nodes: match is_operator {
-                        true => BTreeSet::new(),
-                        false => record_of(record, current)?.nodes.clone(),
-                    },
-                    copies: self.copies_from_here().map(|begins| match &placed {
-                        Some(placed) => placed.home(begins),
-                        None => begins,
-                    }),
                     ..DatabaseRecord::new(TenantId(allocate_oid(record)?), &owner)
                 };
                 match is_operator {
                     true => limits::give(&mut entry, options),
                     false => limits::lower(&mut entry, options)?,
                 }
-                if let Some(placed) = &placed {
-                    placed.give(&mut entry);
+                if let Some(place) = place {
+                    place.give(&mut entry);
                 }
                 limits::check_minima(record, &entry, self.target())?;
                 // In a cluster it is opened by whoever keeps its copies.
@@ -384,8 +374,17 @@ impl Node {
     }
 }
 
+/// The rights of a role that may make databases.
+fn require_creator<'r>(record: &'r NodeRecord, actor: &Actor) -> Result<&'r RoleRecord, SqlError> {
+    let rights = role_in(record, &actor.role)?;
+    match rights.superuser || rights.create_database {
+        true => Ok(rights),
+        false => Err(denied("permission denied to create database")),
+    }
+}
+
 /// The record of a database that is open.
-fn record_of<'r>(
+pub(super) fn record_of<'r>(
     record: &'r NodeRecord,
     database: &Database,
 ) -> Result<&'r DatabaseRecord, SqlError> {

@@ -1,10 +1,12 @@
 //! What the databases of a node have of the process that serves them.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{num::NonZeroU8, sync::Arc};
 
 use aerostat_memory::Governor;
 use aerostat_storage::{MetaStore, backup::Places};
-use aerostat_types::{Clock, NodeId, SqlError, SystemClock};
+use aerostat_types::{Clock, NodeId, SystemClock};
+
+use crate::state::ClusterNodes;
 
 /// What the databases of a node have of the process that serves them.
 #[derive(Clone)]
@@ -28,8 +30,10 @@ pub struct Shared {
     pub me: NodeId,
     /// What it is called.
     pub name: String,
-    /// The cluster's nodes, by name, as they are now.
-    pub nodes: Arc<dyn Fn() -> Result<BTreeMap<String, NodeId>, SqlError> + Send + Sync>,
+    /// The cluster's nodes.
+    pub nodes: Arc<dyn ClusterNodes>,
+    /// How many copies a new database has of which nothing else is said; `None`: one on every node.
+    pub copies: Option<NonZeroU8>,
 }
 
 impl Host {

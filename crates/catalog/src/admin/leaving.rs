@@ -57,6 +57,10 @@ pub trait Holders {
     /// Tells the sessions of a database to end. Does not wait for them.
     fn end_sessions(&self, database: &Database);
 
+    /// Has the sessions of a database go to the node that is about to lead it, each as soon as it can. Does not wait for
+    /// them.
+    fn have_leave(&self, database: &Database);
+
     /// Lets go of all that is kept for a database. It has no sessions, and gets none.
     fn let_go(&self, database: &Database);
 }
@@ -66,6 +70,8 @@ pub struct NoHolders;
 
 impl Holders for NoHolders {
     fn end_sessions(&self, _database: &Database) {}
+
+    fn have_leave(&self, _database: &Database) {}
 
     fn let_go(&self, _database: &Database) {}
 }

@@ -304,6 +304,11 @@ impl Node {
         })
     }
 
+    /// What its databases and queries may use of memory, and what they use, in bytes.
+    pub fn memory(&self) -> (u64, u64) {
+        (self.host.governor.limit(), self.host.governor.used())
+    }
+
     pub(super) fn governor(&self) -> &Arc<Governor> {
         &self.host.governor
     }

@@ -1,25 +1,58 @@
-//! Which nodes of a cluster have copies of a database.
+//! Which nodes of a cluster have copies of a database, and who says so.
+//!
+//! | of the record | the database is on | who says so |
+//! |---|---|---|
+//! | no `nodes` | all | |
+//! | `nodes` | these | the operator: they stay |
+//! | `nodes`, `copies_kept` | these | the cluster, which keeps so many: lost ones are replaced, and draining nodes left |
 
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    num::NonZeroU8,
+};
 
-use aerostat_sql::{grants::PredefinedRole, utility::DatabaseOptions};
-use aerostat_types::{ErrorKind, NodeId, SqlError};
+use aerostat_sql::{
+    grants::PredefinedRole,
+    utility::{DatabaseOptions, NodeCommand},
+};
+use aerostat_types::{ErrorKind, NodeId, SqlError, TenantId};
 
 use super::{
-    database::denied,
+    database::{denied, record_of},
     databases::opening,
     node::{Node, role_in},
 };
 use crate::{
     Actor,
-    state::{CopiesRecord, DatabaseRecord},
+    admin::Shared,
+    ddl::CommandResult,
+    state::{ClusterFacts, CopiesRecord, Database, DatabaseRecord},
 };
 
-/// The nodes that were named, and their numbers.
-pub(super) struct Placed(BTreeMap<String, NodeId>);
+/// What a statement says of a database's nodes.
+pub(super) enum Placed {
+    /// All of them.
+    Everywhere,
+    /// These, with their numbers.
+    On(BTreeMap<String, NodeId>),
+    /// The cluster keeps so many copies: now on those that were named, if any.
+    Kept {
+        copies: NonZeroU8,
+        named: Option<BTreeMap<String, NodeId>>,
+        /// The cluster's nodes.
+        all: BTreeSet<String>,
+    },
+}
+
+/// Where a new database is to be, and what its copies are of.
+pub(super) struct NewPlace {
+    nodes: BTreeSet<String>,
+    copies_kept: Option<NonZeroU8>,
+    begins: CopiesRecord,
+}
 
 impl Node {
-    /// The nodes that the options name; `None` where they say nothing of them. Asks the list of the cluster's nodes.
+    /// What the options say of nodes; `None` where they say nothing. Asks the list of the cluster's nodes.
     ///
     /// # Errors
     /// Only operators choose machines, and hear which there are; the node is in no cluster, or one of those is not in
@@ -29,37 +62,211 @@ impl Node {
         actor: &Actor,
         options: &DatabaseOptions,
     ) -> Result<Option<Placed>, SqlError> {
-        let Some(named) = &options.nodes else {
+        let (nodes, copies) = (&options.nodes, options.copies);
+        if nodes.is_none() && copies.is_none() {
+            return Ok(None);
+        }
+        self.require_operator(actor, "set nodes")?;
+        let shared = self.require_cluster("a database cannot be on others")?;
+        let named = match nodes {
+            Some(Some(names)) => Some(named(shared, names)?),
+            _ => None,
+        };
+        let kept = match copies {
+            None => None,
+            Some(copies) => copies.or(shared.copies),
+        };
+        Ok(Some(match (kept, named) {
+            (Some(copies), named) => Placed::Kept {
+                copies,
+                named,
+                all: shared.nodes.list()?.into_keys().collect(),
+            },
+            (None, Some(named)) => Placed::On(named),
+            (None, None) => Placed::Everywhere,
+        }))
+    }
+
+    /// Where a new database goes; `None` at a node that is in no cluster. Asks what the nodes share, so that nobody's
+    /// connecting waits for this.
+    ///
+    /// # Errors
+    /// As [`Self::placed`]; no node takes databases.
+    pub(super) fn place_new(
+        &self,
+        actor: &Actor,
+        options: &DatabaseOptions,
+        current: &Database,
+    ) -> Result<Option<NewPlace>, SqlError> {
+        let placed = self.placed(actor, options)?;
+        let (Some(shared), Some(begins)) = (&self.host.shared, self.copies_from_here()) else {
             return Ok(None);
         };
         let record = self.record();
-        if !role_in(&record, &actor.role)?.is_member_of(PredefinedRole::AerostatOperator) {
-            return Err(denied("permission denied to set nodes").with_detail(
-                "Only superusers and members of aerostat_operator say which nodes have a database.",
-            ));
-        }
-        let Some(shared) = &self.host.shared else {
-            return Err(SqlError::new(
-                ErrorKind::FeatureNotSupported,
-                "this node is in no cluster, so that a database cannot be on others",
-            )
-            .with_hint("Start the nodes with --cluster."));
-        };
-        let Some(named) = named else {
-            return Ok(Some(Placed(BTreeMap::new())));
-        };
-        let all = (shared.nodes)()?;
-        let one = |name: &String| match all.get(name) {
-            Some(id) => Ok((name.clone(), *id)),
+        let (nodes, copies_kept) = match placed {
+            Some(placed) => placed.parts(),
             None => {
-                let names: Vec<&str> = all.keys().map(String::as_str).collect();
-                let message = format!("node \"{name}\" does not exist");
-                Err(SqlError::new(ErrorKind::UndefinedObject, message)
-                    .with_hint(format!("The cluster has {}.", names.join(", "))))
+                let rights = role_in(&record, &actor.role)?;
+                let is_operator = rights.is_member_of(PredefinedRole::AerostatOperator);
+                let beside = record_of(&record, current)?;
+                match beside.copies_kept {
+                    _ if is_operator => (None, shared.copies),
+                    Some(copies) => (None, Some(copies)),
+                    None if beside.nodes.is_empty() => (None, shared.copies),
+                    // They were chosen for who makes databases there.
+                    None => (Some(named(shared, &beside.nodes)?), None),
+                }
             }
         };
-        let placed: Result<_, _> = named.iter().map(one).collect();
-        Ok(Some(Placed(placed?)))
+        let mut place = NewPlace {
+            nodes: BTreeSet::new(),
+            copies_kept,
+            begins,
+        };
+        match (nodes, copies_kept) {
+            (Some(named), _) => {
+                let is_among = named.values().any(|id| *id == begins.home);
+                let other = named.values().next().filter(|_| !is_among);
+                place.begins.home = other.copied().unwrap_or(begins.home);
+                place.nodes = named.into_keys().collect();
+            }
+            (None, Some(copies)) => {
+                let chosen = shared.nodes.place(&record, copies, None)?;
+                (place.nodes, place.begins.home) = (chosen.nodes, chosen.leader);
+            }
+            (None, None) => {}
+        }
+        Ok(Some(place))
+    }
+
+    /// Where a database is kept that this node has restored.
+    ///
+    /// # Errors
+    /// What the nodes share cannot be read.
+    pub(super) fn place_restored(&self, entry: &mut DatabaseRecord) -> Result<(), SqlError> {
+        if let Some(shared) = &self.host.shared
+            && let Some(copies) = shared.copies
+        {
+            let record = self.record();
+            entry.nodes = shared.nodes.place(&record, copies, Some(shared.me))?.nodes;
+            entry.copies_kept = Some(copies);
+        }
+        Ok(())
+    }
+
+    /// Has the cluster's choice of a database's nodes be another one, if it is the cluster's still and was this; whether
+    /// that is so.
+    ///
+    /// # Errors
+    /// It cannot be stored, or another node was quicker.
+    pub fn place_again(
+        &self,
+        id: TenantId,
+        before: &BTreeSet<String>,
+        nodes: &BTreeSet<String>,
+    ) -> Result<bool, SqlError> {
+        assert!(!nodes.is_empty(), "a database is somewhere");
+        self.change_databases(
+            |record, _| {
+                let mut all = record.databases.values_mut();
+                let entry = all.find(|entry| entry.oid == id);
+                let entry =
+                    entry.filter(|entry| entry.copies_kept.is_some() && entry.nodes == *before);
+                let Some(entry) = entry else {
+                    return Ok(false);
+                };
+                entry.nodes.clone_from(nodes);
+                Ok(true)
+            },
+            |_, is_placed| is_placed,
+        )
+    }
+
+    /// Runs ALTER NODE or DROP NODE.
+    ///
+    /// # Errors
+    /// Only operators may; the node is in no cluster; there is none of the name; one that is to go runs, or has databases.
+    pub fn execute_node(
+        &self,
+        actor: &Actor,
+        command: &NodeCommand,
+    ) -> Result<CommandResult, SqlError> {
+        let tag = command.tag();
+        self.require_operator(actor, &format!("run {tag}"))?;
+        let shared = self.require_cluster("there are no others")?;
+        let done = CommandResult::new(tag);
+        match command {
+            NodeCommand::Drain { name } => shared.nodes.set_draining(name, true)?,
+            NodeCommand::Resume { name } => shared.nodes.set_draining(name, false)?,
+            NodeCommand::Drop {
+                name,
+                if_exists,
+                force,
+            } => {
+                let is_there = shared.nodes.list()?.contains_key(name);
+                if !is_there && *if_exists {
+                    return Ok(done);
+                }
+                if is_there {
+                    self.leave_node(name, *force)?;
+                }
+                shared.nodes.remove(name)?;
+            }
+        }
+        Ok(done)
+    }
+
+    /// Has no database be on a node any more.
+    fn leave_node(&self, name: &str, force: bool) -> Result<(), SqlError> {
+        self.change_databases(
+            |record, _| {
+                let mut held = Vec::new();
+                for (database, entry) in &mut record.databases {
+                    let is_there = entry.nodes.contains(name);
+                    if is_there && (!force || entry.nodes.len() == 1) {
+                        held.push(database.as_str());
+                    }
+                    if is_there && force {
+                        entry.nodes.remove(name);
+                    }
+                }
+                if held.is_empty() {
+                    return Ok(());
+                }
+                let message = format!("cannot drop node \"{name}\" because it has databases");
+                let error = SqlError::new(ErrorKind::ObjectInUse, message)
+                    .with_detail(format!("It is to have {}.", listed(&held)));
+                Err(error.with_hint(match force {
+                    false => "Run ALTER NODE … DRAIN and wait until they have gone. WITH (FORCE) goes on without its copies.",
+                    true => "They are on no other node. Move or drop them first.",
+                }))
+            },
+            |_, ()| (),
+        )
+    }
+
+    fn require_operator(&self, actor: &Actor, doing: &str) -> Result<(), SqlError> {
+        let record = self.record();
+        match role_in(&record, &actor.role)?.is_member_of(PredefinedRole::AerostatOperator) {
+            true => Ok(()),
+            false => Err(denied(&format!("permission denied to {doing}")).with_detail(
+                "Only superusers and members of aerostat_operator say which nodes have a database.",
+            )),
+        }
+    }
+
+    fn require_cluster(&self, consequence: &str) -> Result<&Shared, SqlError> {
+        self.host.shared.as_ref().ok_or_else(|| {
+            let message = format!("this node is in no cluster, so that {consequence}");
+            SqlError::new(ErrorKind::FeatureNotSupported, message)
+                .with_hint("Start the nodes with --cluster.")
+        })
+    }
+
+    /// What is known of the cluster; `None` at a node that is in none.
+    pub fn cluster_facts(&self) -> Option<ClusterFacts> {
+        let shared = self.host.shared.as_ref()?;
+        Some(shared.nodes.facts())
     }
 
     /// Whether it is this node of the cluster.
@@ -90,18 +297,64 @@ impl Node {
 }
 
 impl Placed {
-    /// Has the database be on these nodes.
-    pub(super) fn give(&self, entry: &mut DatabaseRecord) {
-        entry.nodes = self.0.keys().cloned().collect();
+    fn parts(self) -> (Option<BTreeMap<String, NodeId>>, Option<NonZeroU8>) {
+        match self {
+            Placed::Everywhere => (None, None),
+            Placed::On(named) => (Some(named), None),
+            Placed::Kept { copies, named, .. } => (named, Some(copies)),
+        }
     }
 
-    /// Who begins to lead a database that is made by a node: that one if it is to have it.
-    pub(super) fn home(&self, begins: CopiesRecord) -> CopiesRecord {
-        let is_among = self.0.values().any(|id| *id == begins.home);
-        let other = self.0.values().next().filter(|_| !is_among);
-        CopiesRecord {
-            home: other.copied().unwrap_or(begins.home),
-            ..begins
+    /// Has a database that there is be on these nodes.
+    pub(super) fn give(&self, entry: &mut DatabaseRecord) {
+        let names = |named: &BTreeMap<String, NodeId>| named.keys().cloned().collect();
+        entry.copies_kept = None;
+        match self {
+            Placed::Everywhere => entry.nodes.clear(),
+            Placed::On(named) => entry.nodes = names(named),
+            Placed::Kept { copies, named, all } => {
+                entry.copies_kept = Some(*copies);
+                match named {
+                    Some(named) => entry.nodes = names(named),
+                    // Where it is; the cluster goes on from there.
+                    None if entry.nodes.is_empty() => entry.nodes.clone_from(all),
+                    None => {}
+                }
+            }
         }
+    }
+}
+
+impl NewPlace {
+    /// Has a new database be there.
+    pub(super) fn give(self, entry: &mut DatabaseRecord) {
+        entry.nodes = self.nodes;
+        entry.copies_kept = self.copies_kept;
+        entry.copies = Some(self.begins);
+    }
+}
+
+/// The numbers of nodes that were named.
+fn named(shared: &Shared, names: &BTreeSet<String>) -> Result<BTreeMap<String, NodeId>, SqlError> {
+    let all = shared.nodes.list()?;
+    let one = |name: &String| match all.get(name) {
+        Some(id) => Ok((name.clone(), *id)),
+        None => {
+            let names: Vec<&str> = all.keys().map(String::as_str).collect();
+            let message = format!("node \"{name}\" does not exist");
+            Err(SqlError::new(ErrorKind::UndefinedObject, message)
+                .with_hint(format!("The cluster has {}.", names.join(", "))))
+        }
+    };
+    names.iter().map(one).collect()
+}
+
+/// Some of many names.
+fn listed(names: &[&str]) -> String {
+    const SHOWN_MAX: usize = 10;
+    let shown = names[..names.len().min(SHOWN_MAX)].join(", ");
+    match names.len().checked_sub(SHOWN_MAX) {
+        None | Some(0) => shown,
+        Some(more) => format!("{shown} and {more} more"),
     }
 }

@@ -35,6 +35,7 @@ fn run(node: &Node, role: &str, sql: &str) -> Result<CommandResult, SqlError> {
         }
         Utility::Role(command) => node.execute_role(&actor, &command),
         Utility::System(command) => node.execute_system(&actor, &command),
+        Utility::Node(command) => node.execute_node(&actor, &command),
         Utility::Grant(statement) => node.grant(&actor, &statement),
         Utility::Comment(statement) => node.comment(&actor, &statement),
         other => panic!("not the node's: {other:?}"),

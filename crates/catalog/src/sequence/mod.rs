@@ -358,6 +358,16 @@ impl Taken {
         self.numbers.get(&sequence).copied()
     }
 
+    /// The last numbers, by sequence.
+    pub fn numbers(&self) -> &BTreeMap<RelationId, i64> {
+        &self.numbers
+    }
+
+    /// Goes on with what another node's session knew.
+    pub fn resume(&mut self, numbers: BTreeMap<RelationId, i64>, last: Option<RelationId>) {
+        *self = Self { numbers, last };
+    }
+
     /// The sequence that `nextval` was called of last.
     pub fn last(&self) -> Option<RelationId> {
         self.last

@@ -9,6 +9,7 @@
 //! checked against it. A session that has temporary relations sees them over that state
 //! (`temporary`).
 
+mod cluster;
 pub(crate) mod comments;
 mod constraint;
 mod definitions;
@@ -45,6 +46,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::usage::Usage;
 
+pub use cluster::{ClusterFacts, ClusterNodes, NodeFacts, PlacedFacts, Placing};
 pub use comments::PartComments;
 pub use constraint::{ForeignKey, IndexEntry, ReferentialAction};
 pub use definitions::{Definitions, Mark};

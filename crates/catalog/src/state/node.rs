@@ -5,6 +5,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    num::NonZeroU8,
     sync::{
         Arc,
         atomic::{AtomicI64, Ordering},
@@ -128,6 +129,9 @@ pub struct DatabaseRecord {
     /// In a cluster: the nodes that have copies of it, by name; none: all.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub nodes: BTreeSet<String>,
+    /// In a cluster: how many copies it keeps, on nodes that it chooses; `None` where the operator has chosen them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copies_kept: Option<NonZeroU8>,
     /// In a cluster: what its copies are of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copies: Option<CopiesRecord>,
@@ -175,6 +179,7 @@ impl DatabaseRecord {
             lowered: Lowered::default(),
             log_archive: None,
             nodes: BTreeSet::new(),
+            copies_kept: None,
             copies: None,
         }
     }

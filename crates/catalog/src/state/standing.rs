@@ -40,6 +40,8 @@ pub struct CopyState {
     leads: AtomicBool,
     /// Whether what is applied is known to be committed: before that nobody reads it.
     is_shown: AtomicBool,
+    /// Whether another node is about to lead: sessions go to that.
+    is_parting: AtomicBool,
     facts: Mutex<CopyFacts>,
     orders: Mutex<Orders>,
 }
@@ -61,6 +63,8 @@ pub enum Order {
     Lead,
     /// Commits wait for what this says.
     Durability(Durability),
+    /// No session is left that was to go.
+    Quiet,
 }
 
 /// What is known of a database's copies.
@@ -116,6 +120,7 @@ impl CopyState {
             me,
             leads: AtomicBool::new(false),
             is_shown: AtomicBool::new(false),
+            is_parting: AtomicBool::new(false),
             facts: Mutex::default(),
             orders: Mutex::default(),
         }
@@ -163,6 +168,16 @@ impl CopyState {
         }
     }
 
+    /// Whether another node is about to lead: sessions go there, and new ones wait.
+    pub fn is_parting(&self) -> bool {
+        self.is_parting.load(Ordering::Acquire)
+    }
+
+    /// The driver says whether another node is about to lead.
+    pub fn set_parting(&self, is_parting: bool) {
+        self.is_parting.store(is_parting, Ordering::Release);
+    }
+
     /// The driver says that what is there is committed.
     pub fn set_shown(&self) {
         self.is_shown.store(true, Ordering::Release);
@@ -197,7 +212,7 @@ impl CopyState {
         match (&orders.taker, order) {
             (Some(taker), order) => taker(order),
             (None, Order::Durability(durability)) => orders.durability = Some(durability),
-            (None, Order::Lead) => {}
+            (None, Order::Lead | Order::Quiet) => {}
         }
     }
 

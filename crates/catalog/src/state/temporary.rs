@@ -64,6 +64,12 @@ impl Temporaries {
         self.schema.as_ref()
     }
 
+    /// Whether the session has none.
+    pub fn is_empty(&self) -> bool {
+        let schema = self.schema.as_ref();
+        schema.is_none_or(|schema| schema.relations.is_empty())
+    }
+
     /// Takes what a transaction has made of the schema, and gives what it was.
     pub fn replace(&mut self, schema: Option<Arc<SchemaEntry>>) -> Option<Arc<SchemaEntry>> {
         assert!(

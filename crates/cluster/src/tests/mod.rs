@@ -3,9 +3,11 @@
 mod joining;
 mod moving;
 mod nodes;
+mod placing;
 
 use std::{
     net::SocketAddr,
+    num::NonZeroU8,
     path::Path,
     sync::Arc,
     thread,
@@ -24,7 +26,7 @@ use aerostat_storage::backup::Folders;
 use aerostat_txn::CancelToken;
 use aerostat_types::{ByteSize, SqlError};
 
-use crate::{Cluster, Setup, Space, join, shared};
+use crate::{Census, Cluster, Pace, Setup, Space, join, shared};
 
 /// A fifth of what is usual, so that a test does not take long.
 fn settings() -> Settings {
@@ -44,6 +46,8 @@ struct Nobody;
 
 impl Holders for Nobody {
     fn end_sessions(&self, _database: &Database) {}
+
+    fn have_leave(&self, _database: &Database) {}
 
     fn let_go(&self, _database: &Database) {}
 }
@@ -70,11 +74,18 @@ fn host(shared: Option<Shared>) -> Host {
     host
 }
 
-fn try_start(space: &Space, data: &Path, name: &str) -> Result<TestNode, NodeError> {
+/// A node of which new databases have so many copies, or one on each node.
+fn try_start(
+    space: &Space,
+    data: &Path,
+    name: &str,
+    copies: Option<NonZeroU8>,
+) -> Result<TestNode, NodeError> {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let identity = join(space, data, name, (address, clients())).unwrap();
-    let shared = shared(space, &identity).unwrap();
+    let census = Arc::new(Census::new(space, &identity, true).unwrap());
+    let shared = shared(space, &identity, &census, copies).unwrap();
     let node = Arc::new(Node::open(data, host(Some(shared)), Opening::Eager)?);
     let setup = Setup {
         identity,
@@ -85,6 +96,12 @@ fn try_start(space: &Space, data: &Path, name: &str) -> Result<TestNode, NodeErr
         door: Arc::new(()),
         sessions: Arc::default(),
         settings: settings(),
+        census,
+        time_used: Arc::new(|_| Duration::ZERO),
+        pace: Pace {
+            every: Duration::from_millis(100),
+            replace_after: Duration::from_secs(2),
+        },
     };
     let cluster = Cluster::start(setup).unwrap();
     Ok(TestNode {
@@ -94,7 +111,7 @@ fn try_start(space: &Space, data: &Path, name: &str) -> Result<TestNode, NodeErr
 }
 
 pub(crate) fn start(space: &Space, data: &Path, name: &str) -> TestNode {
-    try_start(space, data, name).unwrap()
+    try_start(space, data, name, None).unwrap()
 }
 
 pub(crate) fn wait_until(what: &str, is_so: impl Fn() -> bool) {
@@ -146,6 +163,7 @@ impl TestNode {
                     .execute_database(&actor, &current, &command, &Nobody, &cancel)
             }
             Utility::Role(command) => self.node.execute_role(&actor, &command),
+            Utility::Node(command) => self.node.execute_node(&actor, &command),
             other => panic!("not the node's: {other:?}"),
         }
     }

@@ -1,22 +1,32 @@
 //! Three nodes, and databases that are not on all of them.
 
+use std::num::NonZeroU8;
+
 use aerostat_catalog::admin::BOOTSTRAP;
 use aerostat_types::{ErrorKind, TenantId};
 
-use super::{TestNode, start, wait_until};
+use super::{TestNode, try_start, wait_until};
 use crate::Space;
 
-const NAMES: [&str; 3] = ["a", "b", "c"];
+pub(super) const NAMES: [&str; 3] = ["a", "b", "c"];
 
-struct Three {
-    shared: tempfile::TempDir,
-    folders: Vec<tempfile::TempDir>,
-    nodes: Vec<Option<TestNode>>,
+pub(super) struct Three {
+    pub(super) shared: tempfile::TempDir,
+    pub(super) folders: Vec<tempfile::TempDir>,
+    pub(super) nodes: Vec<Option<TestNode>>,
+    /// How many copies a new database has.
+    copies: Option<NonZeroU8>,
 }
 
 impl Three {
     fn new() -> Three {
+        Self::with(None)
+    }
+
+    /// Three of which new databases have so many copies.
+    pub(super) fn with(copies: Option<u8>) -> Three {
         let mut three = Three {
+            copies: copies.and_then(NonZeroU8::new),
             shared: tempfile::tempdir().unwrap(),
             folders: NAMES.map(|_| tempfile::tempdir().unwrap()).into(),
             nodes: NAMES.map(|_| None).into(),
@@ -31,16 +41,18 @@ impl Three {
         three
     }
 
-    fn start(&mut self, at: usize) {
+    pub(super) fn start(&mut self, at: usize) {
         let space = Space::of(self.shared.path());
-        self.nodes[at] = Some(start(&space, self.folders[at].path(), NAMES[at]));
+        let folder = self.folders[at].path();
+        let node = try_start(&space, folder, NAMES[at], self.copies);
+        self.nodes[at] = Some(node.unwrap());
     }
 
-    fn node(&self, at: usize) -> &TestNode {
+    pub(super) fn node(&self, at: usize) -> &TestNode {
         self.nodes[at].as_ref().unwrap()
     }
 
-    fn has_files(&self, at: usize, id: TenantId) -> bool {
+    pub(super) fn has_files(&self, at: usize, id: TenantId) -> bool {
         self.folders[at]
             .path()
             .join("tenants")
@@ -48,7 +60,7 @@ impl Three {
             .exists()
     }
 
-    fn leader(&self, name: &str) -> Option<usize> {
+    pub(super) fn leader(&self, name: &str) -> Option<usize> {
         (0..3).find(|at| {
             self.nodes[*at]
                 .as_ref()
@@ -57,14 +69,17 @@ impl Three {
     }
 
     /// Whether the database is on these nodes and no others, and changes are taken.
-    fn is_on(&self, name: &str, id: TenantId, nodes: &[usize]) -> bool {
+    pub(super) fn is_on(&self, name: &str, id: TenantId, nodes: &[usize]) -> bool {
         let Some(leader) = self.leader(name).filter(|at| nodes.contains(at)) else {
             return false;
         };
         let shows = |at: usize| at == leader || self.node(at).shows(name);
         let is_right = |at: usize| match nodes.contains(&at) {
             true => shows(at),
-            false => !self.has_files(at, id) && !self.node(at).shows(name),
+            false => {
+                let node = self.nodes[at].as_ref();
+                node.is_none_or(|node| !self.has_files(at, id) && !node.shows(name))
+            }
         };
         self.node(leader).has_members(name, nodes.len()) && (0..3).all(is_right)
     }

@@ -61,6 +61,8 @@ impl Host for Jobs {
 
     fn follows(&mut self) {}
 
+    fn quieten(&mut self, _quiet: bool) {}
+
     fn lacks_log(&mut self, _node: NodeId) {}
 }
 

@@ -94,6 +94,21 @@ impl World {
         }
     }
 
+    /// Sessions are to leave: they do at once, or soon, or too late, or never; others may come.
+    pub(super) fn sessions_leave(&mut self, node: u32, number: u64) {
+        let after = match self.random.random_range(0..4) {
+            0 => 0,
+            1 => self.within(MS..50 * MS),
+            2 => self.within(50 * MS..400 * MS),
+            _ => return,
+        };
+        self.at(self.now + after, What::Quiet(node, number, true));
+        if self.random.random_bool(0.3) {
+            let after = self.within(0..200 * MS);
+            self.at(self.now + after, What::Quiet(node, number, false));
+        }
+    }
+
     /// A process ends, or its machine; it is there again after a while.
     fn end(&mut self, node: u32, power: bool) {
         let own = &mut self.nodes[node as usize];

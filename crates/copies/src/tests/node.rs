@@ -56,6 +56,9 @@ pub(super) struct SimHost {
     /// Of the opening that there is.
     pub(super) tables: BTreeMap<TableId, Arc<Table>>,
     queued: BTreeMap<NodeId, usize>,
+    /// Whether sessions were told last to leave, and what they were told in the step.
+    is_quieted: bool,
+    pub(super) quietened: Vec<bool>,
 }
 
 impl Host for SimHost {
@@ -103,7 +106,16 @@ impl Host for SimHost {
         self.tables.clone_from(tables);
     }
 
-    fn follows(&mut self) {}
+    fn follows(&mut self) {
+        self.is_quieted = false;
+        self.quietened.clear();
+    }
+
+    fn quieten(&mut self, quiet: bool) {
+        assert!(self.is_quieted != quiet, "{quiet} is said twice");
+        self.is_quieted = quiet;
+        self.quietened.push(quiet);
+    }
 
     fn lacks_log(&mut self, _node: NodeId) {
         // The copy learns of it, and its process sees to it.
@@ -255,6 +267,8 @@ impl Process {
                 open: Vec::new(),
                 tables,
                 queued: BTreeMap::new(),
+                is_quieted: false,
+                quietened: Vec::new(),
             },
         })
     }

@@ -119,6 +119,10 @@ impl Owner for NodeOwner {
         self.served.lock().unwrap().leads = false;
     }
 
+    fn quieten(&mut self, _quiet: bool) {
+        // Nobody hands over here.
+    }
+
     fn knows(&mut self, _known: &Known) {}
 
     fn lacks_log(&mut self, node: NodeId) {

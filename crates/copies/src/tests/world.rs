@@ -56,6 +56,8 @@ pub(super) enum What {
     More(u32, u64),
     /// A thread has time for one of a copy's jobs.
     Job(u32, u64),
+    /// Whether a process has no session left.
+    Quiet(u32, u64, bool),
     /// A request has come to the store.
     Ask(u32, u64, Option<Config>),
     /// Its answer.
@@ -257,6 +259,7 @@ impl World {
             | What::Synced(node, _)
             | What::More(node, _)
             | What::Job(node, _)
+            | What::Quiet(node, ..)
             | What::Answer(node, ..) => Some(*node),
             _ => None,
         };
@@ -298,6 +301,11 @@ impl World {
                         job.run();
                     }
                     process.driver.written(now, &mut process.host)
+                });
+            }
+            What::Quiet(node, number, quiet) if own(self, node, number) => {
+                self.with(node, move |process, now| {
+                    process.driver.quiet(now, quiet, &mut process.host)
                 });
             }
             What::Answer(node, number, is_swap, config) if own(self, node, number) => {
@@ -378,6 +386,9 @@ impl World {
         if std::mem::take(&mut process.host.syncs) {
             let after = self.within(100..20 * MS);
             self.at(self.now + after, What::Synced(node, number));
+        }
+        if std::mem::take(&mut process.host.quietened).last() == Some(&true) {
+            self.sessions_leave(node, number);
         }
         self.acknowledge(&mut process);
         self.nodes[at].process = Some(process);

@@ -145,7 +145,7 @@ fn change_of(kind: &StatementKind) -> Option<Change> {
     let word = match kind {
         StatementKind::Utility(utility) => match &**utility {
             Utility::Copy(copy) => (copy.direction == CopyDirection::In).then_some("COPY FROM"),
-            Utility::Database(_) | Utility::System(_) => {
+            Utility::Database(_) | Utility::System(_) | Utility::Node(_) => {
                 return Some(Change::OfNode(utility.tag()));
             }
             other if defines_in_node(other) => return Some(Change::OfNode(utility.tag())),

@@ -18,7 +18,7 @@ use super::{
     settings::{REPORTED, Settings},
     waiting::Notices,
 };
-use crate::engine::Controls;
+use aerostat_api::Controls;
 
 impl ClientState {
     /// The state of a new session's client. Others know of the session from now on.
@@ -54,6 +54,7 @@ impl ClientState {
         let controls = Controls {
             cancel: Arc::new(move || stop.cancel()),
             terminate: None,
+            leave: None,
         };
         engine.register_controls(number, controls);
         let sayings = Sayings {

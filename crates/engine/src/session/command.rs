@@ -111,6 +111,7 @@ impl Executor {
                 ),
                 Utility::Role(command) => node.execute_role(&actor, command),
                 Utility::System(command) => node.execute_system(&actor, command),
+                Utility::Node(command) => node.execute_node(&actor, command),
                 Utility::Grant(grant) => node.grant(&actor, grant),
                 Utility::Comment(comment) => node.comment(&actor, comment),
                 other => Ok(CommandResult::new(other.tag())),

@@ -6,7 +6,9 @@ use std::{
 };
 
 use aerostat_advice::Machine;
-use aerostat_catalog::{CopyState, Database, SequenceEntry, admin::DatabaseState, sequence::Taken};
+use aerostat_catalog::{
+    ClusterFacts, CopyState, Database, SequenceEntry, admin::DatabaseState, sequence::Taken,
+};
 use aerostat_pgcatalog::{
     CopyDescription, CursorDescription, EvictionUse, Facts, LogPlaces, MemoryLimit, MemoryUse,
     PreparedDescription, SessionDescription, Setting, Signal, Waits,
@@ -167,6 +169,10 @@ impl Facts for SessionFacts {
             places: LogPlaces::of(database),
         });
         described.collect()
+    }
+
+    fn cluster(&self) -> Option<ClusterFacts> {
+        self.engine.node().cluster_facts()
     }
 
     fn listening(&self) -> Vec<String> {

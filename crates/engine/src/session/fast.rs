@@ -23,6 +23,7 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
+    time::Instant,
 };
 
 use aerostat_api::{
@@ -58,6 +59,9 @@ use sequences::{Drawing, Sequences};
 /// Programs that a session keeps: those of the shapes that come again and again. A program
 /// is a few hundred bytes; when there are more, all are bound anew.
 const PROGRAMS_MAX: usize = 256;
+
+/// Of so many statements the time of one is taken.
+const MEASURED: u32 = 8;
 
 /// Texts of prepared statements that a session keeps. The tree of a text takes some
 /// hundred times its bytes at most.
@@ -331,9 +335,11 @@ impl Executor {
             rows: fast.rows.clone(),
             numbers: drawing.clone().map(|drawing| drawing as Arc<dyn Numbers>),
         };
+        let measured = self.fast.statements.is_multiple_of(u64::from(MEASURED));
+        let began = measured.then(Instant::now);
         let (rows, outcome) = if writes {
             let Some(written) = self
-                .write_fast(client, transaction, &gate, runs, inputs, fast)
+                .write_fast(client, transaction, &gate, runs, (inputs, began), fast)
                 .await?
             else {
                 if let Some(drawing) = drawing {
@@ -350,12 +356,20 @@ impl Executor {
             let Ok(rows) = runs.program.read(snapshot, &inputs) else {
                 return Ok(None);
             };
+            self.count_time(began);
             let (count, rows) = (rows.len() as u64, RowStream::of_rows(rows));
             (count, outcome_with(runs, rows, RowsTag::Select))
         };
         self.fast.statements += 1;
         runs.count_usage(rows);
         Ok(Some((outcome, rows)))
+    }
+
+    /// Counts the time since a statement began that is measured.
+    fn count_time(&self, began: Option<Instant>) {
+        if let Some(began) = began {
+            self.tenant.count_by_key(began.elapsed(), MEASURED);
+        }
     }
 
     /// Runs a write until it is committed, or kept for its block.
@@ -365,7 +379,7 @@ impl Executor {
         transaction: &TransactionState,
         gate: &Gate,
         runs: &Runs,
-        inputs: Inputs,
+        (inputs, began): (Inputs, Option<Instant>),
         fast: &FastStatement,
     ) -> Result<Option<Written>, SqlError> {
         let mut waiting: Option<Cancellation> = None;
@@ -439,6 +453,8 @@ impl Executor {
             let committing = attempt
                 .enqueue()
                 .map_err(|error| from_storage(error.into()))?;
+            // One that has waited has taken no thread meanwhile.
+            self.count_time(began.filter(|_| waiting.is_none()));
             self.tenant
                 .commits()
                 .commit(committing, self.engine.queries())

@@ -378,6 +378,7 @@ fn observed_kind(kind: &StatementKind) -> &'static str {
             Utility::Schema(_)
             | Utility::Database(_)
             | Utility::System(_)
+            | Utility::Node(_)
             | Utility::Role(_)
             | Utility::Grant(_)
             | Utility::Comment(_) => "ddl",

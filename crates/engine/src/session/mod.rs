@@ -47,6 +47,7 @@ mod locks;
 mod machine;
 mod maintenance;
 mod memory;
+mod moving;
 mod named;
 mod notify;
 mod planning;
@@ -69,7 +70,7 @@ mod waiting;
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use aerostat_api::{
-    Client, ClientSettings, ColumnDescription, EntryNumbers, Group, IdleLimit, Notice,
+    Client, ClientSettings, ColumnDescription, Controls, EntryNumbers, Group, IdleLimit, Notice,
     Notification, TransactionStatus,
 };
 use aerostat_catalog::{CopyState, Database, Temporaries, admin::Connection, sequence::Taken};
@@ -80,12 +81,7 @@ use aerostat_txn::AdvisoryLocks;
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::{error::DataFusionError, execution::SessionState};
 
-use crate::{
-    engine::{Controls, Engine},
-    memory::Held,
-    notify::Inbox,
-    tenant::Tenant,
-};
+use crate::{engine::Engine, memory::Held, notify::Inbox, tenant::Tenant};
 
 pub use prepared::Prepared;
 pub use reading::Sent;

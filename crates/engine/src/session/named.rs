@@ -8,6 +8,7 @@ use aerostat_pgcatalog::PreparedDescription;
 use aerostat_types::{ErrorKind, SqlError};
 use foldhash::fast::RandomState;
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 
 use super::{prepared::Prepared, too_many};
 use crate::memory::Held;
@@ -79,6 +80,16 @@ impl NamedStatement {
     }
 }
 
+/// A prepared statement as it goes to another node.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Written {
+    pub(super) name: String,
+    /// The whole command of PREPARE, or the statement itself.
+    pub(super) text: String,
+    pub(super) oids: Vec<u32>,
+    pub(super) is_from_sql: bool,
+}
+
 /// All prepared statements of a session; copies are the same.
 #[derive(Clone, Default)]
 pub(super) struct NamedStatements(Arc<Mutex<HashMap<String, NamedStatement, RandomState>>>);
@@ -143,6 +154,18 @@ impl NamedStatements {
 
     pub(super) fn forget_all(&self) {
         self.0.lock().clear();
+    }
+
+    /// As they go to another node.
+    pub(super) fn written(&self) -> Vec<Written> {
+        let named = self.0.lock();
+        let all = named.iter().map(|(name, statement)| Written {
+            name: name.clone(),
+            text: statement.text.to_string(),
+            oids: statement.oids.to_vec(),
+            is_from_sql: statement.is_from_sql,
+        });
+        all.collect()
     }
 
     /// As the catalogue shows them.

@@ -20,6 +20,7 @@ use std::{
 use aerostat_api::NoticeSeverity;
 use aerostat_catalog::CopyState;
 use aerostat_types::{Charset, Encoding, ErrorKind, Named, SqlError};
+use serde::{Deserialize, Serialize};
 
 use known::{CUSTOM, find, parse_duration};
 pub(crate) use known::{REPORTED, known_settings, shown_name};
@@ -72,6 +73,15 @@ pub(crate) struct Settings {
     typed: OnceLock<Typed>,
 }
 
+/// The settings of a session, as they go to another node.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Carried {
+    /// Values that differ from the defaults.
+    values: BTreeMap<String, String>,
+    /// What the client was told last.
+    reported: BTreeMap<String, String>,
+}
+
 /// Settings as what they mean.
 #[derive(Clone, Copy, Debug)]
 struct Typed {
@@ -110,6 +120,42 @@ impl Settings {
         settings.start = Arc::clone(&settings.values);
         settings.changed.clear();
         Ok(settings)
+    }
+
+    /// What goes to another node with its session, which is in no transaction.
+    pub(crate) fn carried(&self) -> Carried {
+        Carried {
+            values: (*self.values).clone(),
+            reported: self
+                .reported
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), value.clone()))
+                .collect(),
+        }
+    }
+
+    /// The same as whoever has connected.
+    pub(crate) fn as_connected(&self, carried: &Carried) -> Carried {
+        let mut carried = carried.clone();
+        for name in IDENTITY {
+            match self.start.get(name) {
+                Some(value) => carried.values.insert(name.to_owned(), value.clone()),
+                None => carried.values.remove(name),
+            };
+        }
+        carried
+    }
+
+    /// Goes on with what another node's session had. Its client has been told of it.
+    pub(crate) fn resume(&mut self, carried: Carried) {
+        self.touch();
+        self.values = Arc::new(carried.values);
+        let name_of = |name: &str| REPORTED.iter().find(|(known, _)| *known == name);
+        let reported = carried.reported.into_iter();
+        self.reported = reported
+            .filter_map(|(name, value)| Some((name_of(&name)?.0, value)))
+            .collect();
+        self.changed.clear();
     }
 
     /// A number that stands as long as no setting changes but those that blocks tell.

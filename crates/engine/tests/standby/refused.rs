@@ -67,9 +67,10 @@ fn what_recovery_excludes_is_refused_as_postgresql_does() {
     let copied = Copied::new();
     let fixture = &copied.fixture;
     let mut session = copied.session();
-    session.set_controls(aerostat_engine::Controls {
+    session.set_controls(aerostat_api::Controls {
         cancel: Arc::new(|| {}),
         terminate: None,
+        leave: None,
     });
     let before = copied.state(&mut session);
     for (sql, word) in [

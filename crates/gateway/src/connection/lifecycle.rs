@@ -7,53 +7,110 @@ use tokio::{
     time::{timeout, timeout_at},
 };
 
-use super::{Connection, Message, shutting_down};
+use super::{Connection, IdleEnd, Message, shutting_down};
 use crate::{
     api::BackendSession,
     limits::FAREWELL_TIMEOUT,
     orders::End,
     sqlstate::{Fault, WireError},
-    stream::Writer,
-    wire::{Output, utf8},
+    stream::{Reader, Writer},
+    wire::{Input, Output, utf8},
 };
 
+/// How serving a client has ended.
+pub(crate) enum Served {
+    /// One of the two is gone.
+    Over,
+    /// Its session goes on at another node.
+    Leaves(Leaving),
+}
+
+/// A client whose session goes on at another node. It is in no transaction, and was told everything.
+pub(crate) struct Leaving {
+    /// What that node needs.
+    pub(crate) state: Vec<u8>,
+    /// Begins with the next message.
+    pub(crate) input: Input<Reader>,
+    pub(crate) socket: Writer,
+}
+
 impl<S: BackendSession> Connection<S> {
-    /// Serves the client until it leaves, breaks the protocol, or the node stops.
-    pub(crate) async fn serve(mut self) {
-        self.ready();
+    /// Serves the client until it leaves, breaks the protocol, or the node stops; or until its session is to go to another
+    /// node. `is_new`: the client waits to be told that it may send something.
+    pub(crate) async fn serve(mut self, is_new: bool) -> Served {
+        if is_new {
+            self.ready();
+        } else {
+            self.rests = true;
+            self.follow_encoding();
+            self.idle_end = self.session.idle_limit().map(IdleEnd::after);
+        }
         let ended = self.run().await;
         let Self {
             session,
             portals,
             mut socket,
             mut output,
+            signals,
             ..
         } = self;
         // Other sessions may wait for what the session holds, and need not wait for its client to
         // read.
         drop(session);
         drop(portals);
-        if let Err(Fault::Fatal(error)) = ended {
-            farewell(&mut socket, &mut output, &error).await;
+        match ended {
+            Ok(Some(state)) => {
+                let input = signals.input;
+                return Served::Leaves(Leaving {
+                    state,
+                    input,
+                    socket,
+                });
+            }
+            Err(Fault::Fatal(error)) => farewell(&mut socket, &mut output, &error).await,
+            _ => {}
         }
         let _ = timeout(FAREWELL_TIMEOUT, socket.shutdown()).await;
+        Served::Over
     }
 
-    async fn run(&mut self) -> Result<(), Fault> {
+    /// What another node needs to go on with the session, if it is to go and can.
+    fn leave(&mut self) -> Option<Vec<u8>> {
+        if !self.rests || self.stays || !self.signals.orders.leaves() {
+            return None;
+        }
+        assert!(
+            self.output.bytes.is_empty(),
+            "a client that was told everything has been told it"
+        );
+        let unnamed = self.unnamed.as_ref().map(|unnamed| &unnamed.kept);
+        let state = self.session.leave(unnamed);
+        self.stays = state.is_none();
+        state
+    }
+
+    /// What another node needs to go on with the session, where it is to go.
+    async fn run(&mut self) -> Result<Option<Vec<u8>>, Fault> {
         self.flush().await?;
         loop {
+            if let Some(state) = self.leave() {
+                return Ok(Some(state));
+            }
             if self.signals.orders.is(End::Stopping) {
                 return Err(Fault::Fatal(shutting_down()));
             }
             // If several messages have arrived together, there is a wait for the first alone.
             let message = match self.arrived() {
                 Some(message) => message,
-                None => self.next_message_in_time().await?,
+                None => match self.next_message_in_time().await? {
+                    Some(message) => message,
+                    None => continue,
+                },
             };
             self.idle_end = None;
-            self.rests = false;
+            (self.rests, self.stays) = (false, false);
             if message.kind == b'X' {
-                return Ok(());
+                return Ok(None);
             }
             if self.skipping && message.kind != b'S' {
                 continue;
@@ -88,7 +145,7 @@ impl<S: BackendSession> Connection<S> {
     }
 
     /// Waits for the next message as long as the client may be idle.
-    async fn next_message_in_time(&mut self) -> Result<Message<S>, Fault> {
+    async fn next_message_in_time(&mut self) -> Result<Option<Message<S>>, Fault> {
         match self.idle_end {
             None => self.next_message().await,
             Some(end) => timeout_at(end.at, self.next_message())
@@ -97,8 +154,8 @@ impl<S: BackendSession> Connection<S> {
         }
     }
 
-    /// Waits for the next message.
-    async fn next_message(&mut self) -> Result<Message<S>, Fault> {
+    /// Waits for the next message; `None` if the session is to go to another node before that.
+    async fn next_message(&mut self) -> Result<Option<Message<S>>, Fault> {
         self.signals.input.rest();
         loop {
             let signals = &mut self.signals;
@@ -110,18 +167,19 @@ impl<S: BackendSession> Connection<S> {
                     break;
                 }
                 () = signals.orders.told(End::Stopping) => return Err(Fault::Fatal(shutting_down())),
+                () = signals.orders.told_leave(), if self.rests && !self.stays => return Ok(None),
                 () = self.session.notified(), if self.rests => {}
             }
             self.notifications();
             self.flush().await?;
         }
         if self.signals.input.has_message() {
-            return self.receive().await;
+            return self.receive().await.map(Some);
         }
         let orders = Arc::clone(&self.signals.orders);
         tokio::select! {
             biased;
-            message = self.receive() => message,
+            message = self.receive() => message.map(Some),
             () = orders.told(End::Killed) => Err(Fault::Fatal(shutting_down())),
         }
     }

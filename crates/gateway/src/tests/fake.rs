@@ -19,10 +19,10 @@ use futures::{StreamExt, stream};
 use tokio::sync::watch;
 
 use crate::api::{
-    Backend, BackendSession, Canceller, Client, ClientSettings, ColumnDescription, CopyColumn,
-    CopyFormat, CopyIn, CopyOptions, CopyOut, CopySink, EntryNumbers, Group, IdleLimit, Kept,
-    Notice, NoticeSeverity, Notification, Outcome, ParameterType, RoleInfo, RowStream, Rows,
-    RowsTag, ScramVerifier, TransactionStatus, Value, Zone,
+    Backend, BackendSession, Canceller, Client, ClientSettings, ColumnDescription, Controls,
+    CopyColumn, CopyFormat, CopyIn, CopyOptions, CopyOut, CopySink, EntryNumbers, Group, IdleLimit,
+    Kept, Notice, NoticeSeverity, Notification, Outcome, ParameterType, Resumed, RoleInfo,
+    RowStream, Rows, RowsTag, ScramVerifier, TransactionStatus, Value, Zone,
 };
 
 /// What the fake engine has seen.
@@ -144,6 +144,16 @@ impl Backend for Fake {
             idle: None,
             kept: HashMap::new(),
         })
+    }
+
+    async fn resume(
+        self: &Arc<Self>,
+        role: &str,
+        database: &str,
+        settings: &[(String, String)],
+        _: &[u8],
+    ) -> Result<Resumed<FakeSession>, SqlError> {
+        Ok((self.connect(role, database, settings).await?, None))
     }
 }
 
@@ -560,7 +570,7 @@ impl BackendSession for FakeSession {
         }
     }
 
-    fn set_controls(&mut self, _cancel: Canceller, _terminate: Canceller) {}
+    fn set_controls(&mut self, _controls: Controls) {}
 
     fn notified(&self) -> impl Future<Output = ()> + Send {
         std::future::pending()

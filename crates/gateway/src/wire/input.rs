@@ -24,6 +24,14 @@ impl<R: AsyncRead + Unpin> Input<R> {
         }
     }
 
+    /// One of which this was read ahead.
+    pub(crate) fn with(socket: R, ahead: &[u8]) -> Self {
+        Self {
+            socket,
+            buffer: BytesMut::from(ahead),
+        }
+    }
+
     /// Whether there are bytes that belong to no message taken so far.
     pub(crate) fn has_bytes(&self) -> bool {
         !self.buffer.is_empty()

@@ -110,6 +110,7 @@ impl Node {
                 format!("--cluster=file://{}", cluster.display()),
                 format!("--node-name={}", self.name),
                 format!("--peer-listen={}", self.peer),
+                "--copies=all".to_owned(),
             ]);
         }
         arguments

@@ -3,6 +3,7 @@
 
 mod aerostat;
 mod classes;
+mod cluster;
 mod constraints;
 mod extension;
 mod fixed;
@@ -19,11 +20,12 @@ use crate::{CatalogView, cell::Rows, data::SystemRelation};
 /// Fills the rows of one relation.
 type Builder = fn(&CatalogView, &mut Rows);
 
-const BUILDERS: [&[(&str, &str, Builder)]; 12] = [
+const BUILDERS: [&[(&str, &str, Builder)]; 13] = [
     &classes::BUILDERS,
     &fixed::BUILDERS,
     &node::BUILDERS,
     &replication::BUILDERS,
+    &cluster::BUILDERS,
     &statistics::BUILDERS,
     &information::BUILDERS,
     &constraints::BUILDERS,

@@ -31,7 +31,7 @@ fn facts_where(view: &CatalogView, standing: Standing) -> Option<CopyFacts> {
 }
 
 /// Whether the role may see where other nodes are, and how other databases fare.
-fn sees_nodes(view: &CatalogView) -> bool {
+pub(super) fn sees_nodes(view: &CatalogView) -> bool {
     view.may_read_all_statistics() || view.is_member(PredefinedRole::AerostatOperator)
 }
 

@@ -4,24 +4,27 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    num::NonZeroU8,
     sync::Arc,
+    time::Duration,
 };
 
 use aerostat_advice::Machine;
 use aerostat_catalog::{
-    CopyFacts, CopyState, Database, DatabaseRecord, ForeignKey, Grant, IndexEntry, NodeRecord,
-    OnCommit, PartComments, PeerFacts, ReferentialAction, Relation, RoleRecord, SchemaEntry,
-    SequenceEntry, Standing, TableEntry, ViewEntry,
+    ClusterFacts, CopiesRecord, CopyFacts, CopyState, Database, DatabaseRecord, ForeignKey, Grant,
+    IndexEntry, NodeFacts, NodeRecord, OnCommit, PartComments, PeerFacts, PlacedFacts,
+    ReferentialAction, Relation, RoleRecord, SchemaEntry, SequenceEntry, Standing, TableEntry,
+    ViewEntry,
     admin::DatabaseState,
     sequence::{Counter, Definition, Taken},
 };
 use aerostat_memory::Governor;
 use aerostat_sql::{deferral::Deferral, grants::Privilege};
-use aerostat_storage::{Table, TenantStore};
+use aerostat_storage::{Table, TenantStore, Timeline};
 use aerostat_types::{
     ByteSize, CheckConstraint, Column, CommitTs, ConstraintId, Epoch, ErrorKind, IndexId,
-    IndexKind, Layout, NodeId, RelationId, RoleId, SchemaId, SqlError, SqlType, TableId,
-    TableIndex, TableSchema, TenantId,
+    IndexKind, Layout, NodeId, RelationId, RoleId, SchemaId, SqlError, SqlType, SystemClock,
+    TableId, TableIndex, TableSchema, TenantId,
 };
 use parking_lot::Mutex;
 
@@ -119,7 +122,15 @@ fn node() -> NodeRecord {
             ),
             (
                 "shop".to_owned(),
-                database(16_386, "alice", Some("the shop")),
+                DatabaseRecord {
+                    nodes: BTreeSet::from(["alpha".to_owned(), "beta".to_owned()]),
+                    copies_kept: NonZeroU8::new(2),
+                    copies: Some(CopiesRecord {
+                        timeline: Timeline::begin(&SystemClock),
+                        home: NodeId(1),
+                    }),
+                    ..database(16_386, "alice", Some("the shop"))
+                },
             ),
         ]),
         next_oid: 16_403,
@@ -593,6 +604,33 @@ impl Facts for SampleFacts {
             places: self.places(),
         };
         vec![alone, led]
+    }
+
+    fn cluster(&self) -> Option<ClusterFacts> {
+        let node = |id, name: &str| NodeFacts {
+            name: name.to_owned(),
+            id: NodeId(id),
+            address: format!("10.0.0.{id}:5434"),
+            clients: format!("10.0.0.{id}:5433"),
+            is_draining: id == 3,
+            is_stopped: id == 3,
+            silent: (id < 4).then_some(Duration::from_millis(1_500)),
+            memory_bytes: 1 << 30,
+            memory_used: 1 << 20,
+            load: 0.25,
+        };
+        let shop = PlacedFacts {
+            leader: Some(NodeId(1)),
+            epoch: 7,
+            members: vec![NodeId(1), NodeId(9)],
+            bytes: 4_096,
+            load: 0.5,
+            load_beside_leader: 0.25,
+        };
+        Some(ClusterFacts {
+            nodes: vec![node(1, "alpha"), node(3, "gamma"), node(4, "delta")],
+            databases: BTreeMap::from([(TenantId(16_386), shop)]),
+        })
     }
 
     fn started_at_us(&self) -> i64 {

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use aerostat_advice::Machine;
 use aerostat_api::Client;
-use aerostat_catalog::{CopyState, SequenceEntry, admin::DatabaseState, sequence::Taken};
+use aerostat_catalog::{
+    ClusterFacts, CopyState, SequenceEntry, admin::DatabaseState, sequence::Taken,
+};
 use aerostat_types::{ByteSize, RelationId, SqlError, TenantId};
 use parking_lot::Mutex;
 
@@ -80,6 +82,8 @@ pub trait Facts: Send + Sync {
     fn places(&self) -> LogPlaces;
     /// What is known of the copies of every open database.
     fn copies(&self) -> Vec<CopyDescription>;
+    /// What the node knows of the cluster that it is in, if it is in one.
+    fn cluster(&self) -> Option<ClusterFacts>;
     /// When the node started, in microseconds since 1970 UTC.
     fn started_at_us(&self) -> i64;
     /// The node's address and port as the client reached it.

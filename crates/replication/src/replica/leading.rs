@@ -4,7 +4,10 @@ use std::{collections::BTreeMap, time::Duration};
 
 use aerostat_types::CommitTs;
 
-use super::{Effect, PeerState, Replica, Role, Settings};
+use super::{
+    Effect, PeerState, Replica, Role, Settings,
+    handover::{By, Wish},
+};
 use crate::{Config, Epoch, History, Member, Message, NodeId};
 
 /// A process that leads.
@@ -22,6 +25,10 @@ pub(super) struct Leading {
     told: CommitTs,
     /// Whether another may lead at any time, because this one has asked for it: it reads no more.
     pub(super) hands_over: bool,
+    /// Who is to lead, once sessions have left.
+    pub(super) wish: Option<Wish>,
+    /// Whether sessions were told last to leave.
+    pub(super) is_quieted: bool,
 }
 
 /// Another copy.
@@ -64,6 +71,14 @@ impl Leading {
         self.peers.get(&node).map(|peer| peer.member)
     }
 
+    /// Whether a member has been heard of late.
+    pub(super) fn is_alive(&self, member: Member, now: Duration, lost: Duration) -> bool {
+        let peer = self.peers.get(&member.node);
+        peer.is_some_and(|peer| {
+            peer.member == member && peer.is_required && now < peer.heard_at + lost
+        })
+    }
+
     /// Through where all have the log that must.
     pub(super) fn committed(&self, replica: &Replica) -> CommitTs {
         let settings = &replica.settings;
@@ -85,7 +100,7 @@ impl Leading {
 }
 
 impl Replica {
-    fn leading(&mut self) -> Option<&mut Leading> {
+    pub(super) fn leading(&mut self) -> Option<&mut Leading> {
         match &mut self.role {
             Role::Leading(leading) => Some(leading),
             Role::Following(_) => None,
@@ -120,6 +135,8 @@ impl Replica {
             peer.is_required = config.has(peer.member);
         }
         self.effects.push(Effect::Begin(config.epoch));
+        // Where another was to lead, and does not: sessions are served until the next attempt, if there is one.
+        self.tell_sessions();
         self.lead(now);
     }
 
@@ -273,27 +290,7 @@ impl Replica {
         self.swap(now, next);
     }
 
-    /// Has another member lead, if that is alive: it has everything that is committed.
-    pub(super) fn hand_over(&mut self, now: Duration, to: NodeId) {
-        let lost = self.settings.lost;
-        let is_asked = self.swap.is_some();
-        let (Role::Leading(leading), Some(config)) = (&mut self.role, &self.config) else {
-            return;
-        };
-        let member = config.of(to).filter(|_| to != self.me.node);
-        let peer = leading.peers.get(&to);
-        let is_alive = peer.is_some_and(|peer| {
-            Some(peer.member) == member && peer.is_required && now < peer.heard_at + lost
-        });
-        if is_asked || !leading.has_begun || !is_alive {
-            return;
-        }
-        leading.hands_over = true;
-        let next = config.next(to, config.members.clone());
-        self.swap(now, next);
-    }
-
-    /// What is due: heartbeats, and members that are lost.
+    /// What is due: heartbeats, members that are lost, and a hand-over.
     pub(super) fn lead(&mut self, now: Duration) {
         let committed = self.committed;
         if let Some(leading) = self.leading()
@@ -306,6 +303,7 @@ impl Replica {
         self.drop_lost(now);
         self.admit(now);
         self.let_go(now);
+        self.see_to_wish(now);
     }
 
     /// Has the database be where it is wanted, once all nodes that are to have it do: one of them leads, and the others
@@ -318,21 +316,29 @@ impl Replica {
             .members
             .iter()
             .partition(|member| self.is_wanted(member.node));
+        let is_settled = go.is_empty() || stay.len() < self.wanted.len();
+        let leaves = !self.is_wanted(self.me.node);
+        if is_settled || !leaves {
+            self.forget_move();
+        }
         let Role::Leading(leading) = &self.role else {
             return;
         };
-        let is_settled = go.is_empty() || stay.len() < self.wanted.len();
         if is_settled || self.swap.is_some() || !leading.has_begun {
             return;
         }
-        if !self.is_wanted(self.me.node) {
+        if leaves {
+            let stays = |node: NodeId| stay.iter().any(|member| member.node == node);
+            if self.is_handing_over_to(now, stays) {
+                return;
+            }
             let lost = self.settings.lost;
             let alive = stay.iter().filter_map(|member| {
                 let peer = leading.peers.get(&member.node)?;
                 (now < peer.heard_at + lost).then_some((peer.has, member.node))
             });
             if let Some((_, next)) = alive.max() {
-                self.hand_over(now, next);
+                self.hand_over(now, next, By::Move);
             }
             return;
         }

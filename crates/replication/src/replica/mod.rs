@@ -9,6 +9,7 @@
 //! ```
 
 mod following;
+mod handover;
 mod leading;
 mod starting;
 
@@ -16,7 +17,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use aerostat_types::CommitTs;
 
-use self::{following::Following, leading::Leading};
+use self::{following::Following, handover::By, leading::Leading};
 use crate::{Config, Epoch, History, Member, Message, NodeId, Position, Protections};
 
 /// How copies behave. Processes' clocks may differ in speed by a fifth.
@@ -35,6 +36,14 @@ pub struct Settings {
     pub again: Duration,
     /// How soon what is written is on disk.
     pub flush: Duration,
+    /// How long sessions are told to leave at a time, before another is asked to lead on purpose. 0: it is asked at
+    /// once, and they are told nothing.
+    pub quiet: Duration,
+    /// How long they are served before they are told so again, if some have stayed.
+    pub unquiet: Duration,
+    /// After how long since it was wished first another is asked to lead although sessions have stayed; and how long a
+    /// wish waits for another configuration.
+    pub patience: Duration,
     /// Whether the leader's disk must have a commit, too.
     pub and_sync: bool,
     /// In tests, rules may be taken out.
@@ -50,6 +59,9 @@ impl Default for Settings {
             lost: Duration::from_millis(1_000),
             again: Duration::from_millis(500),
             flush: Duration::from_millis(200),
+            quiet: Duration::from_millis(150),
+            unquiet: Duration::from_millis(400),
+            patience: Duration::from_millis(2_000),
             and_sync: false,
             protections: Protections::default(),
         }
@@ -73,8 +85,12 @@ pub enum Event {
     /// Everything that was written through a place is on disk. Of records that were cut off since nothing is
     /// told.
     Synced(CommitTs),
-    /// The member of this node is to lead, if this process does and knows it to be alive.
+    /// The member of this node is to lead, if this process does and knows it to be alive: soon, for sessions may leave
+    /// first.
     HandOver(NodeId),
+    /// Whether no session is left, since they were told to leave by [`Effect::Quieten`]; told again as they come and
+    /// go. While they are not told to leave it means nothing.
+    Quiet(bool),
     /// Which nodes are to have the database; none: all that ask to. Told again after each start.
     Wanted(BTreeSet<NodeId>),
     /// What the store has; `None`: nothing yet.
@@ -103,6 +119,10 @@ pub enum Effect {
     Read,
     /// Everything through this place is committed.
     Committed(CommitTs),
+    /// Whether another is about to lead on purpose: sessions are to leave between their transactions, and new ones to
+    /// wait. Where not, this process leads on, and they are served again. The two alternate, and the first is true;
+    /// with [`Effect::Deposed`] it is over, whatever was said.
+    Quieten(bool),
     /// The process leads no more: what becomes of its records behind what is committed is not known yet. Those
     /// behind this place, of which it has not told ([`Event::Appended`]), are cut off.
     Deposed(CommitTs),
@@ -212,7 +232,8 @@ impl Replica {
                 self.durable = self.durable.max(through).min(self.history.last());
                 self.go_on(now);
             }
-            Event::HandOver(to) => self.hand_over(now, to),
+            Event::HandOver(to) => self.hand_over(now, to, By::Command),
+            Event::Quiet(all) => self.sessions_left(now, all),
             Event::Wanted(nodes) => self.wanted = nodes,
             Event::Config(config) | Event::Swapped(config) => self.learn(now, config),
         }
@@ -396,7 +417,7 @@ impl Replica {
                     self.effects.push(Effect::Read);
                 }
             }
-            Message::HandOver => self.hand_over(now, from.node),
+            Message::HandOver => self.hand_over(now, from.node, By::Command),
             Message::Unknown => self.join(now, from.node),
             Message::Join { member, history } => self.joins(now, member, &history),
             Message::Started { member, end } => self.has_started(now, member, end),
@@ -482,5 +503,6 @@ impl Replica {
         if self.committed > before {
             self.effects.push(Effect::Committed(self.committed));
         }
+        self.tell_sessions();
     }
 }

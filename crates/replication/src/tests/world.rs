@@ -12,17 +12,18 @@ use rand::{Rng, SeedableRng, rngs::StdRng};
 use super::{
     disk::{Disk, Record},
     judge::Judge,
+    sessions::Sessions,
 };
 use crate::{
     Config, Effect, Epoch, Event, Incarnation, Member, Message, NodeId, Protections, Replica,
     Settings,
 };
 
-const MS: u64 = 1_000;
-const NODES: u32 = 3;
+pub(super) const MS: u64 = 1_000;
+pub(super) const NODES: u32 = 3;
 
 /// How long things go wrong, and how long all is well afterwards, in microseconds.
-const TROUBLE: u64 = 20_000 * MS;
+pub(super) const TROUBLE: u64 = 20_000 * MS;
 const CALM: u64 = 12_000 * MS;
 
 /// What is played.
@@ -32,6 +33,8 @@ pub(super) struct Plan {
     pub(super) and_sync: bool,
     /// Whether it is decided again and again which nodes have the database, two or one of them.
     pub(super) moves: bool,
+    /// Whether another leads as soon as that is wished, whatever sessions there are.
+    pub(super) at_once: bool,
 }
 
 /// What came of it.
@@ -47,6 +50,10 @@ pub(super) struct Played {
     pub(super) lost: u64,
     /// Nodes that had the database, and gave up its files.
     pub(super) left: u64,
+    /// How often sessions were told to leave.
+    pub(super) quietened: u64,
+    /// How often another was asked to lead because they had.
+    pub(super) peaceful: u64,
 }
 
 impl Played {
@@ -56,11 +63,13 @@ impl Played {
         self.epochs += other.epochs;
         self.lost += other.lost;
         self.left += other.left;
+        self.quietened += other.quietened;
+        self.peaceful += other.peaceful;
     }
 }
 
 #[derive(Clone)]
-enum What {
+pub(super) enum What {
     /// Something for a node's process, told by its number: another one does not hear of it. A message is for
     /// whichever process the node has when it comes.
     Tell(u32, u64, Told),
@@ -68,6 +77,8 @@ enum What {
     Ask(u32, u64, Option<Config>),
     Client,
     Trouble,
+    /// Another is to lead, and nothing is wrong.
+    Wish,
     Up(u32),
     /// Other nodes are to have the database.
     Move,
@@ -76,7 +87,7 @@ enum What {
 }
 
 #[derive(Clone)]
-enum Told {
+pub(super) enum Told {
     Event(Event),
     /// With the records of an append.
     Message(Member, Message, Vec<Record>),
@@ -106,9 +117,10 @@ impl Ord for Due {
     }
 }
 
-struct Node {
+pub(super) struct Node {
     disk: Disk,
-    replica: Option<Replica>,
+    pub(super) replica: Option<Replica>,
+    pub(super) sessions: Sessions,
     process: u64,
     /// Its clock, beside true time.
     speed: f64,
@@ -130,12 +142,12 @@ impl Node {
 
 /// Everything.
 pub(super) struct World {
-    random: StdRng,
+    pub(super) random: StdRng,
     plan: Plan,
-    now: u64,
+    pub(super) now: u64,
     serial: u64,
     due: BinaryHeap<Reverse<Due>>,
-    nodes: Vec<Node>,
+    pub(super) nodes: Vec<Node>,
     store: Option<Config>,
     /// For each node.
     store_away_until: [u64; NODES as usize],
@@ -144,6 +156,8 @@ pub(super) struct World {
     changes: u64,
     reads: u64,
     left: u64,
+    pub(super) quietened: u64,
+    pub(super) peaceful: u64,
     /// The nodes that are to have the database; none: all.
     wanted: BTreeSet<NodeId>,
     judge: Judge,
@@ -156,6 +170,7 @@ impl World {
         let nodes = (0..NODES).map(|_| Node {
             disk: Disk::default(),
             replica: None,
+            sessions: Sessions::default(),
             process: 0,
             speed: random.random_range(0.95..1.05),
             paused_until: 0,
@@ -177,6 +192,8 @@ impl World {
             changes: 0,
             reads: 0,
             left: 0,
+            quietened: 0,
+            peaceful: 0,
             wanted: BTreeSet::new(),
             judge: Judge::default(),
             trace: Vec::new(),
@@ -186,6 +203,9 @@ impl World {
         }
         world.at(0, What::Client);
         world.at(1_000 * MS, What::Trouble);
+        if !plan.at_once {
+            world.at(1_500 * MS, What::Wish);
+        }
         if plan.moves {
             world.at(2_000 * MS, What::Move);
             (0..NODES).for_each(|node| world.at(2_000 * MS, What::Look(node)));
@@ -207,6 +227,8 @@ impl World {
             epochs: self.store.map_or(0, |config| config.epoch.0),
             lost: self.judge.lost,
             left: self.left,
+            quietened: self.quietened,
+            peaceful: self.peaceful,
         })
     }
 
@@ -250,25 +272,25 @@ impl World {
         }
     }
 
-    fn leads(&self, node: &Node) -> bool {
+    pub(super) fn leads(&self, node: &Node) -> bool {
         node.replica.as_ref().is_some_and(Replica::takes_changes)
     }
 
-    fn at(&mut self, at: u64, what: What) {
+    pub(super) fn at(&mut self, at: u64, what: What) {
         self.serial += 1;
         self.due.push(Reverse(Due(at, self.serial, what)));
     }
 
-    fn within(&mut self, micros: std::ops::Range<u64>) -> u64 {
+    pub(super) fn within(&mut self, micros: std::ops::Range<u64>) -> u64 {
         self.random.random_range(micros)
     }
 
-    fn tell(&mut self, node: u32, after: u64, told: Told) {
+    pub(super) fn tell(&mut self, node: u32, after: u64, told: Told) {
         let process = self.nodes[node as usize].process;
         self.at(self.now + after, What::Tell(node, process, told));
     }
 
-    fn note(&mut self, what: impl FnOnce() -> String) {
+    pub(super) fn note(&mut self, what: impl FnOnce() -> String) {
         if std::env::var_os("REPLICATION_TRACE").is_some() {
             let line = format!("{:>12} {}", self.now, what());
             self.trace.push(line);
@@ -284,6 +306,10 @@ impl World {
             }
             What::Client => self.client(),
             What::Trouble => self.trouble(),
+            What::Wish => {
+                self.wish();
+                Ok(())
+            }
             What::Up(node) => {
                 if self.nodes[node as usize].replica.is_none() {
                     self.start(node);
@@ -356,15 +382,12 @@ impl World {
             let after = self.within(50 * MS..1_000 * MS);
             return self.at(self.now + after, What::Up(node));
         }
-        let settings = Settings {
-            and_sync: self.plan.and_sync,
-            protections: self.plan.protections,
-            ..Settings::default()
-        };
+        let settings = self.settings();
         let own = &mut self.nodes[node as usize];
         own.process += 1;
         own.disk.restart();
         own.waiting.clear();
+        own.sessions = Sessions::default();
         own.busy_until = 0;
         let incarnation = match self.plan.protections.incarnation {
             true => own.process,
@@ -380,7 +403,20 @@ impl World {
         self.note(|| format!("node {node} starts"));
     }
 
-    fn local(&self, node: u32) -> Duration {
+    pub(super) fn settings(&self) -> Settings {
+        let settings = Settings::default();
+        Settings {
+            and_sync: self.plan.and_sync,
+            protections: self.plan.protections,
+            quiet: match self.plan.at_once {
+                true => Duration::ZERO,
+                false => settings.quiet,
+            },
+            ..settings
+        }
+    }
+
+    pub(super) fn local(&self, node: u32) -> Duration {
         Duration::from_micros((self.now as f64 * self.nodes[node as usize].speed) as u64)
     }
 
@@ -433,19 +469,25 @@ impl World {
         let Some(replica) = &mut self.nodes[node as usize].replica else {
             return Ok(());
         };
-        let led = replica.takes_changes();
+        let (led, swapped) = (replica.takes_changes(), replica.swaps());
+        let (is_tick, is_quiet) = (
+            matches!(event, Event::Tick),
+            matches!(event, Event::Quiet(true)),
+        );
         let through = match &event {
             Event::Received(_, Message::Append { through, .. }) => *through,
             _ => CommitTs(0),
         };
         let effects = replica.step(now, event);
         let leads = replica.takes_changes();
+        self.peaceful += u64::from(is_quiet && !swapped && replica.swaps());
         if !effects.is_empty() {
             self.note(|| format!("node {node} {what}: {effects:?}"));
         }
         for effect in effects {
             self.act(node, effect, through, records)?;
         }
+        self.look_at_sessions(node, now, is_tick)?;
         if leads && !led {
             let own = &self.nodes[node as usize];
             self.judge.examine(node, &own.disk, own.epoch())?;
@@ -508,9 +550,11 @@ impl World {
                     self.judge.acknowledge(lsn, change, self.now, epoch)?;
                 }
             }
+            Effect::Quieten(quiet) => self.quieten(node, quiet)?,
             Effect::Deposed(told) => {
                 let own = &mut self.nodes[at];
                 own.waiting.clear();
+                own.sessions = Sessions::default();
                 if told < own.disk.last() {
                     own.disk.cut(told);
                 }

@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
+use tokio_postgres::Config;
 
 use super::{Target, block_on, connect};
 
@@ -29,20 +30,32 @@ pub(crate) fn run(arguments: &PromoteArguments) -> Result<()> {
 
 async fn promote(arguments: &PromoteArguments) -> Result<()> {
     let database = &arguments.database;
-    let mut target = arguments.target.database(database)?;
+    let target = arguments.target.database(database)?;
+    crate::print(&match lead(target, arguments.wait).await? {
+        true => format!("the node leads database {database}"),
+        false => format!("the node leads database {database} already"),
+    })
+}
+
+/// Has a node lead the database that is connected to there, and waits so many seconds; `false` if it did already.
+///
+/// # Errors
+/// What the node refuses, or it does not lead in time.
+pub(super) async fn lead(mut target: Config, wait: u32) -> Result<bool> {
     // The node itself is meant, and not the one that leads.
     let options = target.get_options().unwrap_or_default();
     let options = format!("{options} -c aerostat.read_from=any");
     target.options(options);
+    let database = target.get_dbname().unwrap_or_default().to_owned();
     let client = connect(&target).await?;
     let row = client
         .query_one("SELECT pg_is_in_recovery()", &[])
         .await
         .context("cannot ask the node")?;
     if !row.get::<_, bool>(0) {
-        return crate::print(&format!("the node leads database {database} already"));
+        return Ok(false);
     }
-    let sql = format!("SELECT pg_promote(true, {})", arguments.wait);
+    let sql = format!("SELECT pg_promote(true, {wait})");
     let promoted =
         client
             .query_one(&sql, &[])
@@ -52,10 +65,9 @@ async fn promote(arguments: &PromoteArguments) -> Result<()> {
                 None => error.into(),
             })?;
     match promoted.get::<_, bool>(0) {
-        true => crate::print(&format!("the node leads database {database}")),
+        true => Ok(true),
         false => Err(anyhow!(
-            "the node does not lead database {database} after {} s",
-            arguments.wait
+            "the node does not lead database {database} after {wait} s"
         )),
     }
 }

@@ -61,6 +61,16 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "Where clients' sessions are, if the node is one of a cluster: leader, at the node that leads their database, or here, where they may only be able to read",
     ),
     setting(
+        "copies",
+        "2",
+        "Copies that the cluster keeps of a database that is made through this node, on nodes that it chooses, or all for one on every node",
+    ),
+    setting(
+        "replace-after",
+        "300",
+        "Seconds after which a node that says nothing is taken for lost, and its copies are made elsewhere",
+    ),
+    setting(
         "memory",
         "60%",
         "Memory for data and queries: 8GB, or a share of what machine and cgroup allow",

@@ -23,6 +23,8 @@ pub(crate) struct Cluster {
     space: String,
     /// Where its nodes have clients' sessions.
     sessions: &'static str,
+    /// How many copies new databases have.
+    copies: &'static str,
     /// The folder, if it is one.
     _shared: Option<TempDir>,
 }
@@ -34,6 +36,7 @@ impl Cluster {
         Cluster {
             space: format!("file://{}", shared.path().display()),
             sessions: "here",
+            copies: "all",
             _shared: Some(shared),
         }
     }
@@ -43,6 +46,14 @@ impl Cluster {
         Cluster {
             sessions: "leader",
             ..Cluster::new()
+        }
+    }
+
+    /// Of gateways that choose where new databases go, and soon replace who is lost.
+    pub(crate) fn that_chooses() -> Cluster {
+        Cluster {
+            copies: "2",
+            ..Cluster::of_gateways()
         }
     }
 
@@ -56,6 +67,7 @@ impl Cluster {
         Cluster {
             space: format!("etcd://{}/house", members.join(",")),
             sessions: "here",
+            copies: "all",
             _shared: None,
         }
     }
@@ -68,11 +80,22 @@ impl Cluster {
         let flags = ["--cluster", &self.space, "--node-name", name];
         let peers = ["--peer-listen", "127.0.0.1:0", "--memory", memory];
         let sessions = ["--sessions", self.sessions];
-        Aerostat::start_on(data, &[&flags[..], &peers[..], &sessions[..]].concat())
+        let copies = ["--copies", self.copies, "--replace-after", "12"];
+        let all = [&flags[..], &peers[..], &sessions[..], &copies[..]];
+        Aerostat::start_on(data, &all.concat())
     }
 
     pub(crate) fn start(&self, name: &str) -> Aerostat {
         self.start_on(tempfile::tempdir().unwrap(), name)
+    }
+
+    /// What a node says that cannot join with this folder.
+    pub(crate) fn is_refused(&self, data: &Path, name: &str) -> String {
+        let flags = ["--cluster", &self.space, "--node-name", name];
+        refusal(
+            data,
+            &[&flags[..], &["--peer-listen", "127.0.0.1:0"]].concat(),
+        )
     }
 
     /// Both, as soon as commits wait for both.
@@ -248,7 +271,11 @@ async fn what_is_done_at_the_leader_is_on_the_copy() {
 }
 
 pub(crate) fn promote(node: &Aerostat, database: &str) -> Output {
-    let url = format!("postgres://aerostat@{}", node.sql);
+    promote_at(node.sql, database)
+}
+
+pub(crate) fn promote_at(node: SocketAddr, database: &str) -> Output {
+    let url = format!("postgres://aerostat@{node}");
     command()
         .args(["promote", "--database", database, "--url", &url])
         .output()

@@ -41,6 +41,8 @@ mod moving;
 mod notify;
 mod old_folders;
 mod operations;
+mod passing;
+mod placing;
 mod postgres;
 mod protocol;
 mod psql;

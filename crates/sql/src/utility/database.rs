@@ -1,6 +1,6 @@
 //! CREATE, ALTER and DROP DATABASE.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, num::NonZeroU8};
 
 use aerostat_types::{ByteSize, Durability, ErrorKind, SqlError};
 use sqlparser::tokenizer::Token;
@@ -85,6 +85,9 @@ pub struct DatabaseOptions {
     pub log_archive: Option<Option<String>>,
     /// The nodes of a cluster that have copies of it, by name; the inner `None` is all of them.
     pub nodes: Option<Option<BTreeSet<String>>>,
+    /// How many copies a cluster keeps of it, on nodes that it chooses; the inner `None` is what its nodes are started
+    /// with.
+    pub copies: Option<Option<NonZeroU8>>,
 }
 
 /// The smallest ceiling: an empty table of one small arena fits with its catalogue entry.
@@ -97,7 +100,7 @@ pub const MEMORY_WEIGHT_DEFAULT: u32 = 100;
 pub const MEMORY_WEIGHT_MAX: u32 = 10_000;
 
 /// The parameters of ours, in the order of the documentation.
-const PARAMETERS: [&str; 7] = [
+const PARAMETERS: [&str; 8] = [
     "memory_max",
     "memory_min",
     "memory_weight",
@@ -105,6 +108,7 @@ const PARAMETERS: [&str; 7] = [
     "durability",
     "log_archive",
     "nodes",
+    "copies",
 ];
 
 pub(super) fn parse_create(tokens: &mut Tokens<'_>) -> Result<DatabaseCommand, SqlError> {
@@ -198,7 +202,7 @@ fn is_c_locale(name: &str) -> bool {
 }
 
 /// One of our parameters in `(…)`: `memory_max = '2GB'`, `connection_limit = 5`,
-/// `durability = 'none'`, `log_archive = '/backups/log'`, `nodes = 'a, b'`.
+/// `durability = 'none'`, `log_archive = '/backups/log'`, `nodes = 'a, b'`, `copies = 2`.
 fn parameter(tokens: &mut Tokens<'_>, options: &mut DatabaseOptions) -> Result<(), SqlError> {
     let name = tokens.label()?;
     if !is_parameter(&name) {
@@ -214,6 +218,7 @@ fn parameter(tokens: &mut Tokens<'_>, options: &mut DatabaseOptions) -> Result<(
         "durability" => options.durability = Some(durability(tokens)?),
         "log_archive" => options.log_archive = Some(Some(tokens.string()?)),
         "nodes" => options.nodes = Some(Some(nodes(tokens)?)),
+        "copies" => options.copies = Some(Some(copies(tokens)?)),
         "memory_min" => options.memory_min = Some(Some(memory(tokens, &name)?)),
         "memory_weight" => options.memory_weight = Some(memory_weight(tokens)?),
         _ => options.memory_max = Some(Some(memory(tokens, &name)?)),
@@ -232,6 +237,7 @@ fn reset(name: &str, options: &mut DatabaseOptions) {
         "durability" => options.durability = Some(Durability::default()),
         "log_archive" => options.log_archive = Some(None),
         "nodes" => options.nodes = Some(None),
+        "copies" => options.copies = Some(None),
         "memory_min" => options.memory_min = Some(None),
         "memory_weight" => options.memory_weight = Some(MEMORY_WEIGHT_DEFAULT),
         _ => options.memory_max = Some(None),
@@ -273,6 +279,15 @@ fn nodes(tokens: &mut Tokens<'_>) -> Result<BTreeSet<String>, SqlError> {
             .with_hint("Name the nodes, with commas between them; RESET (nodes) is all of them."));
     }
     Ok(names)
+}
+
+fn copies(tokens: &mut Tokens<'_>) -> Result<NonZeroU8, SqlError> {
+    let text = tokens.accept_string().or_else(|| tokens.accept_number());
+    let count = text.as_deref().and_then(|text| text.parse().ok());
+    count.ok_or_else(|| {
+        let message = "copies must be a number from 1 to 255";
+        tokens.error_before(ErrorKind::InvalidParameterValue, message)
+    })
 }
 
 fn memory_weight(tokens: &mut Tokens<'_>) -> Result<u32, SqlError> {
@@ -361,7 +376,7 @@ pub(super) fn parse_drop(tokens: &mut Tokens<'_>) -> Result<DatabaseCommand, Sql
 }
 
 /// `[ WITH ] ( FORCE )`, if it is there.
-fn with_force(tokens: &mut Tokens<'_>) -> Result<bool, SqlError> {
+pub(super) fn with_force(tokens: &mut Tokens<'_>) -> Result<bool, SqlError> {
     let with = tokens.accept(&["WITH"]);
     let force = with || tokens.peek() == Some(&Token::LParen);
     if force {

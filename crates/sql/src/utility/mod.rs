@@ -14,7 +14,7 @@
 //! |---|---|
 //! | [`Utility::Transaction`], [`Utility::Setting`], [`Utility::Prepared`], [`Utility::Cursor`], [`Utility::Copy`], [`Utility::Maintenance`], [`Utility::Lock`], [`Utility::Notify`] | the session |
 //! | [`Utility::Schema`] | `ddl::execute` |
-//! | [`Utility::Database`], [`Utility::Role`], [`Utility::System`] | `admin::Node` |
+//! | [`Utility::Database`], [`Utility::Role`], [`Utility::System`], [`Utility::Node`] | `admin::Node` |
 //! | [`Utility::Grant`], [`Utility::Comment`] | by their target: `ddl` or `admin` |
 //!
 //! `CREATE TABLE` and `CREATE VIEW` stay with `sqlparser`, since they contain expressions and
@@ -31,6 +31,7 @@ mod grant;
 mod index;
 mod lock;
 mod maintenance;
+mod node;
 mod notify;
 mod prepared;
 mod role;
@@ -60,6 +61,7 @@ pub use grant::{RELATION_ALL, SEQUENCE_ALL};
 pub use index::{CreateIndex, IndexColumn};
 pub use lock::LockStatement;
 pub use maintenance::{MaintenanceCommand, ReindexTarget, TableColumns};
+pub use node::NodeCommand;
 pub use notify::NotifyCommand;
 pub use prepared::{PreparedCommand, WrittenType};
 pub use role::{Password, RoleCommand, RoleName, RoleOptions};
@@ -93,6 +95,8 @@ pub enum Utility {
     Database(DatabaseCommand),
     /// ALTER SYSTEM.
     System(SystemCommand),
+    /// ALTER and DROP NODE.
+    Node(NodeCommand),
     /// CREATE, ALTER and DROP ROLE, USER or GROUP.
     Role(RoleCommand),
     /// GRANT and REVOKE.
@@ -121,6 +125,7 @@ impl Utility {
             Utility::Schema(command) => command.tag(),
             Utility::Database(command) => command.tag(),
             Utility::System(_) => "ALTER SYSTEM",
+            Utility::Node(command) => command.tag(),
             Utility::Role(command) => command.tag(),
             Utility::Grant(statement) => statement.tag(),
             Utility::Comment(_) => "COMMENT",
@@ -152,7 +157,9 @@ impl Utility {
     /// `{tag} cannot run inside a transaction block` (`ActiveTransaction`).
     pub fn runs_outside_blocks(&self) -> bool {
         match self {
-            Utility::Database(_) | Utility::System(_) | Utility::Backup(_) => true,
+            Utility::Database(_) | Utility::System(_) | Utility::Node(_) | Utility::Backup(_) => {
+                true
+            }
             Utility::Maintenance(command) => matches!(command, MaintenanceCommand::Vacuum { .. }),
             Utility::Setting(SettingCommand::Discard(target)) => *target == DiscardTarget::All,
             _ => false,
@@ -282,6 +289,8 @@ fn definition(tokens: &mut Tokens<'_>, verb: &str) -> Result<Option<Utility>, Sq
         ("ALTER", "DATABASE") => Utility::Database(database::parse_alter(tokens)?),
         ("DROP", "DATABASE") => Utility::Database(database::parse_drop(tokens)?),
         ("ALTER", "SYSTEM") => Utility::System(system::parse_alter(tokens)?),
+        ("ALTER", "NODE") => Utility::Node(node::parse_alter(tokens)?),
+        ("DROP", "NODE") => Utility::Node(node::parse_drop(tokens)?),
         (_, "ROLE" | "USER" | "GROUP") => match role::parse(tokens, verb, &object)? {
             Some(command) => Utility::Role(command),
             None => return Err(unsupported::definition(tokens, "USER")),

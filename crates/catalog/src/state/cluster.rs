@@ -1,0 +1,126 @@
+//! What a node knows of the cluster that it is in: the other nodes, and who has which database.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    num::NonZeroU8,
+    time::Duration,
+};
+
+use aerostat_types::{NodeId, SqlError, TenantId};
+
+use super::NodeRecord;
+
+/// The nodes of the cluster that a node is in.
+pub trait ClusterNodes: Send + Sync {
+    /// Their names and numbers, as they are now. Asks what the nodes share.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    fn list(&self) -> Result<BTreeMap<String, NodeId>, SqlError>;
+
+    /// The nodes on which `copies` copies of a new database go, or fewer where there are no more that take some; `first`
+    /// has it already. Asks what the nodes share.
+    ///
+    /// # Errors
+    /// It cannot be read; no node takes databases.
+    fn place(
+        &self,
+        record: &NodeRecord,
+        copies: NonZeroU8,
+        first: Option<NodeId>,
+    ) -> Result<Placing, SqlError>;
+
+    /// Has a node give its databases to others, and get none, or get some again.
+    ///
+    /// # Errors
+    /// There is none of the name; it cannot be stored.
+    fn set_draining(&self, name: &str, is_draining: bool) -> Result<(), SqlError>;
+
+    /// Takes a node that does not run out of the cluster.
+    ///
+    /// # Errors
+    /// It runs, or there is none of the name; it cannot be stored.
+    fn remove(&self, name: &str) -> Result<(), SqlError>;
+
+    /// What was known of nodes and their databases some seconds ago.
+    fn facts(&self) -> ClusterFacts;
+}
+
+/// Where a new database goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placing {
+    /// The nodes that are to have it, by name.
+    pub nodes: BTreeSet<String>,
+    /// The one of them that begins to lead it.
+    pub leader: NodeId,
+}
+
+/// What is known of a cluster.
+#[derive(Clone, Debug, Default)]
+pub struct ClusterFacts {
+    /// In order of names.
+    pub nodes: Vec<NodeFacts>,
+    /// What nodes have said of databases, by number. One that nobody has spoken of is not among them.
+    pub databases: BTreeMap<TenantId, PlacedFacts>,
+}
+
+/// What is known of a node.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NodeFacts {
+    /// Its name.
+    pub name: String,
+    /// Its number.
+    pub id: NodeId,
+    /// Where other nodes find it.
+    pub address: String,
+    /// Where clients find it.
+    pub clients: String,
+    /// Whether its databases are to go to others.
+    pub is_draining: bool,
+    /// Whether it has said that it ends.
+    pub is_stopped: bool,
+    /// For how long it has said nothing new; `None` of one that was never heard.
+    pub silent: Option<Duration>,
+    /// What its databases and queries may use of memory, in bytes.
+    pub memory_bytes: u64,
+    /// What they use.
+    pub memory_used: u64,
+    /// The share of its threads that statements take, about the last half minute.
+    pub load: f64,
+}
+
+/// What nodes have said of a database.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PlacedFacts {
+    /// Who leads it.
+    pub leader: Option<NodeId>,
+    /// By which configuration.
+    pub epoch: u64,
+    /// The nodes that must have a commit before it is acknowledged, ascending.
+    pub members: Vec<NodeId>,
+    /// Memory of the largest copy, in bytes.
+    pub bytes: u64,
+    /// The share of a node's threads that its statements take, on all nodes together.
+    pub load: f64,
+    /// Of that, the share that nodes have which do not lead it.
+    pub load_beside_leader: f64,
+}
+
+impl ClusterFacts {
+    /// What a node is called; its number if it is none.
+    pub fn name_of(&self, id: NodeId) -> String {
+        let mut nodes = self.nodes.iter();
+        let node = nodes.find(|node| node.id == id);
+        node.map_or_else(|| id.to_string(), |node| node.name.clone())
+    }
+}
+
+impl NodeFacts {
+    /// How long a node may be silent that is taken to run.
+    pub const SILENT_MAX: Duration = Duration::from_secs(10);
+
+    /// Whether it is taken to run.
+    pub fn is_up(&self) -> bool {
+        !self.is_stopped && self.silent.is_some_and(|silent| silent < Self::SILENT_MAX)
+    }
+}

@@ -1,0 +1,472 @@
+//! What nodes say of themselves, and what is known of them by it.
+//!
+//! ```text
+//!  reports/3 ◄── every two seconds: memory, copies, loads ── node 3
+//!      │
+//!      └──► every node: NodeFacts, PlacedFacts ──► views, the planner
+//! ```
+//!
+//! * **Silence** is counted by who reads, on its own clock, and only while it can read: an outage of what the nodes share
+//!   makes nobody lost.
+//! * **Loads** are shares of a node's threads, smoothed: a rise is seen within half a minute, a fall within ten.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    num::NonZeroU8,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use aerostat_catalog::{
+    ClusterFacts, ClusterNodes, CopyFacts, NodeFacts, NodeRecord, PlacedFacts, Placing,
+    admin::{Node, Shared},
+    failure::with_causes,
+};
+use aerostat_placement::{Load, SmoothedLoad};
+use aerostat_storage::{MetaStore, Swapped, Version};
+use aerostat_types::{ErrorKind, NodeId, SqlError, TenantId};
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    Identity, JoinError, Space, SpaceError,
+    inventory::{Inventory, NodeEntry},
+    placing::{Picture, place_new},
+};
+
+/// What a node says of itself.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct Report {
+    /// Which process of the node says so.
+    incarnation: u64,
+    /// Counts what it has said, so that each report differs from the one before.
+    beat: u64,
+    /// It ends.
+    #[serde(default)]
+    is_stopped: bool,
+    memory_bytes: u64,
+    memory_used: u64,
+    /// The share of its threads that statements take.
+    load: f64,
+    copies: Vec<CopyReport>,
+}
+
+/// What a node says of one of its copies.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct CopyReport {
+    database: TenantId,
+    leads: bool,
+    epoch: u64,
+    members: Vec<NodeId>,
+    bytes: u64,
+    load: f64,
+}
+
+/// What is known of a node by its reports.
+struct Heard {
+    store: Arc<dyn MetaStore>,
+    version: Option<Version>,
+    report: Option<Report>,
+    /// For how long there was nothing new, as far as it was looked.
+    silent: Duration,
+}
+
+#[derive(Default)]
+struct Known {
+    nodes: HashMap<NodeId, Heard>,
+    /// When it was looked last.
+    looked: Option<Instant>,
+}
+
+/// How busy a database's statements have kept this node.
+struct Busy {
+    at: Instant,
+    used: Duration,
+    load: SmoothedLoad,
+}
+
+/// What is said next.
+#[derive(Default)]
+struct Telling {
+    beat: u64,
+    version: Option<Version>,
+    busy: HashMap<TenantId, Busy>,
+}
+
+/// What a node says to the others, and knows of them.
+pub struct Census {
+    me: NodeId,
+    incarnation: u64,
+    space: Space,
+    list: Arc<dyn MetaStore>,
+    inventory: Mutex<Inventory>,
+    known: Mutex<Known>,
+    telling: Mutex<Telling>,
+    /// Whether databases that are made on this node begin to be led by it.
+    leads_new: bool,
+}
+
+/// How long a database's statements have taken of this node's threads, since it was opened.
+pub type TimeUsed = dyn Fn(TenantId) -> Duration + Send + Sync;
+
+impl Census {
+    /// Of a node that has joined. Databases that are made on it begin to be led by it, or by whichever node has least to
+    /// do.
+    ///
+    /// # Errors
+    /// The space cannot be used.
+    pub fn new(space: &Space, identity: &Identity, leads_new: bool) -> Result<Census, SpaceError> {
+        Ok(Census {
+            me: identity.node,
+            incarnation: identity.incarnation,
+            space: space.clone(),
+            list: space.nodes()?,
+            inventory: Mutex::default(),
+            known: Mutex::default(),
+            telling: Mutex::default(),
+            leads_new,
+        })
+    }
+
+    /// Something of the list of nodes, as it was known last.
+    pub(crate) fn nodes<T>(&self, of: impl FnOnce(&Inventory) -> T) -> T {
+        of(&self.inventory.lock())
+    }
+
+    /// Reads the list of nodes again.
+    ///
+    /// # Errors
+    /// It cannot be read. Those that are known are where they were, for all that is known.
+    pub(crate) fn look_at_nodes(&self) -> Result<(), JoinError> {
+        let nodes = Inventory::load(&*self.list)?;
+        *self.inventory.lock() = nodes;
+        Ok(())
+    }
+
+    /// Says to others how this node is, and whether it ends.
+    ///
+    /// # Errors
+    /// It cannot be stored.
+    pub(crate) fn tell(
+        &self,
+        node: &Node,
+        time_used: &TimeUsed,
+        is_stopped: bool,
+    ) -> Result<(), JoinError> {
+        let mut telling = self.telling.lock();
+        let copies = telling.copies(node, time_used);
+        telling.beat += 1;
+        let (memory_bytes, memory_used) = node.memory();
+        let report = Report {
+            incarnation: self.incarnation,
+            beat: telling.beat,
+            is_stopped,
+            memory_bytes,
+            memory_used,
+            load: sum(copies.iter().map(|copy| copy.load)),
+            copies,
+        };
+        let document = serde_json::to_vec(&report).map_err(JoinError::Parse)?;
+        let store = self.space.report(self.me)?;
+        loop {
+            match store.compare_and_swap(telling.version, &document)? {
+                Swapped::Done(version) => {
+                    telling.version = Some(version);
+                    return Ok(());
+                }
+                // What another process of this node has said.
+                Swapped::Lost(found) => telling.version = found.map(|found| found.version),
+            }
+        }
+    }
+
+    /// Reads what others say, once in `every`.
+    ///
+    /// # Errors
+    /// Something cannot be read: nobody's silence goes on.
+    pub(crate) fn look(&self, every: Duration) -> Result<(), JoinError> {
+        let ids: Vec<NodeId> = self.nodes(|all| all.nodes.values().map(|node| node.id).collect());
+        let mut known = self.known.lock();
+        known.nodes.retain(|id, _| ids.contains(id));
+        let now = Instant::now();
+        // Where it was not looked, or in vain, others may not have been able to speak.
+        let gap = known
+            .looked
+            .map_or(Duration::ZERO, |at| now.saturating_duration_since(at))
+            .min(every * 2);
+        let mut found = Vec::new();
+        for id in ids {
+            let store = match known.nodes.get(&id) {
+                Some(heard) => Arc::clone(&heard.store),
+                None => self.space.report(id)?,
+            };
+            found.push((id, store.load()?, store));
+        }
+        known.looked = Some(now);
+        for (id, found, store) in found {
+            let heard = known.nodes.entry(id).or_insert(Heard {
+                store,
+                version: None,
+                report: None,
+                silent: Duration::ZERO,
+            });
+            match found {
+                Some(found) if heard.version != Some(found.version) => {
+                    heard.version = Some(found.version);
+                    heard.silent = Duration::ZERO;
+                    heard.report = match serde_json::from_slice(&found.document) {
+                        Ok(report) => Some(report),
+                        Err(error) => {
+                            tracing::warn!(node = %id, %error, "what a node says of itself cannot be understood");
+                            None
+                        }
+                    };
+                }
+                _ => heard.silent += gap,
+            }
+        }
+        Ok(())
+    }
+
+    /// Changes the list of nodes.
+    fn change<T>(
+        &self,
+        change: impl Fn(&mut Inventory) -> Result<T, SqlError>,
+    ) -> Result<T, SqlError> {
+        loop {
+            let found = self.list.load().map_err(|error| unread(&error.into()))?;
+            let mut all = Inventory::of(found.as_ref()).map_err(|error| unread(&error))?;
+            let before = all.clone();
+            let done = change(&mut all)?;
+            let document = serde_json::to_vec_pretty(&all)
+                .map_err(|error| unread(&JoinError::Parse(error)))?;
+            let expected = found.map(|found| found.version);
+            if all == before {
+                return Ok(done);
+            }
+            let swapped = self.list.compare_and_swap(expected, &document);
+            if let Swapped::Done(_) = swapped.map_err(|error| unread(&error.into()))? {
+                *self.inventory.lock() = all;
+                return Ok(done);
+            }
+        }
+    }
+
+    fn read_again(&self) -> Result<(), SqlError> {
+        let looked = self
+            .look_at_nodes()
+            .and_then(|()| self.look(Duration::ZERO));
+        looked.map_err(|error| unread(&error))
+    }
+}
+
+/// What a node's catalogue is shared by. A new database has so many copies, or one on every node.
+///
+/// # Errors
+/// The space cannot be used.
+pub fn shared(
+    space: &Space,
+    identity: &Identity,
+    census: &Arc<Census>,
+    copies: Option<NonZeroU8>,
+) -> Result<Shared, SpaceError> {
+    Ok(Shared {
+        record: space.record()?,
+        me: identity.node,
+        name: identity.name.clone(),
+        nodes: Arc::clone(census) as _,
+        copies,
+    })
+}
+
+impl Telling {
+    /// Of each copy that is open.
+    fn copies(&mut self, node: &Node, time_used: &TimeUsed) -> Vec<CopyReport> {
+        let threads = thread::available_parallelism().map_or(1, usize::from) as f64;
+        let now = Instant::now();
+        let open = node.open_databases();
+        self.busy
+            .retain(|id, _| open.iter().any(|database| database.id == *id));
+        let reports = open.iter().filter_map(|database| {
+            let copy = database.copy.as_ref()?;
+            let facts: CopyFacts = copy.facts();
+            let used = time_used(database.id);
+            let busy = self.busy.entry(database.id).or_insert_with(|| Busy {
+                at: now,
+                used,
+                load: SmoothedLoad::new(Load::ZERO),
+            });
+            busy.observe(now, used, threads);
+            Some(CopyReport {
+                database: database.id,
+                leads: copy.leads(),
+                epoch: facts.epoch.0,
+                members: facts.members,
+                bytes: database.store.budget().used(),
+                load: busy.load.planned().get(),
+            })
+        });
+        reports.collect()
+    }
+}
+
+impl Busy {
+    fn observe(&mut self, now: Instant, used: Duration, threads: f64) {
+        let elapsed = now.saturating_duration_since(self.at).as_secs_f64();
+        if elapsed <= 0.0 {
+            return;
+        }
+        // It was opened again, and begins anew.
+        let more = used.checked_sub(self.used).unwrap_or(used).as_secs_f64();
+        let measured = Load::new(more / elapsed / threads).unwrap_or(Load::ZERO);
+        self.load.observe(elapsed, measured, Load::ZERO);
+        (self.at, self.used) = (now, used);
+    }
+}
+
+fn unread(error: &JoinError) -> SqlError {
+    SqlError::new(
+        ErrorKind::IoError,
+        "could not use the list of the cluster's nodes",
+    )
+    .with_detail(with_causes(error))
+}
+
+fn undefined(all: &Inventory, name: &str) -> SqlError {
+    let names: Vec<&str> = all.nodes.keys().map(String::as_str).collect();
+    SqlError::new(
+        ErrorKind::UndefinedObject,
+        format!("node \"{name}\" does not exist"),
+    )
+    .with_hint(format!("The cluster has {}.", names.join(", ")))
+}
+
+impl ClusterNodes for Census {
+    fn list(&self) -> Result<BTreeMap<String, NodeId>, SqlError> {
+        let all = Inventory::load(&*self.list).map_err(|error| unread(&error))?;
+        let entries = all.nodes.into_iter();
+        Ok(entries.map(|(name, entry)| (name, entry.id)).collect())
+    }
+
+    fn place(
+        &self,
+        record: &NodeRecord,
+        copies: NonZeroU8,
+        first: Option<NodeId>,
+    ) -> Result<Placing, SqlError> {
+        self.read_again()?;
+        let picture = Picture::of(record, &self.facts(), None);
+        let here = self.leads_new.then_some(self.me);
+        place_new(picture, copies, first.or(here), first.is_some())
+    }
+
+    fn set_draining(&self, name: &str, is_draining: bool) -> Result<(), SqlError> {
+        self.change(|all| match all.nodes.get_mut(name) {
+            Some(entry) => {
+                entry.draining = is_draining;
+                Ok(())
+            }
+            None => Err(undefined(all, name)),
+        })
+    }
+
+    fn remove(&self, name: &str) -> Result<(), SqlError> {
+        self.read_again()?;
+        let facts = self.facts();
+        let node = facts.nodes.iter().find(|node| node.name == name);
+        if node.is_some_and(|node| node.is_up() || node.id == self.me) {
+            let message = format!("cannot drop node \"{name}\" because it runs");
+            return Err(SqlError::new(ErrorKind::ObjectInUse, message).with_hint(
+                "Stop it first; one that has died is known as such after ten seconds.",
+            ));
+        }
+        self.change(|all| match all.nodes.remove(name) {
+            Some(_) => Ok(()),
+            None => Err(undefined(all, name)),
+        })
+    }
+
+    fn facts(&self) -> ClusterFacts {
+        let known = self.known.lock();
+        let nodes = self.nodes(|all| {
+            let entries = all.nodes.iter();
+            let of = |(name, entry): (&String, &NodeEntry)| {
+                facts_of(name, entry, known.nodes.get(&entry.id))
+            };
+            entries.map(of).collect()
+        });
+        let mut said: BTreeMap<TenantId, Vec<Said<'_>>> = BTreeMap::new();
+        for (node, heard) in &known.nodes {
+            let Some(report) = &heard.report else {
+                continue;
+            };
+            let is_up = !report.is_stopped && heard.silent < NodeFacts::SILENT_MAX;
+            for copy in &report.copies {
+                let of = said.entry(copy.database).or_default();
+                of.push(Said {
+                    node: *node,
+                    copy,
+                    is_up,
+                });
+            }
+        }
+        let databases = said.into_iter();
+        ClusterFacts {
+            nodes,
+            databases: databases.map(|(id, said)| (id, placed(&said))).collect(),
+        }
+    }
+}
+
+/// What a node has said of a copy.
+struct Said<'a> {
+    node: NodeId,
+    copy: &'a CopyReport,
+    is_up: bool,
+}
+
+/// 0 of nothing, which the library's sum is −0 of.
+fn sum(loads: impl Iterator<Item = f64>) -> f64 {
+    loads.fold(0.0, |sum, load| sum + load)
+}
+
+/// What is known of a database by what nodes have said, of which one may have been silent since.
+fn placed(said: &[Said<'_>]) -> PlacedFacts {
+    let newest = said.iter().max_by_key(|said| said.copy.epoch);
+    let leader = said.iter().filter(|said| said.copy.leads);
+    let leader = leader.max_by_key(|said| (said.copy.epoch, said.is_up));
+    let up = || said.iter().filter(|said| said.is_up);
+    let mut members = newest.map_or(Vec::new(), |said| said.copy.members.clone());
+    members.sort_unstable();
+    PlacedFacts {
+        leader: leader.map(|said| said.node),
+        epoch: newest.map_or(0, |said| said.copy.epoch),
+        members,
+        bytes: said.iter().map(|said| said.copy.bytes).max().unwrap_or(0),
+        load: sum(up().map(|said| said.copy.load)),
+        load_beside_leader: sum(up()
+            .filter(|said| !said.copy.leads)
+            .map(|said| said.copy.load)),
+    }
+}
+
+fn facts_of(name: &str, entry: &NodeEntry, heard: Option<&Heard>) -> NodeFacts {
+    let report = heard.and_then(|heard| heard.report.as_ref());
+    NodeFacts {
+        name: name.to_owned(),
+        id: entry.id,
+        address: entry.address.to_string(),
+        clients: entry.clients.to_string(),
+        is_draining: entry.draining,
+        // Of the process before this one, it says nothing.
+        is_stopped: report
+            .is_some_and(|report| report.is_stopped && report.incarnation >= entry.incarnation),
+        silent: heard
+            .filter(|heard| heard.report.is_some())
+            .map(|heard| heard.silent),
+        memory_bytes: report.map_or(0, |report| report.memory_bytes),
+        memory_used: report.map_or(0, |report| report.memory_used),
+        load: report.map_or(0.0, |report| report.load),
+    }
+}
