@@ -1,6 +1,7 @@
-"""What a second node costs and gives: pgbench with and without a copy, SSB on one node and on both, and a copy that catches up.
+"""What a second node costs and gives: pgbench with and without a copy, SSB on one node and on both, a copy that catches up, and a database
+that moves.
 
-    python3 benchmarks/copies.py --binary target/release/aerostat [commits] [commits-apart] [reads] [catch-up] [catch-up-apart] [routed]
+    python3 benchmarks/copies.py --binary target/release/aerostat [commits] [commits-apart] [reads] [catch-up] [catch-up-apart] [routed] [moving]
 
 Everything runs on this machine. Nodes of a pair have a core each (reads, commits-apart, catch-up-apart), or they share all of them. Standard library only; psql and pgbench are PostgreSQL 15's (scripts/setup postgres).
 """
@@ -23,23 +24,23 @@ DATABASE = "aerostat"
 
 
 class Pair:
-    """Two nodes of one cluster; `cores` for each. The second may have a folder on another disk."""
+    """Two nodes of one cluster, or more; `cores` for each. The second may have a folder on another disk."""
 
     def __init__(self, binary, folder, cores=(None, None), flags=(), other_disk=None, sessions="here"):
         self.other_disk = other_disk
         self.sessions = sessions
         self.binary, self.folder, self.cores, self.flags = binary, pathlib.Path(folder), cores, flags
-        self.nodes = [None, None]
-        for at in (0, 1):
+        self.nodes = [None for _ in cores]
+        for at in range(len(cores)):
             self.start(at)
-        self.wait_for_members(2)
+        self.wait_for_members(len(cores))
 
     def start(self, at):
-        folder = pathlib.Path(self.other_disk if self.other_disk and at == 1 else self.folder) / "ab"[at]
+        folder = pathlib.Path(self.other_disk if self.other_disk and at == 1 else self.folder) / "abc"[at]
         folder.mkdir(exist_ok=True)
         with on_cores(self.cores[at]):
-            self.nodes[at] = Aerostat(self.binary, str(folder), "--cluster", f"file://{self.folder}/shared", "--node-name", "ab"[at],
-                                      "--peer-listen", "127.0.0.1:0", "--sessions", self.sessions, *self.flags)
+            self.nodes[at] = Aerostat(self.binary, str(folder), "--cluster", f"file://{self.folder}/shared", "--node-name", "abc"[at],
+                                      "--peer-listen", "127.0.0.1:0", "--copies", "all", "--sessions", self.sessions, *self.flags)
 
     def wait_for_members(self, count, database=DATABASE):
         sql = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'"
@@ -243,6 +244,70 @@ def catch_up(arguments, apart=False):
         pair.stop()
 
 
+def moving(arguments):
+    """Updates in a database of a gigabyte that goes from two nodes to others, through a node that stays: its leader changes each time."""
+    rate = arguments.rate
+    with tempfile.TemporaryDirectory() as folder:
+        three = Pair(arguments.binary, folder, cores=(None, None, None), flags=("--memory", "3GB"), sessions="leader")
+        gate = three.nodes[2]
+        gate.psql("CREATE DATABASE shop WITH (nodes = 'a, b', durability = 'memory2')", DATABASE)
+        subprocess.run([PROGRAMS / "pgbench", *gate.address(), "-i", "-q", "-s", "10", "shop"], check=True, capture_output=True)
+        gate.psql("CREATE TABLE big (id bigint PRIMARY KEY, filler text)", "shop")
+        for part in range(40):
+            gate.psql(f"INSERT INTO big SELECT g, repeat(md5(g::text), 30) FROM generate_series({part * 25000}, {part * 25000 + 24999}) g", "shop")
+        marks = []
+        load = subprocess.Popen([PROGRAMS / "pgbench", *gate.address(), "-n", "-c", "4", "-T", "900", "-N", "-M", "prepared", "-R", str(rate), "-l", "--log-prefix", f"{folder}/log", "shop"],
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+        def is_on(nodes):
+            found = gate.psql("SELECT members FROM aerostat.cluster_databases WHERE name = 'shop'", DATABASE)
+            return sorted(found.split(", ")) == nodes
+
+        def mark(name):
+            marks.append((time.time(), name))
+
+        time.sleep(5)
+        for nodes in (["b", "c"], ["a", "c"], ["a", "b"]) * arguments.turns:
+            mark("settled")
+            time.sleep(10)
+            began = time.time()
+            mark("moving")
+            names = ", ".join(nodes)
+            gate.psql(f"ALTER DATABASE shop SET (nodes = '{names}')", DATABASE)
+            while not is_on(nodes):
+                time.sleep(0.2)
+            print(f"on {names} after {time.time() - began:.1f} s", flush=True)
+        mark("settled")
+        time.sleep(10)
+        mark("end")
+        running = load.poll() is None
+        load.send_signal(2)
+        text, _ = load.communicate()
+        latencies, ends = collections.defaultdict(list), []
+        for file in pathlib.Path(folder).glob("log.*"):
+            for line in file.read_text().splitlines():
+                fields = line.split()
+                if len(fields) < 7 or not fields[2].isdigit():
+                    continue
+                at = float(fields[4]) + float(fields[5]) / 1e6
+                name = [name for (since, name) in marks if since <= at][-1:]
+                if name and name[0] != "end":
+                    # Without the time that it was late by pgbench's own schedule.
+                    latencies[name[0]].append((int(fields[2]) - int(fields[6])) / 1000)
+                    ends.append(at)
+        spans = collections.defaultdict(float)
+        for (since, name), (until, _) in zip(marks, marks[1:]):
+            spans[name] += until - since
+        rates = {name: len(values) / spans[name] for name, values in latencies.items()}
+        for name, values in latencies.items():
+            print(f"{name:8} {rates[name]:7.1f} updates/s  p50 {percentile(values, 0.5):6.2f} ms  p99 {percentile(values, 0.99):6.2f} ms  longest {max(values):6.1f} ms")
+        ends.sort()
+        pause = max(later - sooner for sooner, later in zip(ends, ends[1:]))
+        failed = [line for line in text.splitlines() if "aborted" in line or "ERROR" in line or "FATAL" in line]
+        print(f"throughput while it moves: {rates['moving'] / rates['settled']:.3f} of that when it does not; no update ended for {pause * 1000:.0f} ms at most; {len(failed)} clients aborted, {'all' if running else 'not all'} went on to the end")
+        three.stop()
+
+
 def main():
     parser = argparse.ArgumentParser(prog="copies", description=__doc__.splitlines()[0])
     parser.add_argument("what", nargs="*", default=["commits", "commits-apart", "reads", "catch-up"])
@@ -250,12 +315,14 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=int, default=5, help="of each measurement")
     parser.add_argument("--scale", type=float, default=0.1, help="of SSB")
+    parser.add_argument("--rate", type=int, default=400, help="of updates in a database that moves, per second")
+    parser.add_argument("--turns", type=int, default=1, help="of three moves")
     parser.add_argument("--minutes", type=float, default=1, help="of small updates beside a copy that catches up")
     arguments = parser.parse_args()
     arguments.binary = str(pathlib.Path(arguments.binary).resolve())
     for what in arguments.what:
         {"commits": commits, "commits-apart": functools.partial(commits, apart=True), "reads": reads, "catch-up": catch_up,
-         "catch-up-apart": functools.partial(catch_up, apart=True), "routed": routed}[what](arguments)
+         "catch-up-apart": functools.partial(catch_up, apart=True), "routed": routed, "moving": moving}[what](arguments)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ use std::{
     time::Duration,
 };
 
+use aerostat_memory::trim_heap;
 use aerostat_replication::{Config, Member, NodeId, Settings};
 use aerostat_storage::{Applier, MetaStore, RecoverError, Table, TenantStore, Wake};
 use aerostat_types::{Clock, CommitTs, SystemClock, TableId};
@@ -153,9 +154,14 @@ pub fn run(setup: Setup, opened: (Arc<TenantStore>, Applier)) -> std::io::Result
     })
 }
 
+/// How often a copy's threads give back what they have freed: each keeps a few hundred kilobytes otherwise, and a node has
+/// hundreds of them.
+const TRIM: Duration = Duration::from_secs(2);
+
 /// A copy's thread.
 fn drive(turn: &Turn<ProcessHost>, inbox: &mpsc::Receiver<Told>) {
     let mut ticked = None;
+    let mut trimmed = SystemClock.now();
     let mut wait = Duration::ZERO;
     loop {
         let told = match inbox.recv_timeout(wait) {
@@ -204,6 +210,10 @@ fn drive(turn: &Turn<ProcessHost>, inbox: &mpsc::Receiver<Told>) {
             true => Duration::ZERO,
             false => TICK,
         };
+        if !wait.is_zero() && trimmed.elapsed() >= TRIM {
+            trim_heap();
+            trimmed = SystemClock.now();
+        }
     }
 }
 
@@ -260,6 +270,7 @@ fn asker(
             if let Some(told) = told {
                 inbox.tell(told);
             }
+            trim_heap();
         }
     })?;
     Ok(sender)

@@ -82,14 +82,24 @@ impl Leading {
     /// Through where all have the log that must.
     pub(super) fn committed(&self, replica: &Replica) -> CommitTs {
         let settings = &replica.settings;
-        // Also where it may be alone at any time: the store may have what it was asked for long ago.
+        // Also where it may be alone at any time, or without a member that has everything: the store may have what it was
+        // asked for long ago.
         let is_alone = |config: &Config| config.members.len() == 1;
-        let may_be_alone = replica.config.as_ref().is_some_and(is_alone)
+        let lets_go = |asked: &Config| {
+            let config = replica.config.as_ref();
+            config.is_some_and(|config| {
+                config
+                    .members
+                    .iter()
+                    .any(|one| !asked.members.contains(one))
+            })
+        };
+        let may_have_fewer = replica.config.as_ref().is_some_and(is_alone)
             || replica
                 .swap
                 .as_ref()
-                .is_some_and(|(asked, _)| is_alone(asked));
-        let by_disk = settings.and_sync || (may_be_alone && settings.protections.degraded_sync);
+                .is_some_and(|(asked, _)| is_alone(asked) || lets_go(asked));
+        let by_disk = settings.and_sync || (may_have_fewer && settings.protections.degraded_sync);
         let own = match by_disk {
             true => replica.durable.min(replica.written),
             false => replica.written,

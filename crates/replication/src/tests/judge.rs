@@ -1,6 +1,6 @@
 //! What must hold, whatever happens.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::RangeInclusive};
 
 use aerostat_types::CommitTs;
 
@@ -80,15 +80,7 @@ impl Judge {
         and_sync: bool,
         was_stopped_since: &dyn Fn(u64) -> bool,
     ) -> Result<(), String> {
-        let is_there = |lsn: &CommitTs, change: u64| {
-            let mut disks = members.iter();
-            disks.any(|disk| disk.get(*lsn) == Some(Record::Change(change)))
-        };
-        let mut gone = self
-            .acknowledged
-            .iter()
-            .filter(|(lsn, (change, ..))| !is_there(lsn, *change));
-        let Some((&first, &(change, at, _))) = gone.next() else {
+        let Some((first, change, at)) = self.first_gone(members) else {
             return Ok(());
         };
         if and_sync || members.len() == 1 {
@@ -103,7 +95,46 @@ impl Judge {
                 "change {change} at {first} was on no disk {waited} ms after its acknowledgement"
             ));
         }
-        self.lost += self.acknowledged.split_off(&first).len() as u64;
+        self.lose(first);
         Ok(())
+    }
+
+    /// The store takes a configuration, perhaps long after a leader asked for it. A node that is no member any more
+    /// may be the only one that still has a commit. Such a commit may be lost if every node that had it lost its power
+    /// before a sync was due, and not where one of them kept its power. `members` are the disks of the new members;
+    /// `lost_power` says whether all members, before and now, lost their power within a span of time.
+    pub(super) fn account_for_swap(
+        &mut self,
+        members: &[&Disk],
+        and_sync: bool,
+        lost_power: &dyn Fn(RangeInclusive<u64>) -> bool,
+    ) -> Result<(), String> {
+        let Some((first, change, at)) = self.first_gone(members) else {
+            return Ok(());
+        };
+        let may_be = !and_sync && members.len() > 1 && lost_power(at..=at + UNSYNCED_MAX);
+        if !may_be {
+            return Err(format!(
+                "the store takes members of which none has change {change} at {first}, acknowledged at {at}"
+            ));
+        }
+        self.lose(first);
+        Ok(())
+    }
+
+    /// The first commit that is on none of these disks: its place, its change, and when it was acknowledged.
+    fn first_gone(&self, disks: &[&Disk]) -> Option<(CommitTs, u64, u64)> {
+        let is_gone = |lsn: CommitTs, change: u64| {
+            let mut disks = disks.iter();
+            disks.all(|disk| disk.get(lsn) != Some(Record::Change(change)))
+        };
+        let mut acknowledged = self.acknowledged.iter();
+        acknowledged
+            .find_map(|(&lsn, &(change, at, _))| is_gone(lsn, change).then_some((lsn, change, at)))
+    }
+
+    /// This commit is lost, and all behind it.
+    fn lose(&mut self, first: CommitTs) {
+        self.lost += self.acknowledged.split_off(&first).len() as u64;
     }
 }

@@ -3,6 +3,7 @@
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet, BinaryHeap},
+    ops::RangeInclusive,
     time::Duration,
 };
 
@@ -126,6 +127,8 @@ pub(super) struct Node {
     speed: f64,
     paused_until: u64,
     slow_until: u64,
+    /// When its machine lost its power.
+    power_failures: Vec<u64>,
     /// Its own changes that are not acknowledged.
     waiting: BTreeMap<CommitTs, u64>,
     /// The end of what is being written.
@@ -175,6 +178,7 @@ impl World {
             speed: random.random_range(0.95..1.05),
             paused_until: 0,
             slow_until: 0,
+            power_failures: Vec::new(),
             waiting: BTreeMap::new(),
             busy_until: 0,
         });
@@ -300,10 +304,7 @@ impl World {
     fn happen(&mut self, what: What) -> Result<(), String> {
         match what {
             What::Tell(node, process, told) => self.deliver(node, process, told),
-            What::Ask(node, process, swap) => {
-                self.ask(node, process, swap);
-                Ok(())
-            }
+            What::Ask(node, process, swap) => self.ask(node, process, swap),
             What::Client => self.client(),
             What::Trouble => self.trouble(),
             What::Wish => {
@@ -618,16 +619,16 @@ impl World {
         self.at(self.now + after, What::Ask(node, process, swap));
     }
 
-    fn ask(&mut self, node: u32, process: u64, swap: Option<Config>) {
+    fn ask(&mut self, node: u32, process: u64, swap: Option<Config>) -> Result<(), String> {
         if self.store_away_until[node as usize] > self.now {
-            return;
+            return Ok(());
         }
         let is_swap = swap.is_some();
         if let Some(config) = swap {
             let epoch = self.store.as_ref().map_or(Epoch(0), |config| config.epoch);
             if epoch.0 + 1 == config.epoch.0 {
                 self.note(|| format!("the store has {config:?}"));
-                self.store = Some(config);
+                self.take(config)?;
             }
         }
         let found = self.store.clone();
@@ -643,6 +644,22 @@ impl World {
                 What::Tell(node, process, Told::Event(event)),
             );
         }
+        Ok(())
+    }
+
+    /// The store has another configuration from now on.
+    fn take(&mut self, config: Config) -> Result<(), String> {
+        let new = members(&self.nodes, Some(&config));
+        let old = members(&self.nodes, self.store.as_ref());
+        let lost_power = |within: RangeInclusive<u64>| {
+            let fails = |node: &&Node| node.power_failures.iter().any(|at| within.contains(at));
+            old.iter().chain(&new).all(fails)
+        };
+        let disks: Vec<&Disk> = new.iter().map(|node| &node.disk).collect();
+        let and_sync = self.plan.and_sync;
+        self.judge.account_for_swap(&disks, and_sync, &lost_power)?;
+        self.store = Some(config);
+        Ok(())
     }
 
     /// Changes at whoever takes them, and reads at whoever answers.
@@ -758,14 +775,14 @@ impl World {
                 true => 0.0,
                 false => self.random.random_range(0.0..1.0),
             };
-            self.nodes[node as usize].disk.lose(part);
+            let own = &mut self.nodes[node as usize];
+            own.disk.lose(part);
+            own.power_failures.push(self.now);
         }
         self.note(|| format!("node {node} ends, power failure: {power}"));
         let after = self.within(10 * MS..5_000 * MS);
         self.at(self.now + after, What::Up(node));
-        let members = self.store.iter().flat_map(|config| &config.members);
-        let nodes = members.map(|member| &self.nodes[member.node.0 as usize]);
-        let nodes: Vec<&Node> = nodes.collect();
+        let nodes = members(&self.nodes, self.store.as_ref());
         let disks: Vec<&Disk> = nodes.iter().map(|node| &node.disk).collect();
         let was_stopped = |since: u64| nodes.iter().any(|node| node.paused_until >= since);
         let and_sync = self.plan.and_sync;
@@ -784,4 +801,12 @@ impl World {
             }
         }
     }
+}
+
+/// The nodes of a configuration's members.
+fn members<'a>(nodes: &'a [Node], config: Option<&Config>) -> Vec<&'a Node> {
+    let members = config.into_iter().flat_map(|config| &config.members);
+    members
+        .map(|member| &nodes[member.node.0 as usize])
+        .collect()
 }

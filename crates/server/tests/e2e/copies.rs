@@ -51,9 +51,15 @@ impl Cluster {
 
     /// Of gateways that choose where new databases go, and soon replace who is lost.
     pub(crate) fn that_chooses() -> Cluster {
+        Cluster::new().that_replaces()
+    }
+
+    /// The same nodes as gateways that choose where new databases go.
+    pub(crate) fn that_replaces(self) -> Cluster {
         Cluster {
             copies: "2",
-            ..Cluster::of_gateways()
+            sessions: "leader",
+            ..self
         }
     }
 

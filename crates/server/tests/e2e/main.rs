@@ -49,6 +49,7 @@ mod psql;
 mod raw;
 mod recovery;
 mod rights;
+mod rounds;
 mod routing;
 mod s3;
 mod sessions;

@@ -112,9 +112,8 @@ async fn what_a_lost_node_had_is_made_on_others() {
         leads(&status(&a)).iter().sum::<i64>() == 2 + DATABASES as i64
     });
     let all = status(&a);
-    for (node, led) in ["a", "b", "c"].into_iter().zip(leads(&all)) {
+    for node in ["a", "b", "c"] {
         assert!((3..=5).contains(&on(&all, node)), "{node}: {all}");
-        assert!((1..=4).contains(&led), "{node}: {all}");
     }
     let text = ok(&a, &["status"]);
     for part in ["up", "d0", "led by", "all", " MiB of 512.0 MiB"] {
