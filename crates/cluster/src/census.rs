@@ -1,7 +1,7 @@
 //! What nodes say of themselves, and what is known of them by it.
 //!
 //! ```text
-//!  reports/3 ◄── every two seconds: memory, copies, loads ── node 3
+//!  reports/3 ◄── every three seconds: memory, copies, loads ── node 3
 //!      │
 //!      └──► every node: NodeFacts, PlacedFacts ──► views, the planner
 //! ```
@@ -34,6 +34,9 @@ use crate::{
     inventory::{Inventory, NodeEntry},
     placing::{Picture, place_new},
 };
+
+/// For so long etcd keeps what documents were.
+const HISTORY: Duration = Duration::from_secs(600);
 
 /// What a node says of itself.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -129,6 +132,11 @@ impl Census {
         })
     }
 
+    /// Which node this is.
+    pub(crate) fn me(&self) -> NodeId {
+        self.me
+    }
+
     /// Something of the list of nodes, as it was known last.
     pub(crate) fn nodes<T>(&self, of: impl FnOnce(&Inventory) -> T) -> T {
         of(&self.inventory.lock())
@@ -181,11 +189,11 @@ impl Census {
         }
     }
 
-    /// Reads what others say, once in `every`.
+    /// Reads what others say: once in `every`, or besides, which counts for nobody's silence.
     ///
     /// # Errors
     /// Something cannot be read: nobody's silence goes on.
-    pub(crate) fn look(&self, every: Duration) -> Result<(), JoinError> {
+    pub(crate) fn look(&self, every: Option<Duration>) -> Result<(), JoinError> {
         let ids: Vec<NodeId> = self.nodes(|all| all.nodes.values().map(|node| node.id).collect());
         let mut known = self.known.lock();
         known.nodes.retain(|id, _| ids.contains(id));
@@ -194,7 +202,7 @@ impl Census {
         let gap = known
             .looked
             .map_or(Duration::ZERO, |at| now.saturating_duration_since(at))
-            .min(every * 2);
+            .min(every.unwrap_or_default() * 2);
         let mut found = Vec::new();
         for id in ids {
             let store = match known.nodes.get(&id) {
@@ -203,7 +211,9 @@ impl Census {
             };
             found.push((id, store.load()?, store));
         }
-        known.looked = Some(now);
+        if every.is_some() {
+            known.looked = Some(now);
+        }
         for (id, found, store) in found {
             let heard = known.nodes.entry(id).or_insert(Heard {
                 store,
@@ -225,6 +235,27 @@ impl Census {
                 }
                 _ => heard.silent += gap,
             }
+        }
+        Ok(())
+    }
+
+    /// Has what the nodes share forget what documents were ten minutes ago, where it keeps that. `before`: what it was
+    /// when, as this was called last.
+    ///
+    /// # Errors
+    /// It cannot be used.
+    pub(crate) fn forget_history(
+        &self,
+        before: &mut Option<(Instant, u64)>,
+    ) -> Result<(), SpaceError> {
+        if before.is_some_and(|(at, _)| at.elapsed() < HISTORY) {
+            return Ok(());
+        }
+        let Some(revision) = self.space.revision()? else {
+            return Ok(());
+        };
+        if let Some((_, before)) = before.replace((Instant::now(), revision)) {
+            self.space.forget_before(before)?;
         }
         Ok(())
     }
@@ -254,9 +285,7 @@ impl Census {
     }
 
     fn read_again(&self) -> Result<(), SqlError> {
-        let looked = self
-            .look_at_nodes()
-            .and_then(|()| self.look(Duration::ZERO));
+        let looked = self.look_at_nodes().and_then(|()| self.look(None));
         looked.map_err(|error| unread(&error))
     }
 }

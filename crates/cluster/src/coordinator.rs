@@ -25,6 +25,8 @@ const STUCK: Duration = Duration::from_secs(600);
 pub(crate) struct Coordinator {
     /// Databases that lack a copy on a node that runs, and since when.
     lacking: HashMap<TenantId, Instant>,
+    /// What etcd had when.
+    history: Option<(Instant, u64)>,
 }
 
 impl Coordinator {
@@ -33,7 +35,14 @@ impl Coordinator {
         let record = node.record();
         if !coordinates(node, &record) {
             self.lacking.clear();
+            self.history = None;
             return;
+        }
+        if let Err(error) = census.forget_history(&mut self.history) {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "etcd does not forget what was"
+            );
         }
         let facts = census.facts();
         let picture = Picture::of(&record, &facts, Some(replace_after));

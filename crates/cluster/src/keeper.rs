@@ -246,12 +246,17 @@ impl Cluster {
         let thread = thread::Builder::new().name("aerostat-keeper".to_owned());
         let keeper = thread.spawn(move || kept.keep());
         let keeper = keeper.map_err(failed)?;
+        let handing = Arc::downgrade(&inner);
         let speaker = Speaker {
             node: Arc::clone(&inner.home.node),
             census: Arc::clone(&inner.home.census),
             time_used,
             pace,
             stops: Arc::clone(&inner.stops),
+            hand_over: Box::new(move |id, to| {
+                let inbox = handing.upgrade().and_then(|all| all.inbox(id));
+                inbox.iter().for_each(|inbox| inbox.hand_over(to));
+            }),
         };
         Ok(Cluster {
             inner,

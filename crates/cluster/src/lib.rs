@@ -29,6 +29,7 @@ mod placing;
 mod sample;
 mod space;
 mod speaker;
+mod spread;
 #[cfg(test)]
 mod tests;
 

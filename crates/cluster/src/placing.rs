@@ -130,7 +130,11 @@ impl Picture {
                     name: name.clone(),
                     id: entry.oid,
                     copies: entry.copies_kept,
-                    leader: told.leader.filter(|leader| nodes.contains(leader)),
+                    // Of one that was made a moment ago nobody has spoken.
+                    leader: told
+                        .leader
+                        .or(entry.copies.map(|copies| copies.home))
+                        .filter(|leader| nodes.contains(leader)),
                     nodes,
                     bytes: told.bytes,
                     load: told.load,
@@ -313,14 +317,13 @@ pub(crate) fn place_new(
     let policy = Policy::default().without_budget();
     let plan = plan(&picture.inventory(true).map_err(failed)?, &policy);
     let steps = plan.moves.iter().filter(|step| step.tenant == NEW);
-    let (mut nodes, mut leader): (BTreeSet<NodeId>, _) = (first.into_iter().collect(), first);
+    let mut nodes: BTreeSet<NodeId> = first.into_iter().collect();
     for step in steps {
         match step.change {
             Change::AddCopy { node } => {
                 nodes.insert(node);
-                leader = leader.or(Some(node));
             }
-            // It has no rows yet: it leads where it was made.
+            // It has no rows yet: whoever leads least may lead it.
             Change::HandOverLead { .. } => {}
             Change::RemoveCopy { node } if Some(node) != first => {
                 nodes.remove(&node);
@@ -328,7 +331,11 @@ pub(crate) fn place_new(
             Change::RemoveCopy { .. } => {}
         }
     }
-    let Some(leader) = leader else {
+    let led = |node: &NodeId| {
+        let all = picture.databases.iter();
+        all.filter(|of| of.leader == Some(*node)).count()
+    };
+    let Some(leader) = first.or_else(|| nodes.iter().copied().min_by_key(led)) else {
         return Err(SqlError::new(
             ErrorKind::ObjectNotInPrerequisiteState,
             "no node of the cluster takes databases",

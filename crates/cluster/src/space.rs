@@ -133,6 +133,28 @@ impl Space {
         Ok(found.and_then(|found| serde_json::from_slice(&found.document).ok()))
     }
 
+    /// What a store that keeps what documents were has now, if this is one.
+    ///
+    /// # Errors
+    /// See [`Self::is_there`].
+    pub(crate) fn revision(&self) -> Result<Option<u64>, SpaceError> {
+        match &self.0 {
+            Kind::Folder(_) => Ok(None),
+            Kind::Etcd(etcd) => Ok(Some(etcd.revision()?)),
+        }
+    }
+
+    /// Has it forget what documents were before a revision.
+    ///
+    /// # Errors
+    /// See [`Self::is_there`].
+    pub(crate) fn forget_before(&self, revision: u64) -> Result<(), SpaceError> {
+        match &self.0 {
+            Kind::Folder(_) => Ok(()),
+            Kind::Etcd(etcd) => Ok(etcd.forget_before(revision)?),
+        }
+    }
+
     fn document(&self, name: &str) -> Result<Arc<dyn MetaStore>, SpaceError> {
         let mut folder = match &self.0 {
             Kind::Folder(folder) => folder.clone(),

@@ -11,7 +11,9 @@ use std::{
 use aerostat_types::{Clock, SystemClock};
 use serde::{Serialize, de::DeserializeOwned};
 use thiserror::Error;
-use ureq::Agent;
+use ureq::{Agent, unversioned::transport::DefaultConnector};
+
+use crate::addresses::Addresses;
 
 /// How long a member may take to take a connection, and to answer.
 const CONNECT: Duration = Duration::from_secs(1);
@@ -30,6 +32,7 @@ const ANSWER_BYTES_MAX: u64 = 64 << 20;
 const INVALID_ARGUMENT: i64 = 3;
 const PERMISSION_DENIED: i64 = 7;
 const RESOURCE_EXHAUSTED: i64 = 8;
+const OUT_OF_RANGE: i64 = 11;
 const UNAUTHENTICATED: i64 = 16;
 
 /// Why etcd could not be asked.
@@ -154,7 +157,7 @@ impl Gateway {
             .max_idle_connections_per_host(4)
             .build();
         Gateway {
-            agent: config.into(),
+            agent: Agent::with_parts(config, DefaultConnector::default(), Addresses),
             members: endpoints.members.clone(),
             first: AtomicUsize::new(0),
             is_silent: AtomicBool::new(false),
@@ -304,9 +307,8 @@ fn failed(status: u16, body: &[u8]) -> Failed {
             why: message,
             is_asked: false,
         },
-        INVALID_ARGUMENT | PERMISSION_DENIED | RESOURCE_EXHAUSTED | UNAUTHENTICATED => {
-            Failed::Final(EtcdError::Refused(message))
-        }
+        INVALID_ARGUMENT | PERMISSION_DENIED | RESOURCE_EXHAUSTED | OUT_OF_RANGE
+        | UNAUTHENTICATED => Failed::Final(EtcdError::Refused(message)),
         _ => Failed::Try {
             why: message,
             is_asked: true,

@@ -33,6 +33,33 @@ impl Etcd {
     }
 
     /// A document of a name.
+    /// Has etcd forget what documents were before a revision: what they are now stays. Documents that are replaced all the
+    /// time fill its disk otherwise.
+    ///
+    /// # Errors
+    /// No member answers.
+    pub fn forget_before(&self, revision: u64) -> Result<(), EtcdError> {
+        let request = json!({ "revision": revision.to_string() });
+        match self
+            .gateway
+            .ask::<serde::de::IgnoredAny>("/v3/kv/compaction", &request)
+        {
+            Ok(_) => Ok(()),
+            // Somebody else has, or its own settings.
+            Err(EtcdError::Refused(why)) if why.contains("compacted") => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The revision of all that etcd has now.
+    ///
+    /// # Errors
+    /// No member answers.
+    pub fn revision(&self) -> Result<u64, MetaError> {
+        Ok(self.document("revision").look()?.1)
+    }
+
+    /// A document.
     pub fn document(&self, name: &str) -> EtcdMeta {
         EtcdMeta {
             key: self.endpoints.key(name),

@@ -11,7 +11,7 @@ use std::io;
 pub(crate) const WORD_BYTES: usize = 16;
 
 /// A document that is smaller goes as it is.
-const COMPRESSED_BYTES_MIN: usize = 16 << 10;
+const COMPRESSED_BYTES_MIN: usize = 2 << 10;
 
 /// A document that is larger than this is none of ours.
 const DOCUMENT_BYTES_MAX: usize = 1 << 30;

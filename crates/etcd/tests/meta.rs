@@ -52,6 +52,47 @@ fn etcd_conforms() {
 }
 
 #[test]
+fn what_was_is_forgotten_and_what_is_stays() {
+    let Some(members) = Members::start() else {
+        return;
+    };
+    let etcd = etcd(&members.clients(), "forgets");
+    let (often, once) = (etcd.document("often"), etcd.document("once"));
+    once.compare_and_swap(None, b"once").unwrap();
+    let mut version = None;
+    for count in 0..50 {
+        let text = format!("{count}");
+        version = Some(done(
+            often.compare_and_swap(version, text.as_bytes()).unwrap(),
+        ));
+    }
+    let revision = etcd.revision().unwrap();
+    assert!(revision > 50);
+    etcd.forget_before(revision).unwrap();
+    // Twice, and what is gone already, is no error.
+    etcd.forget_before(revision).unwrap();
+    etcd.forget_before(revision - 5).unwrap();
+    assert_eq!(often.load().unwrap().unwrap().document, b"49");
+    assert_eq!(once.load().unwrap().unwrap().document, b"once");
+    // Versions go on, and who waits is told.
+    let waiting = {
+        let etcd = etcd.clone();
+        thread::spawn(move || {
+            let store = etcd.document("often");
+            store.wait_newer(version, Duration::from_secs(20)).unwrap()
+        })
+    };
+    thread::sleep(Duration::from_millis(200));
+    etcd.forget_before(etcd.revision().unwrap()).unwrap();
+    let next = done(often.compare_and_swap(version, b"more").unwrap());
+    assert_eq!(Some(next), version.map(|version| Version(version.0 + 1)));
+    let found = waiting.join().unwrap().unwrap();
+    assert_eq!((found.version, &found.document[..]), (next, &b"more"[..]));
+    // What is not there yet cannot be forgotten.
+    assert!(etcd.forget_before(u64::MAX >> 1).is_err());
+}
+
+#[test]
 fn what_etcd_has_stays_while_members_fail() {
     let Some(mut members) = Members::start() else {
         return;

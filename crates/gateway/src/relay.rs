@@ -59,8 +59,8 @@ const ANSWER_MAX: Duration = Duration::from_secs(2);
 /// How long a node may take to go on with a session: its statements are prepared again.
 const RESUME_MAX: Duration = Duration::from_secs(10);
 
-/// How often it is looked whether the node still leads.
-const LOOK: Duration = Duration::from_millis(500);
+/// How often it is looked whether the node still leads: a client waits for that after a leader was lost without a word.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// Looks that find another leader before the node is given up, which is to tell its clients itself.
 const LOOKS: u32 = 2;

@@ -67,6 +67,7 @@ impl Joining {
             copies: peers.copies,
             pace: Pace {
                 replace_after: peers.replace_after,
+                spreads: peers.sessions_at_leader,
                 ..Pace::default()
             },
         })

@@ -71,6 +71,26 @@ fn new_databases_spread_over_the_nodes() {
 }
 
 #[test]
+fn new_databases_are_led_by_all() {
+    let mut picture = cluster(3, Vec::new());
+    for id in 0..30 {
+        let placing = place_new(picture.clone(), count(2), None, false).unwrap();
+        let number = |name: &String| name[1..].parse().unwrap();
+        let nodes: Vec<u32> = placing.nodes.iter().map(number).collect();
+        let mut new = database(id, Some(2), &nodes);
+        assert!(new.nodes.contains(&placing.leader));
+        new.leader = Some(placing.leader);
+        (new.load, new.bytes) = (0.0, 0);
+        picture.databases.push(new);
+    }
+    for id in 0..3 {
+        let all = picture.databases.iter();
+        let led = all.filter(|of| of.leader == Some(NodeId(id))).count();
+        assert!((8..=12).contains(&led), "node {id} leads {led} of 30");
+    }
+}
+
+#[test]
 fn new_databases_go_where_there_is_somebody() {
     let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
     let mut picture = cluster(3, Vec::new());

@@ -74,12 +74,12 @@ fn host(shared: Option<Shared>) -> Host {
     host
 }
 
-/// A node of which new databases have so many copies, or one on each node.
+/// A node of which new databases have so many copies, or one on each node, and that has others lead what it does.
 fn try_start(
     space: &Space,
     data: &Path,
     name: &str,
-    copies: Option<NonZeroU8>,
+    (copies, spreads): (Option<NonZeroU8>, bool),
 ) -> Result<TestNode, NodeError> {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -101,6 +101,7 @@ fn try_start(
         pace: Pace {
             every: Duration::from_millis(100),
             replace_after: Duration::from_secs(2),
+            spreads,
         },
     };
     let cluster = Cluster::start(setup).unwrap();
@@ -111,7 +112,7 @@ fn try_start(
 }
 
 pub(crate) fn start(space: &Space, data: &Path, name: &str) -> TestNode {
-    try_start(space, data, name, None).unwrap()
+    try_start(space, data, name, (None, false)).unwrap()
 }
 
 pub(crate) fn wait_until(what: &str, is_so: impl Fn() -> bool) {

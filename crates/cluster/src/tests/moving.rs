@@ -16,6 +16,7 @@ pub(super) struct Three {
     pub(super) nodes: Vec<Option<TestNode>>,
     /// How many copies a new database has.
     copies: Option<NonZeroU8>,
+    pub(super) spreads: bool,
 }
 
 impl Three {
@@ -27,6 +28,7 @@ impl Three {
     pub(super) fn with(copies: Option<u8>) -> Three {
         let mut three = Three {
             copies: copies.and_then(NonZeroU8::new),
+            spreads: false,
             shared: tempfile::tempdir().unwrap(),
             folders: NAMES.map(|_| tempfile::tempdir().unwrap()).into(),
             nodes: NAMES.map(|_| None).into(),
@@ -44,7 +46,7 @@ impl Three {
     pub(super) fn start(&mut self, at: usize) {
         let space = Space::of(self.shared.path());
         let folder = self.folders[at].path();
-        let node = try_start(&space, folder, NAMES[at], self.copies);
+        let node = try_start(&space, folder, NAMES[at], (self.copies, self.spreads));
         self.nodes[at] = Some(node.unwrap());
     }
 

@@ -78,6 +78,30 @@ fn a_lost_copy_is_made_elsewhere_and_given_up_by_who_comes_back() {
     }
 }
 
+/// Databases are made all the time, for which everybody's reports are read.
+#[test]
+fn a_node_is_lost_however_often_its_report_is_read() {
+    let mut three = Three::with(Some(2));
+    three.node(0).ok("create database shop");
+    let at = three.await_placed("shop", |nodes| nodes.len() == 2);
+    let copy = at.into_iter().find(|at| *at != 0).unwrap();
+    three.nodes[copy] = None;
+    let began = std::time::Instant::now();
+    let mut count = 0;
+    while three.wanted(0, "shop").contains(&copy) {
+        assert!(
+            began.elapsed() < Duration::from_secs(30),
+            "it is never lost"
+        );
+        three
+            .node(0)
+            .ok(&format!("create database d{count} with (copies = 1)"));
+        count += 1;
+        thread::sleep(Duration::from_millis(20));
+    }
+    three.await_placed("shop", |nodes| nodes.len() == 2 && !nodes.contains(&copy));
+}
+
 #[test]
 fn who_is_away_for_a_moment_is_waited_for() {
     let mut three = Three::with(Some(2));
@@ -168,6 +192,43 @@ fn a_node_that_drains_is_left_and_may_go() {
     three.node(0).ok("alter node c resume");
     three.node(0).ok("alter database d0 reset (copies)");
     three.await_placed("d0", |nodes| *nodes == BTreeSet::from([0, 2]));
+}
+
+/// A node that comes back leads some of what it has again, with nobody's hand.
+#[test]
+fn leads_are_spread_over_nodes_that_come_back() {
+    let mut three = Three::with(Some(2));
+    three.spreads = true;
+    for at in 0..3 {
+        three.nodes[at] = None;
+        three.start(at);
+    }
+    wait_until("all are there", || {
+        (0..3).any(|at| three.node(at).leads(BOOTSTRAP) && three.node(at).has_members(BOOTSTRAP, 3))
+    });
+    let names: Vec<String> = (0..6).map(|at| format!("d{at}")).collect();
+    // All of them begin where they are made.
+    for name in &names {
+        let sql = format!("create database {name} with (copies = 2, nodes = 'a, b')");
+        three.node(0).ok(&sql);
+    }
+    wait_until("both lead three of them", || {
+        let led = |at: usize| {
+            names
+                .iter()
+                .filter(|name| three.node(at).leads(name))
+                .count()
+        };
+        led(0) == 3 && led(1) == 3
+    });
+    thread::sleep(LONG);
+    let led = |at: usize| {
+        names
+            .iter()
+            .filter(|name| three.node(at).leads(name))
+            .count()
+    };
+    assert_eq!([led(0), led(1)], [3, 3], "and it rests");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! at random while every tenant's client writes and others read: what was acknowledged is there, once, no strong read is
 //! older than what was acknowledged before it, and nobody lends a hand.
 //!
-//! `ROUNDS_SEED`, `ROUNDS` (6) and `ROUNDS_TENANTS` (12) choose what is played; the seed is printed.
+//! `CLUSTER_SEED`, `CLUSTER_ROUNDS` (6) and `CLUSTER_TENANTS` (12) choose what is played; the seed is printed.
 
 use std::{
     net::SocketAddr,
@@ -212,10 +212,10 @@ async fn a_cluster_takes_care_of_itself() {
     let Some(members) = Members::start() else {
         return;
     };
-    let seed = number("ROUNDS_SEED", rand::random::<u32>().into());
-    let rounds = number("ROUNDS", 6);
-    let tenants = usize::try_from(number("ROUNDS_TENANTS", 12)).unwrap();
-    eprintln!("ROUNDS_SEED={seed} ROUNDS={rounds} ROUNDS_TENANTS={tenants}");
+    let seed = number("CLUSTER_SEED", rand::random::<u32>().into());
+    let rounds = number("CLUSTER_ROUNDS", 6);
+    let tenants = usize::try_from(number("CLUSTER_TENANTS", 12)).unwrap();
+    eprintln!("CLUSTER_SEED={seed} CLUSTER_ROUNDS={rounds} CLUSTER_TENANTS={tenants}");
     let random = &mut StdRng::seed_from_u64(seed);
     let setup = Cluster::of_etcd(&members).that_replaces();
     let mut nodes: Vec<Option<Node>> = NAMES.map(|name| Some(Node::Runs(setup.start(name)))).into();
@@ -344,7 +344,7 @@ async fn a_cluster_takes_care_of_itself() {
         let wrong = play.wrong.lock().unwrap().clone();
         assert!(
             wrong.is_empty(),
-            "ROUNDS_SEED={seed}, round {round}: {wrong:?}"
+            "CLUSTER_SEED={seed}, round {round}: {wrong:?}"
         );
     }
     play.stops.store(true, Ordering::Relaxed);
@@ -392,7 +392,7 @@ async fn a_cluster_takes_care_of_itself() {
         waited.last()
     );
     let wrong = play.wrong.lock().unwrap().clone();
-    assert!(wrong.is_empty(), "ROUNDS_SEED={seed}: {wrong:?}");
+    assert!(wrong.is_empty(), "CLUSTER_SEED={seed}: {wrong:?}");
 }
 
 /// Waits until commits of every tenant wait for two nodes.
