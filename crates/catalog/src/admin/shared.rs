@@ -148,12 +148,12 @@ impl Node {
     }
 
     /// Waits until a database that was made a moment ago can be connected to. Does not wait for one that is
-    /// no copy.
+    /// no copy, or that another node begins to lead: whoever connects waits for that.
     pub(super) fn await_begun(&self, name: &str, cancel: &CancelToken) -> Result<(), SqlError> {
         let record = self.record();
         let entry = record.databases.get(name);
         match (&self.host.shared, entry) {
-            (Some(shared), Some(entry)) if entry.is_on(&shared.name) => {}
+            (Some(shared), Some(entry)) if entry.copies.is_some_and(|of| of.home == shared.me) => {}
             // Whoever connects to it is passed on.
             _ => return Ok(()),
         }

@@ -14,6 +14,7 @@
 )]
 
 mod disk;
+mod due;
 mod judge;
 mod quiet;
 mod sessions;

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use rand::Rng;
 
-use super::world::{MS, NODES, TROUBLE, Told, What, World};
+use super::{
+    due::{Told, What},
+    world::{MS, NODES, TROUBLE, World},
+};
 use crate::{Event, NodeId};
 
 /// What a process's sessions were told since it began to lead.
