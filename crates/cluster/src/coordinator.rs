@@ -17,6 +17,9 @@ use crate::{
 /// Databases that get copies at a time.
 const AT_ONCE: usize = 4;
 
+/// For so long nothing is planned where nothing was needed: memory that has come back may be room for a copy.
+const REST: Duration = Duration::from_secs(30);
+
 /// A database whose copy is not there after so long holds up no others.
 const STUCK: Duration = Duration::from_secs(600);
 
@@ -25,6 +28,8 @@ const STUCK: Duration = Duration::from_secs(600);
 pub(crate) struct Coordinator {
     /// Databases that lack a copy on a node that runs, and since when.
     lacking: HashMap<TenantId, Instant>,
+    /// Of which picture nothing was needed, and when that was found.
+    rested: Option<(u64, Instant)>,
     /// What etcd had when.
     history: Option<(Instant, u64)>,
 }
@@ -35,7 +40,7 @@ impl Coordinator {
         let record = node.record();
         if !coordinates(node, &record) {
             self.lacking.clear();
-            self.history = None;
+            (self.history, self.rested) = (None, None);
             return;
         }
         if let Err(error) = census.forget_history(&mut self.history) {
@@ -47,6 +52,14 @@ impl Coordinator {
         let facts = census.facts();
         let picture = Picture::of(&record, &facts, Some(replace_after));
         let busy = self.busy(&picture, &facts);
+        let shape = picture.shape();
+        // A plan of many databases takes its time.
+        if self
+            .rested
+            .is_some_and(|(of, at)| of == shape && at.elapsed() < REST)
+        {
+            return;
+        }
         let needed = match picture.needed() {
             Ok(needed) => needed,
             Err(error) => {
@@ -54,6 +67,7 @@ impl Coordinator {
                 return;
             }
         };
+        self.rested = needed.is_empty().then(|| (shape, Instant::now()));
         let mut free = AT_ONCE.saturating_sub(busy);
         for going in needed {
             if self.lacking.contains_key(&going.database) {

@@ -13,6 +13,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    hash::{DefaultHasher, Hash, Hasher},
     num::NonZeroU8,
     time::Duration,
 };
@@ -184,6 +185,19 @@ impl Picture {
             }
         });
         Inventory::new(nodes.collect(), tenants)
+    }
+
+    /// A number of what decides whether something is needed: of pictures that differ otherwise, in loads and sizes, it is the
+    /// same.
+    pub(crate) fn shape(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        for node in &self.nodes {
+            (node.id, node.is_up, node.is_lost, node.is_draining).hash(&mut hasher);
+        }
+        for database in &self.databases {
+            (database.id, database.copies, &database.nodes).hash(&mut hasher);
+        }
+        hasher.finish()
     }
 
     /// What of a plan is to be done unasked, by database, in the plan's order.

@@ -116,7 +116,7 @@ async fn what_a_lost_node_had_is_made_on_others() {
         assert!((3..=5).contains(&on(&all, node)), "{node}: {all}");
     }
     let text = ok(&a, &["status"]);
-    for part in ["up", "d0", "led by", "all", " MiB of 512.0 MiB"] {
+    for part in ["up", "d0", "led by", "all", " of 512.0 MiB"] {
         assert!(text.contains(part), "{part}: {text}");
     }
     let planned = ok(&b, &["plan"]);

@@ -561,6 +561,8 @@ impl Holders for Sessions {
         self.0.lock().clear();
     }
 
+    fn have_leave(&self, _database: &Database) {}
+
     fn let_go(&self, _database: &Database) {
         self.1.fetch_add(1, Ordering::SeqCst);
     }
