@@ -88,7 +88,7 @@ impl Coordinator {
         let up: BTreeSet<NodeId> = picture
             .nodes
             .iter()
-            .filter(|node| node.is_up)
+            .filter(|node| node.is_up && !node.is_lost)
             .map(|node| node.id)
             .collect();
         let lacks = |database: TenantId, nodes: &BTreeSet<NodeId>| {
