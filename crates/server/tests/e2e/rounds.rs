@@ -40,8 +40,11 @@ fn number(name: &str, default: u64) -> u64 {
 #[derive(Default)]
 struct Counter {
     acknowledged: AtomicI64,
-    /// Additions of which it is not known whether they were done.
+    /// Additions of which it is not known whether they were done. One whose client has left may be done later than others
+    /// that were sent after it.
     unsure: AtomicI64,
+    /// How it was cut off last.
+    cut: Mutex<Vec<String>>,
     /// When additions were acknowledged.
     times: Mutex<Vec<Instant>>,
 }
@@ -140,18 +143,26 @@ async fn write(play: Arc<Play>, tenant: usize, seed: u64) {
                     let before = counter.acknowledged.load(Ordering::SeqCst);
                     let unsure = counter.unsure.load(Ordering::SeqCst);
                     if n <= before || n > before + unsure {
+                        let cut = counter.cut.lock().unwrap();
                         play.wrong(format!(
-                            "t{tenant}: {n} after {before} and at most {unsure} more"
+                            "t{tenant}: {n} after {before} and at most {unsure} more; cut off by {cut:?}"
                         ));
                     }
                     counter.acknowledged.store(n, Ordering::SeqCst);
-                    counter.unsure.store(0, Ordering::SeqCst);
+                    // This one, and those that show now.
+                    counter.unsure.fetch_sub(n - before, Ordering::SeqCst);
                     counter.times.lock().unwrap().push(Instant::now());
                     play.done.fetch_add(1, Ordering::Relaxed);
                 }
                 Some(Err(error)) => {
                     play.cut.fetch_add(1, Ordering::Relaxed);
                     let code = error.code().map(|code| code.code().to_owned());
+                    {
+                        let mut cut = counter.cut.lock().unwrap();
+                        cut.push(format!("{error:?}"));
+                        let more = cut.len().saturating_sub(3);
+                        cut.drain(..more);
+                    }
                     // What was not done for certain.
                     if matches!(code.as_deref(), Some("08006" | "57P03" | "25006")) {
                         counter.unsure.fetch_sub(1, Ordering::SeqCst);
