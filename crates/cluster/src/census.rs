@@ -22,6 +22,7 @@ use aerostat_catalog::{
     ClusterFacts, ClusterNodes, CopyFacts, NodeFacts, NodeRecord, PlacedFacts, Placing,
     admin::{Node, Shared},
     failure::with_causes,
+    undefined_node,
 };
 use aerostat_placement::{Load, SmoothedLoad};
 use aerostat_storage::{MetaStore, Swapped, Version};
@@ -362,15 +363,6 @@ fn unread(error: &JoinError) -> SqlError {
     .with_detail(with_causes(error))
 }
 
-fn undefined(all: &Inventory, name: &str) -> SqlError {
-    let names: Vec<&str> = all.nodes.keys().map(String::as_str).collect();
-    SqlError::new(
-        ErrorKind::UndefinedObject,
-        format!("node \"{name}\" does not exist"),
-    )
-    .with_hint(format!("The cluster has {}.", names.join(", ")))
-}
-
 impl ClusterNodes for Census {
     fn list(&self) -> Result<BTreeMap<String, NodeId>, SqlError> {
         let all = Inventory::load(&*self.list).map_err(|error| unread(&error))?;
@@ -396,7 +388,7 @@ impl ClusterNodes for Census {
                 entry.draining = is_draining;
                 Ok(())
             }
-            None => Err(undefined(all, name)),
+            None => Err(undefined_node(name, all.nodes.keys())),
         })
     }
 
@@ -412,7 +404,7 @@ impl ClusterNodes for Census {
         }
         self.change(|all| match all.nodes.remove(name) {
             Some(_) => Ok(()),
-            None => Err(undefined(all, name)),
+            None => Err(undefined_node(name, all.nodes.keys())),
         })
     }
 

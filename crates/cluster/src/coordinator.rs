@@ -70,7 +70,8 @@ impl Coordinator {
         self.rested = needed.is_empty().then(|| (shape, Instant::now()));
         let mut free = AT_ONCE.saturating_sub(busy);
         for going in needed {
-            if self.lacking.contains_key(&going.database) {
+            let since = self.lacking.get(&going.database);
+            if since.is_some_and(|since| since.elapsed() < STUCK) {
                 continue;
             }
             let before = picture.databases.iter().find(|of| of.id == going.database);

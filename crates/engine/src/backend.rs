@@ -44,19 +44,20 @@ impl Backend for Engine {
     }
 
     fn leader(&self, database: &str, settings: &[(String, String)]) -> Leader {
-        if self.node().is_parting(database) {
-            return Leader::Unknown;
-        }
         // Such a session is content with a copy.
         let reads = |(name, value): &(String, String)| {
             name.eq_ignore_ascii_case("aerostat.read_from") && value.eq_ignore_ascii_case("any")
                 || name.eq_ignore_ascii_case("default_transaction_read_only")
                     && parse_bool(value).unwrap_or(false)
         };
-        if self.others().is_none() || settings.iter().any(reads) {
+        if self.others().is_none() {
             return Leader::Here;
         }
-        self.node().leader(database)
+        match settings.iter().any(reads) {
+            true if self.node().is_parting(database) => Leader::Unknown,
+            true => Leader::Here,
+            false => self.node().leader(database),
+        }
     }
 
     async fn ask_leader(self: &Arc<Self>, database: &str) -> Leader {

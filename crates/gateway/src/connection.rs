@@ -43,7 +43,7 @@ use crate::{
     value::Zone,
     wire::{Input, Output, decoded_body, message_limit},
 };
-pub(crate) use lifecycle::{Leaving, Served};
+pub(crate) use lifecycle::Leaving;
 use portal::{Portals, Unnamed};
 
 /// What a connection listens to while it works.

@@ -2,6 +2,10 @@
 
 use std::time::Duration;
 
+/// How long it may take until a session goes on at another node: its database may be about to be opened there, and its
+/// statements are prepared again.
+pub(crate) const RESUME_MAX: Duration = Duration::from_secs(10);
+
 /// The length of a Query, Parse or Bind message, at most. A bytea of the greatest length
 /// ([`aerostat_types::VALUE_BYTES_MAX`]) takes 32 MiB in hex form, and a statement may contain
 /// other values beside it.

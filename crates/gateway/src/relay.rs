@@ -33,11 +33,11 @@ use tokio::{
 };
 
 use crate::{
-    api::{Backend, Client, Leader, OtherNodes},
+    api::{Backend, Canceller, Client, Leader, OtherNodes},
     connection::shutting_down,
     door::{HERE, Introduction},
     farewell::{self, LEAVES},
-    limits::{FAREWELL_TIMEOUT, READ_BYTES},
+    limits::{FAREWELL_TIMEOUT, READ_BYTES, RESUME_MAX},
     orders::{End, Orders},
     packet::Startup,
     registry::{Registry, Relayed},
@@ -55,9 +55,6 @@ const AGAIN: Duration = Duration::from_millis(50);
 
 /// How long a node may take to say whether it leads.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
-
-/// How long a node may take to go on with a session: its statements are prepared again.
-const RESUME_MAX: Duration = Duration::from_secs(10);
 
 /// How often it is looked whether the node still leads: a client waits for that after a leader was lost without a word.
 const LOOK: Duration = Duration::from_millis(200);
@@ -182,6 +179,12 @@ async fn reach(
             )))
         }
     }
+}
+
+/// Has a node stop what the session with a key runs there.
+fn canceller(others: &Arc<dyn OtherNodes>, node: NodeId, (pid, secret): (i32, i32)) -> Canceller {
+    let others = Arc::clone(others);
+    Arc::new(move || others.cancel(Some(node), pid, secret))
 }
 
 /// What has been said.
@@ -315,7 +318,7 @@ impl Line {
             sent: 0,
             messages: Messages::default(),
         };
-        ahead.look(0, &talk);
+        ahead.look(&talk);
         Line {
             reader,
             socket,
@@ -335,10 +338,8 @@ impl Line {
 
     /// The session has this key now, at this node.
     pub(crate) fn is_at(&self, others: &Arc<dyn OtherNodes>, node: NodeId, now: (i32, i32)) {
-        let others = Arc::clone(others);
-        let (pid, secret) = now;
-        let tell = Arc::new(move || others.cancel(Some(node), pid, secret));
-        self.relayed.set_key(self.key.unwrap_or(now), tell);
+        let key = self.key.unwrap_or(now);
+        self.relayed.set_key(key, canceller(others, node, now));
     }
 
     /// Tells the client why nobody serves it any more, and closes its connection.
@@ -404,12 +405,11 @@ impl Line {
 }
 
 impl Ahead {
-    /// Looks at the bytes from here on.
-    fn look(&mut self, from: usize, talk: &Talk) {
-        let new = &self.bytes[from..];
-        if !new.is_empty() {
+    /// Looks at the bytes, which have just come.
+    fn look(&mut self, talk: &Talk) {
+        if !self.bytes.is_empty() {
             talk.is_busy.store(true, Ordering::Relaxed);
-            self.messages.take(new, |kind, _| talk.ask(kind));
+            self.messages.take(&self.bytes, |kind, _| talk.ask(kind));
         }
     }
 
@@ -430,12 +430,12 @@ async fn up(client: &mut Reader, ahead: &mut Ahead, node: &mut OwnedWriteHalf, t
                 _ => return std::future::pending().await,
             }
         }
-        (ahead.bytes, ahead.sent) = (std::mem::take(&mut ahead.bytes), 0);
+        ahead.sent = 0;
         ahead.bytes.clear();
         ahead.bytes.reserve(READ_BYTES);
         match client.read_buf(&mut ahead.bytes).await {
             Ok(0) | Err(_) => return,
-            Ok(_) => ahead.look(0, talk),
+            Ok(_) => ahead.look(talk),
         }
     }
 }
@@ -464,10 +464,9 @@ async fn down(
                 (b'K', [a, b, c, d, e, f, g, h]) => {
                     let pid = i32::from_be_bytes([*a, *b, *c, *d]);
                     let secret = i32::from_be_bytes([*e, *f, *g, *h]);
-                    *known = Some((pid, secret));
-                    let others = Arc::clone(others);
-                    let tell = Arc::new(move || others.cancel(Some(number), pid, secret));
-                    relayed.set_key((pid, secret), tell);
+                    let key = (pid, secret);
+                    *known = Some(key);
+                    relayed.set_key(key, canceller(others, number, key));
                 }
                 _ => {}
             }

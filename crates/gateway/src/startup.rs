@@ -12,7 +12,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::{
     api::{Backend, BackendSession, Client, RoleInfo, TlsDescription},
-    connection::{Connection, Served, connection, shutting_down},
+    connection::{Connection, connection, shutting_down},
     limits::{FAREWELL_TIMEOUT, STARTUP_BYTES_MAX},
     listen::{Peer, Socket},
     lobby::LobbyPlace,
@@ -132,9 +132,7 @@ async fn serve_here<B: Backend>(
         place,
         key,
     } = guest?;
-    let Served::Leaves(leaving) = connection.serve(true).await else {
-        return None;
-    };
+    let leaving = connection.serve(true).await.leaving()?;
     let relayed = shared.registry.enter_relayed();
     let PlaceHeld { pid, session } = place;
     drop(pid);

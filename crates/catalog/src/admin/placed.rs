@@ -26,7 +26,7 @@ use crate::{
     Actor,
     admin::Shared,
     ddl::CommandResult,
-    state::{ClusterFacts, CopiesRecord, Database, DatabaseRecord},
+    state::{ClusterFacts, CopiesRecord, Database, DatabaseRecord, undefined_node},
 };
 
 /// What a statement says of a database's nodes.
@@ -339,12 +339,7 @@ fn named(shared: &Shared, names: &BTreeSet<String>) -> Result<BTreeMap<String, N
     let all = shared.nodes.list()?;
     let one = |name: &String| match all.get(name) {
         Some(id) => Ok((name.clone(), *id)),
-        None => {
-            let names: Vec<&str> = all.keys().map(String::as_str).collect();
-            let message = format!("node \"{name}\" does not exist");
-            Err(SqlError::new(ErrorKind::UndefinedObject, message)
-                .with_hint(format!("The cluster has {}.", names.join(", "))))
-        }
+        None => Err(undefined_node(name, all.keys())),
     };
     names.iter().map(one).collect()
 }

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use aerostat_types::{NodeId, SqlError, TenantId};
+use aerostat_types::{ErrorKind, NodeId, SqlError, TenantId};
 
 use super::NodeRecord;
 
@@ -104,6 +104,14 @@ pub struct PlacedFacts {
     pub load: f64,
     /// Of that, the share that nodes have which do not lead it.
     pub load_beside_leader: f64,
+}
+
+/// The error for a node that is none of the cluster's, which are called like this.
+pub fn undefined_node<'n>(name: &str, known: impl Iterator<Item = &'n String>) -> SqlError {
+    let known: Vec<&str> = known.map(String::as_str).collect();
+    let message = format!("node \"{name}\" does not exist");
+    SqlError::new(ErrorKind::UndefinedObject, message)
+        .with_hint(format!("The cluster has {}.", known.join(", ")))
 }
 
 impl ClusterFacts {

@@ -46,7 +46,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::usage::Usage;
 
-pub use cluster::{ClusterFacts, ClusterNodes, NodeFacts, PlacedFacts, Placing};
+pub use cluster::{ClusterFacts, ClusterNodes, NodeFacts, PlacedFacts, Placing, undefined_node};
 pub use comments::PartComments;
 pub use constraint::{ForeignKey, IndexEntry, ReferentialAction};
 pub use definitions::{Definitions, Mark};

@@ -25,6 +25,16 @@ pub(crate) enum Served {
     Leaves(Leaving),
 }
 
+impl Served {
+    /// The client, if its session goes on at another node.
+    pub(crate) fn leaving(self) -> Option<Leaving> {
+        match self {
+            Served::Leaves(leaving) => Some(leaving),
+            Served::Over => None,
+        }
+    }
+}
+
 /// A client whose session goes on at another node. It is in no transaction, and was told everything.
 pub(crate) struct Leaving {
     /// What that node needs.

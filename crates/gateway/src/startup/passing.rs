@@ -12,9 +12,10 @@ use tokio::{
 use super::{Guest, Known, Newcomer};
 use crate::{
     api::{Backend, BackendSession, Client, Kept, Leader, RoleInfo},
-    connection::{Leaving, Served, connection, shutting_down},
+    connection::{Leaving, connection, shutting_down},
     door::{HERE, Introduction, NOT_HERE},
     farewell::{self, REFUSED},
+    limits::RESUME_MAX,
     listen::{Peer, Socket},
     packet::Startup,
     registry::Registration,
@@ -23,10 +24,6 @@ use crate::{
     sqlstate::{Fault, WireError},
     wire::Output,
 };
-
-/// How long it may take until a session can go on here: its database may be about to be opened, as a copy or by who
-/// leads.
-const RESUME_MAX: Duration = Duration::from_secs(10);
 
 /// How soon another attempt is made.
 const RESUME_AGAIN: Duration = Duration::from_millis(5);
@@ -107,9 +104,7 @@ impl Passing {
         let connection = connection(session, input, socket, orders, output, unnamed);
         let served = connection.serve(false).await;
         drop(entered);
-        let Served::Leaves(leaving) = served else {
-            return None;
-        };
+        let leaving = served.leaving()?;
         let sides = (leaving.input, leaving.socket);
         Some(Passing {
             line: Line::of_leaving(sides, relayed, key.or(Some((pid, secret)))),
@@ -235,10 +230,7 @@ async fn serve_new_guest<B: Backend>(
     } = guest?;
     let served = connection.serve(true).await;
     drop(place);
-    match served {
-        Served::Leaves(leaving) => Some(leaving),
-        Served::Over => None,
-    }
+    served.leaving()
 }
 
 /// Goes on with a session of another node's client, and serves it.
@@ -281,8 +273,5 @@ async fn resume_guest<B: Backend>(
     let connection = connection(session, input, socket, orders, Output::default(), unnamed);
     let served = connection.serve(false).await;
     drop((entered, permit));
-    match served {
-        Served::Leaves(leaving) => Some(leaving),
-        Served::Over => None,
-    }
+    served.leaving()
 }
