@@ -6,12 +6,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use aerostat_catalog::{ClusterFacts, ClusterNodes, NodeRecord, admin::Node};
+use aerostat_catalog::{ClusterNodes, NodeRecord, admin::Node};
 use aerostat_types::{NodeId, TenantId};
 
 use crate::{
     census::Census,
-    placing::{Going, Picture},
+    placing::{Going, Picture, PictureDatabase},
 };
 
 /// Databases that get copies at a time.
@@ -51,7 +51,7 @@ impl Coordinator {
         }
         let facts = census.facts();
         let picture = Picture::of(&record, &facts, Some(replace_after));
-        let busy = self.busy(&picture, &facts);
+        let busy = self.busy(&picture);
         let shape = picture.shape();
         // A plan of many databases takes its time.
         if self
@@ -85,23 +85,19 @@ impl Coordinator {
     }
 
     /// How many databases get copies now.
-    fn busy(&mut self, picture: &Picture, facts: &ClusterFacts) -> usize {
+    fn busy(&mut self, picture: &Picture) -> usize {
         let up: BTreeSet<NodeId> = picture
             .nodes
             .iter()
             .filter(|node| node.is_up && !node.is_lost)
             .map(|node| node.id)
             .collect();
-        let lacks = |database: TenantId, nodes: &BTreeSet<NodeId>| {
-            let members = facts.databases.get(&database).map(|told| &told.members);
-            let mut awaited = nodes.iter().filter(|node| up.contains(node));
-            awaited.any(|node| members.is_none_or(|members| !members.contains(node)))
+        let lacks = |of: &&PictureDatabase| {
+            let mut awaited = of.nodes.intersection(&up);
+            awaited.any(|node| !of.members.contains(node))
         };
         let kept = picture.databases.iter().filter(|of| of.copies.is_some());
-        let lacking: BTreeSet<TenantId> = kept
-            .filter(|of| lacks(of.id, &of.nodes))
-            .map(|of| of.id)
-            .collect();
+        let lacking: BTreeSet<TenantId> = kept.filter(lacks).map(|of| of.id).collect();
         self.lacking.retain(|id, _| lacking.contains(id));
         let now = Instant::now();
         for id in lacking {

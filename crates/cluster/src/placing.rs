@@ -63,6 +63,8 @@ pub struct PictureDatabase {
     pub copies: Option<NonZeroU8>,
     /// The nodes that are to have it. Those that the cluster has no more are not among them.
     pub nodes: BTreeSet<NodeId>,
+    /// The nodes that must have a commit before it is acknowledged.
+    pub members: BTreeSet<NodeId>,
     /// Who leads it.
     pub leader: Option<NodeId>,
     /// Memory of a copy.
@@ -136,6 +138,7 @@ impl Picture {
                         .leader
                         .or(entry.copies.map(|copies| copies.home))
                         .filter(|leader| nodes.contains(leader)),
+                    members: told.members.iter().copied().collect(),
                     nodes,
                     bytes: told.bytes,
                     load: told.load,
@@ -321,6 +324,7 @@ pub(crate) fn place_new(
         id: NEW,
         copies: Some(copies),
         nodes: first.into_iter().collect(),
+        members: BTreeSet::new(),
         leader: first,
         bytes: 0,
         load: 0.0,
@@ -364,4 +368,4 @@ pub(crate) fn place_new(
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -94,7 +94,7 @@ impl Speaker {
         let picture = Picture::of(&self.node.record(), &facts, None);
         let every = self.pace.every;
         let times = (every * SETTLED, every * SPREADS);
-        let next = spread.next(self.census.me(), &picture, &facts, times);
+        let next = spread.next(self.census.me(), &picture, times);
         if let Some((database, node)) = next {
             tracing::info!(tenant = %database, to = picture.name_of(node), "another node leads less, and is to lead this");
             (self.hand_over)(database, node);

@@ -12,7 +12,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use aerostat_catalog::ClusterFacts;
 use aerostat_types::{NodeId, TenantId};
 
 use crate::placing::{Picture, PictureDatabase};
@@ -39,7 +38,6 @@ impl Spread {
         &mut self,
         me: NodeId,
         picture: &Picture,
-        facts: &ClusterFacts,
         (settled, pause): (Duration, Duration),
     ) -> Option<(TenantId, NodeId)> {
         let now = Instant::now();
@@ -58,7 +56,7 @@ impl Spread {
             let since = self.up.get(id);
             since.is_some_and(|since| now.saturating_duration_since(*since) >= settled)
         };
-        let next = lighter(me, picture, facts, is_settled);
+        let next = lighter(me, picture, is_settled);
         if next.is_some() {
             self.gave = Some(now);
         }
@@ -75,7 +73,6 @@ fn weight(database: &PictureDatabase) -> f64 {
 fn lighter(
     me: NodeId,
     picture: &Picture,
-    facts: &ClusterFacts,
     is_settled: impl Fn(&NodeId) -> bool,
 ) -> Option<(TenantId, NodeId)> {
     let mut led: BTreeMap<NodeId, f64> = BTreeMap::new();
@@ -89,12 +86,8 @@ fn lighter(
     let kept = picture.databases.iter().filter(|of| of.copies.is_some());
     let of_me = kept.filter(|of| of.leader == Some(me));
     let options = of_me.flat_map(|database| {
-        let told = facts.databases.get(&database.id);
         // While a copy is being made, or is away, nothing else moves.
-        let is_whole = told.is_some_and(|told| {
-            told.members.len() == database.nodes.len()
-                && told.members.iter().all(|id| database.nodes.contains(id))
-        });
+        let is_whole = database.members == database.nodes;
         let others = database.nodes.iter().filter(move |_| is_whole);
         others
             .filter(|node| **node != me)
@@ -116,57 +109,18 @@ fn lighter(
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::BTreeSet, num::NonZeroU8};
+    use std::collections::BTreeSet;
 
-    use aerostat_catalog::PlacedFacts;
     use rand::{Rng, SeedableRng, rngs::StdRng};
 
     use super::*;
-    use crate::placing::PictureNode;
-
-    fn cluster(nodes: u32) -> Picture {
-        let node = |id| PictureNode {
-            name: format!("n{id}"),
-            id: NodeId(id),
-            is_up: true,
-            is_lost: false,
-            is_draining: false,
-            memory_bytes: 1 << 34,
-        };
-        Picture {
-            nodes: (0..nodes).map(node).collect(),
-            databases: Vec::new(),
-        }
-    }
+    use crate::placing::tests::{cluster, database};
 
     fn add(picture: &mut Picture, nodes: &[u32], load: f64) {
         let id = picture.databases.len() as u32;
-        picture.databases.push(PictureDatabase {
-            name: format!("d{id}"),
-            id: TenantId(id),
-            copies: NonZeroU8::new(2),
-            nodes: nodes.iter().map(|id| NodeId(*id)).collect(),
-            leader: Some(NodeId(nodes[0])),
-            bytes: 0,
-            load,
-            load_beside_leader: 0.0,
-        });
-    }
-
-    fn facts(picture: &Picture) -> ClusterFacts {
-        let told = |of: &PictureDatabase| PlacedFacts {
-            leader: of.leader,
-            members: of.nodes.iter().copied().collect(),
-            ..PlacedFacts::default()
-        };
-        ClusterFacts {
-            nodes: Vec::new(),
-            databases: picture
-                .databases
-                .iter()
-                .map(|of| (of.id, told(of)))
-                .collect(),
-        }
+        let mut one = database(id, Some(2), nodes);
+        one.load = load;
+        picture.databases.push(one);
     }
 
     /// Has every node give away what it would, until none does; how often.
@@ -174,10 +128,9 @@ mod tests {
         for count in 0.. {
             let nodes: Vec<NodeId> = picture.nodes.iter().map(|node| node.id).collect();
             // All decide by the same news, as nodes do.
-            let facts = facts(picture);
             let given: Vec<(TenantId, NodeId)> = nodes
                 .iter()
-                .filter_map(|me| lighter(*me, picture, &facts, |_| true))
+                .filter_map(|me| lighter(*me, picture, |_| true))
                 .collect();
             if given.is_empty() {
                 return count;
@@ -200,7 +153,7 @@ mod tests {
 
     #[test]
     fn leads_are_spread_after_a_node_was_away() {
-        let mut picture = cluster(3);
+        let mut picture = cluster(3, Vec::new());
         for _ in 0..10 {
             add(&mut picture, &[0, 1], 0.0);
             add(&mut picture, &[1, 2], 0.0);
@@ -215,33 +168,32 @@ mod tests {
 
     #[test]
     fn who_is_not_ready_gets_nothing() {
-        let mut picture = cluster(2);
+        let mut picture = cluster(2, Vec::new());
         for _ in 0..4 {
             add(&mut picture, &[0, 1], 0.1);
         }
-        let whole = facts(&picture);
         let me = NodeId(0);
-        assert!(lighter(me, &picture, &whole, |_| true).is_some());
-        assert!(lighter(me, &picture, &whole, |_| false).is_none());
-        let mut away = whole.clone();
-        for told in away.databases.values_mut() {
-            told.members = vec![me];
+        assert!(lighter(me, &picture, |_| true).is_some());
+        assert!(lighter(me, &picture, |_| false).is_none());
+        let mut away = picture.clone();
+        for database in &mut away.databases {
+            database.members = BTreeSet::from([me]);
         }
-        assert!(lighter(me, &picture, &away, |_| true).is_none());
+        assert!(lighter(me, &away, |_| true).is_none());
         let mut spread = Spread::default();
         let none = Duration::ZERO;
         picture.nodes[1].is_draining = true;
-        assert!(spread.next(me, &picture, &whole, (none, none)).is_none());
+        assert!(spread.next(me, &picture, (none, none)).is_none());
         picture.nodes[1].is_draining = false;
         let long = Duration::from_secs(1_000);
-        assert!(spread.next(me, &picture, &whole, (long, none)).is_none());
-        assert!(spread.next(me, &picture, &whole, (none, long)).is_some());
-        assert!(spread.next(me, &picture, &whole, (none, long)).is_none());
+        assert!(spread.next(me, &picture, (long, none)).is_none());
+        assert!(spread.next(me, &picture, (none, long)).is_some());
+        assert!(spread.next(me, &picture, (none, long)).is_none());
         // The operator's stay with whom they are.
         for database in &mut picture.databases {
             database.copies = None;
         }
-        assert!(lighter(me, &picture, &whole, |_| true).is_none());
+        assert!(lighter(me, &picture, |_| true).is_none());
     }
 
     #[test]
@@ -249,7 +201,7 @@ mod tests {
         for seed in 0..300 {
             let random = &mut StdRng::seed_from_u64(seed);
             let count = random.random_range(2..6);
-            let mut picture = cluster(count);
+            let mut picture = cluster(count, Vec::new());
             for _ in 0..random.random_range(1..40) {
                 let first = random.random_range(0..count);
                 let second = (first + random.random_range(1..count)) % count;

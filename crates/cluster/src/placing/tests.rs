@@ -19,12 +19,13 @@ fn node(id: u32) -> PictureNode {
     }
 }
 
-fn database(id: u32, copies: Option<u8>, nodes: &[u32]) -> PictureDatabase {
+pub(crate) fn database(id: u32, copies: Option<u8>, nodes: &[u32]) -> PictureDatabase {
     PictureDatabase {
         name: format!("d{id}"),
         id: TenantId(id),
         copies: copies.map(count),
         nodes: nodes.iter().map(|id| NodeId(*id)).collect(),
+        members: nodes.iter().map(|id| NodeId(*id)).collect(),
         leader: nodes.first().map(|id| NodeId(*id)),
         bytes: 1 << 20,
         load: 0.001,
@@ -32,7 +33,7 @@ fn database(id: u32, copies: Option<u8>, nodes: &[u32]) -> PictureDatabase {
     }
 }
 
-fn cluster(nodes: u32, databases: Vec<PictureDatabase>) -> Picture {
+pub(crate) fn cluster(nodes: u32, databases: Vec<PictureDatabase>) -> Picture {
     Picture {
         nodes: (0..nodes).map(node).collect(),
         databases,

@@ -173,6 +173,7 @@ impl Rows {
                     .and_then(id_of)
                     .filter(|leader| nodes.contains(leader)),
                 nodes,
+                members: row.members.iter().filter_map(id_of).collect(),
                 bytes: bytes(row.bytes),
                 load: row.load.unwrap_or(0.0),
                 load_beside_leader: row.load_beside_leader.unwrap_or(0.0),
