@@ -16,6 +16,7 @@ use tokio_postgres::{Client, NoTls};
 use crate::{
     copies::{Cluster, leads, promote, wait_for_members, wait_until},
     harness::{Aerostat, sqlstate, value},
+    raw::Raw,
 };
 
 /// Has a node lead, and waits until it does.
@@ -337,4 +338,104 @@ async fn transactions_are_waited_for_and_not_for_ever() {
         "{cut:?}"
     );
     assert_eq!(value(&idle, "SELECT count(*) FROM t").await, "1");
+}
+
+/// Roles that may little, encodings that are not the server's, and more statements than anybody prepares.
+#[tokio::test(flavor = "multi_thread")]
+async fn sessions_of_every_kind_go_along() {
+    let setup = Cluster::of_gateways();
+    let (a, b, admin) = setup.shop().await;
+    admin
+        .batch_execute(
+            "CREATE ROLE eve LOGIN CONNECTION LIMIT 1; CREATE ROLE max LOGIN; GRANT CONNECT ON DATABASE shop TO eve, max;
+             CREATE TABLE open (v text); GRANT SELECT, INSERT ON open TO eve; CREATE TABLE shut (v text);
+             INSERT INTO open VALUES ('caf\u{e9}')",
+        )
+        .await
+        .unwrap();
+    // The leader's own clients, and those of the other node.
+    let mut latins = Vec::new();
+    let mut many = Vec::new();
+    for node in [&a, &b] {
+        let mut latin = Raw::session_as(node.sql, "aerostat", "shop");
+        latin.query("SET client_encoding = 'latin1'").unwrap();
+        latins.push(latin);
+        let client = node.connect("shop").await;
+        let mut statements = Vec::new();
+        for number in 0..1_500 {
+            statements.push(
+                client
+                    .prepare(&format!("SELECT {number} + $1::int"))
+                    .await
+                    .unwrap(),
+            );
+        }
+        many.push((client, statements));
+    }
+    let mut config = b.config("shop");
+    config.user("eve");
+    let (eve, connection) = config.connect(NoTls).await.unwrap();
+    tokio::spawn(connection);
+    for round in 0..4 {
+        let next = if round % 2 == 0 { &b } else { &a };
+        tokio::task::block_in_place(|| have_lead(next, "shop"));
+        for latin in &mut latins {
+            assert_eq!(latin.query("SHOW client_encoding").unwrap(), ["LATIN1"]);
+            latin
+                .send_query(b"SELECT v FROM open WHERE v = 'caf\xe9'")
+                .unwrap();
+            let answer = latin.read_until_ready().unwrap();
+            let row = answer.iter().find(|(kind, _)| *kind == b'D');
+            assert!(row.unwrap().1.ends_with(b"caf\xe9"), "{answer:?}");
+        }
+        assert_eq!(value(&eve, "SELECT current_user").await, "eve");
+        assert_eq!(value(&eve, "SELECT count(*) FROM open").await, "1");
+        assert_eq!(sqlstate(&eve, "SELECT * FROM shut").await, "42501");
+        assert_eq!(sqlstate(&eve, "SET ROLE aerostat").await, "42501");
+        for (client, statements) in &many {
+            for number in [0, 749, 1_499] {
+                let row = client
+                    .query_one(&statements[number], &[&1_i32])
+                    .await
+                    .unwrap();
+                assert_eq!(row.get::<_, i32>(0), number as i32 + 1);
+            }
+        }
+    }
+}
+
+/// One client reads nothing, and one has left in the middle of a statement: others go along, and the lead moves.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_does_not_read_holds_up_no_other() {
+    let setup = Cluster::of_gateways();
+    let (a, b, admin) = setup.shop().await;
+    admin
+        .batch_execute(
+            "CREATE TABLE big AS SELECT g AS a, repeat('x', 500) AS b FROM generate_series(1, 100000) AS g;
+             CREATE TABLE t (id bigint PRIMARY KEY)",
+        )
+        .await
+        .unwrap();
+    let mut silent = Vec::new();
+    for node in [&a, &b] {
+        let mut raw = Raw::session_as(node.sql, "aerostat", "shop");
+        raw.send_query(b"SELECT * FROM big, generate_series(1, 20)")
+            .unwrap();
+        silent.push(raw);
+        let mut gone = Raw::session_as(node.sql, "aerostat", "shop");
+        gone.send_query(b"SELECT pg_sleep(30)").unwrap();
+        drop(gone);
+    }
+    let writers = Writers::start(&[&a, &b], "shop", 2).await;
+    for round in 0..3 {
+        let next = if round % 2 == 0 { &b } else { &a };
+        tokio::task::block_in_place(|| have_lead(next, "shop"));
+    }
+    writers.stop(&a, "shop").await;
+    // They are not served any more, and nothing waits for them.
+    drop(silent);
+    wait_until("nobody is left but who is there", || {
+        let all = |node: &Aerostat| node.metric("aerostat_tenant_connections{tenant=\"shop\"}");
+        all(&a) + all(&b) <= 1.0
+    });
 }
