@@ -14,7 +14,7 @@ pub(crate) mod table;
 
 use std::net::SocketAddr;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use clap::Args;
 use tokio_postgres::{Client, Config};
 
@@ -99,6 +99,24 @@ pub(crate) async fn connect(config: &Config) -> Result<Client> {
                 config.get_ports()
             )
         })
+}
+
+/// Has the node run a statement.
+///
+/// # Errors
+/// As [`refusal`] tells it.
+pub(crate) async fn tell(client: &Client, sql: &str) -> Result<()> {
+    client.batch_execute(sql).await.map_err(refusal)
+}
+
+/// A node's refusal in its words, with what it says besides.
+pub(crate) fn refusal(error: tokio_postgres::Error) -> anyhow::Error {
+    let Some(refused) = error.as_db_error() else {
+        return error.into();
+    };
+    let more = [refused.detail(), refused.hint()].into_iter().flatten();
+    let more: String = more.map(|line| format!("\n{line}")).collect();
+    anyhow!("{}{more}", refused.message())
 }
 
 /// Creates the database unless it is there; says whether it did.

@@ -6,8 +6,9 @@ use aerostat_objects::{ObjectPlaces, is_absolute};
 use aerostat_storage::backup::{BackupInfo, BackupSource, Places, verify};
 use anyhow::{Context, Result, anyhow};
 use clap::{Args, Subcommand};
+use tokio_postgres::error::SqlState;
 
-use super::{Target, block_on, connect};
+use super::{Target, block_on, connect, refusal, tell};
 
 /// What to do about a backup.
 #[derive(Args)]
@@ -76,7 +77,7 @@ pub(crate) fn run(arguments: BackupArguments) -> Result<()> {
     if let Some(base) = &arguments.incremental_from {
         sql += &format!(" INCREMENTAL FROM {}", place(base)?);
     }
-    block_on(execute(&arguments.target, &sql))?;
+    block_on(back_up(&arguments.target, database, &sql))?;
     let info = source(to).and_then(|source| Ok(BackupInfo::read(&*source)?));
     // The place may be one that only the node can see.
     info.map_or_else(|_| crate::print("done"), |info| crate::print(&shown(&info)))
@@ -107,19 +108,21 @@ pub(crate) fn restore(arguments: RestoreArguments) -> Result<()> {
     crate::print(&format!("database {} is there", arguments.database))
 }
 
+/// Runs a statement on the node that the URL names.
 async fn execute(target: &Target, sql: &str) -> Result<()> {
+    tell(&connect(&target.maintenance()?).await?, sql).await
+}
+
+/// Backs a database up, where it is: of a cluster's nodes not all have it.
+async fn back_up(target: &Target, database: &str, sql: &str) -> Result<()> {
     let client = connect(&target.maintenance()?).await?;
-    client
-        .batch_execute(sql)
-        .await
-        .map_err(|error| match error.as_db_error() {
-            Some(refused) => {
-                let more = [refused.detail(), refused.hint()];
-                let more = more.into_iter().flatten().map(|line| format!("\n{line}"));
-                anyhow!("{}{}", refused.message(), more.collect::<String>())
-            }
-            None => error.into(),
-        })
+    match client.batch_execute(sql).await {
+        // Who connects to it is passed on to a node that has it.
+        Err(error) if error.code() == Some(&SqlState::CANNOT_CONNECT_NOW) => {
+            tell(&connect(&target.database(database)?).await?, sql).await
+        }
+        done => done.map_err(refusal),
+    }
 }
 
 fn shown(info: &BackupInfo) -> String {

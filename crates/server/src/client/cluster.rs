@@ -17,7 +17,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, Subcommand};
 use tokio_postgres::Client;
 
-use super::{Target, block_on, connect, quote_name};
+use super::{Target, block_on, connect, quote_name, tell};
 use picture::{NodeRow, Rows};
 
 /// How often it is looked how far something is.
@@ -134,17 +134,6 @@ pub(crate) fn run(command: &ClusterCommand) -> Result<()> {
 
 async fn session(target: &Target) -> Result<Client> {
     connect(&target.maintenance()?).await
-}
-
-/// Has the node run a statement; its refusal in its words.
-async fn tell(client: &Client, sql: &str) -> Result<()> {
-    client.batch_execute(sql).await.map_err(|error| {
-        let Some(refused) = error.as_db_error() else {
-            return error.into();
-        };
-        let parts = [Some(refused.message()), refused.detail(), refused.hint()];
-        anyhow!(parts.into_iter().flatten().collect::<Vec<_>>().join(". "))
-    })
 }
 
 async fn status(shown: &Shown) -> Result<()> {

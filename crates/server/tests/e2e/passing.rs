@@ -278,7 +278,6 @@ async fn no_statement_fails_while_the_lead_moves() {
 async fn no_statement_fails_while_nodes_stop_and_come_back() {
     let setup = Cluster::of_gateways();
     let mut nodes = ["a", "b", "c"].map(|name| Some(setup.start(name)));
-    let node = |nodes: &[Option<Aerostat>; 3], at: usize| nodes[at].as_ref().unwrap().sql;
     wait_for_members(nodes[0].as_ref().unwrap(), "aerostat", 3);
     let admin = nodes[0].as_ref().unwrap().create("shop").await;
     wait_for_members(nodes[0].as_ref().unwrap(), "shop", 3);
@@ -291,7 +290,6 @@ async fn no_statement_fails_while_nodes_stop_and_come_back() {
     let writers = Writers::start(&[nodes[2].as_ref().unwrap()], "shop", 4).await;
     for round in 0..3 {
         let at = round % 2;
-        let _ = node(&nodes, at);
         if !leads(nodes[at].as_ref().unwrap(), "shop") {
             tokio::task::block_in_place(|| have_lead(nodes[at].as_ref().unwrap(), "shop"));
         }

@@ -8,10 +8,9 @@ use tokio::time::Instant;
 use tokio_postgres::Client;
 
 use super::{
-    super::{Target, promote::lead, quote_name},
+    super::{Target, promote::lead, quote_name, tell},
     LOOK,
     picture::{Rows, read},
-    tell,
 };
 
 /// How moves are made.
