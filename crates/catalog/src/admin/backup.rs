@@ -4,7 +4,10 @@
 //! clients go on. A restore creates a new database beside the others; nobody can connect to it
 //! before it is complete.
 
-use std::time::{Duration, UNIX_EPOCH};
+use std::{
+    cell::Cell,
+    time::{Duration, Instant, UNIX_EPOCH},
+};
 
 use aerostat_api::{Notice, NoticeSeverity};
 use aerostat_sql::utility::RestorePoint;
@@ -18,6 +21,7 @@ use aerostat_types::{CommitTs, ErrorKind, SqlError, TenantId, Zone, text::parse_
 use super::{
     database::duplicate,
     databases::{Stage, closing},
+    leaving::wait_for,
     node::{Node, allocate_oid},
     stoppable::Stoppable,
 };
@@ -25,8 +29,11 @@ use crate::{
     actor::Actor,
     ddl::CommandResult,
     failure::{canceled, causes, from_storage, with_causes},
-    state::{CopiesRecord, DatabaseRecord},
+    state::{CopiesRecord, Database, DatabaseRecord},
 };
+
+/// How long a backup of a copy waits for what the leader has acknowledged.
+const CURRENT_WAIT: Duration = Duration::from_secs(10);
 
 /// What RESTORE DATABASE says.
 pub struct RestoreRequest<'a> {
@@ -45,10 +52,11 @@ pub struct RestoreRequest<'a> {
 }
 
 impl Node {
-    /// BACKUP DATABASE, as of now.
+    /// BACKUP DATABASE, as of now: of a copy that another node leads, too.
     ///
     /// # Errors
-    /// Only superusers may: the server writes with its own rights. The database is not there;
+    /// Only superusers may: the server writes with its own rights. The database is not there, or
+    /// its copy here does not get what its leader has;
     /// the place is not empty or cannot be written; the statement was cancelled. Nothing is
     /// left of the backup then.
     pub fn back_up(
@@ -61,6 +69,7 @@ impl Node {
     ) -> Result<CommandResult, SqlError> {
         require_superuser(actor, "back up a database")?;
         let database = self.opened_on_demand(name)?;
+        await_current(name, &database, cancel)?;
         let sink = self.host.places.for_backup(to, base).map_err(from_backup)?;
         let sink = Stoppable {
             place: &*sink,
@@ -221,6 +230,41 @@ impl Node {
         logs.push(Box::new(FolderSource::new(&own)));
         Ok(logs)
     }
+}
+
+/// Waits until a copy has everything that was acknowledged anywhere before now.
+///
+/// What the leader says that is heard from now on may have been sent before its last commit. But each member has written a
+/// commit before it is acknowledged, so what is written here by then has all of them.
+fn await_current(name: &str, database: &Database, cancel: &CancelToken) -> Result<(), SqlError> {
+    let Some(copy) = &database.copy else {
+        return Ok(());
+    };
+    let since = Instant::now();
+    let wanted = Cell::new(None);
+    let is_current = || {
+        if copy.leads() {
+            return true;
+        }
+        let facts = copy.facts();
+        if facts.current.is_none_or(|current| current < since) {
+            return false;
+        }
+        // The end of a log may be taken back.
+        let through = facts.written.min(wanted.get().unwrap_or(facts.written));
+        wanted.set(Some(through));
+        database.store.txns().last_commit() >= through
+    };
+    if wait_for(is_current, CURRENT_WAIT, cancel)? {
+        return Ok(());
+    }
+    Err(SqlError::new(
+        ErrorKind::ObjectNotInPrerequisiteState,
+        format!("the copy of database \"{name}\" here does not have all that its leader has"),
+    )
+    .with_hint(
+        "Back it up in a session of the database itself, which the node that leads it has, or try again.",
+    ))
 }
 
 fn told(message: String, info: &BackupInfo) -> Notice {

@@ -12,7 +12,7 @@ use tokio_postgres::{Client, NoTls, config::TargetSessionAttrs};
 
 use crate::{
     etcd_members::Members,
-    harness::{Aerostat, PATIENCE, command, value},
+    harness::{Aerostat, BINARY, PATIENCE, command, value},
 };
 
 /// What is defined and changed on the leader, statement by statement.
@@ -691,6 +691,33 @@ async fn a_copy_is_backed_up_and_restored_in_the_cluster() {
     let there = connect(&b, "again").await;
     catch_up(&restored, &there).await;
     assert_eq!(text(&there, sql).await, "2001 2001000");
+}
+
+/// What was acknowledged at the leader before a copy's backup was asked for is in it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copys_backup_is_as_of_now() {
+    let cluster = Cluster::new();
+    let (_a, b, leader) = cluster.shop().await;
+    leader
+        .batch_execute("CREATE TABLE t (a int PRIMARY KEY)")
+        .await
+        .unwrap();
+    let beside = connect(&b, "aerostat").await;
+    let place = tempfile::tempdir().unwrap();
+    for count in 1..=20 {
+        let sql = format!("INSERT INTO t VALUES ({count})");
+        leader.batch_execute(&sql).await.unwrap();
+        let to = place.path().join(count.to_string());
+        let sql = format!("BACKUP DATABASE shop TO '{}'", to.display());
+        beside.batch_execute(&sql).await.unwrap();
+        let verified = Command::new(BINARY)
+            .args(["backup", "verify"])
+            .arg(&to)
+            .output()
+            .unwrap();
+        let said = String::from_utf8(verified.stdout).unwrap();
+        assert!(said.contains(&format!(" {count} rows,")), "{count}: {said}");
+    }
 }
 
 /// Neither a client that reads nothing of its answer nor one in a block keeps a leader that was deposed from

@@ -12,7 +12,7 @@ use serde_json::Value;
 use tokio_postgres::Client;
 
 use crate::{
-    copies::{Cluster, connect, wait_for_members, wait_for_value, wait_until},
+    copies::{Cluster, connect, leads, wait_for_members, wait_for_value, wait_until},
     harness::{Aerostat, BINARY, sqlstate, value},
 };
 
@@ -323,4 +323,67 @@ async fn a_node_that_is_alone_has_no_others() {
     let refused = cluster(&node, &["status"]);
     assert!(!refused.status.success());
     assert!(said(&refused).contains("in no cluster"), "{refused:?}");
+}
+
+/// The node that has it done is killed in the middle, and a database is restored and one renamed meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drain_goes_on_whoever_is_killed() {
+    let setup = Cluster::that_chooses();
+    let mut nodes = ["a", "b", "c"].map(|name| Some(setup.start(name)));
+    wait_for_members(nodes[0].as_ref().unwrap(), "aerostat", 3);
+    let admin = connect(nodes[2].as_ref().unwrap(), "aerostat").await;
+    let up = "SELECT count(*) FROM aerostat.cluster_nodes WHERE state = 'up'";
+    wait_for_value(&admin, up, "3").await;
+    fill(nodes[2].as_ref().unwrap()).await;
+    let backups = tempfile::tempdir().unwrap();
+    let backup = backups.path().join("d0");
+    // Whichever node has them.
+    for database in ["d0", "d1", "d2"] {
+        let url = format!("postgres://aerostat@{}", nodes[0].as_ref().unwrap().sql);
+        let to = backups.path().join(database);
+        let output = Command::new(BINARY)
+            .args(["backup", "--database", database, "--url", &url, "--to"])
+            .arg(&to)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", said(&output));
+    }
+    // The one that leads the first database carries it out.
+    let coordinator = (0..3)
+        .find(|node| leads(nodes[*node].as_ref().unwrap(), "aerostat"))
+        .unwrap();
+    let drained = (coordinator + 1) % 3;
+    let name = ["a", "b", "c"][drained];
+    admin
+        .batch_execute(&format!("ALTER NODE {name} DRAIN"))
+        .await
+        .unwrap();
+    let data = nodes[coordinator].take().unwrap().kill();
+    nodes[coordinator] = Some(setup.start_on(data, ["a", "b", "c"][coordinator]));
+    let other = (coordinator + 2) % 3;
+    let admin = connect(nodes[other].as_ref().unwrap(), "aerostat").await;
+    let sql = format!("RESTORE DATABASE again FROM '{}'", backup.display());
+    admin.batch_execute(&sql).await.unwrap();
+    admin
+        .batch_execute("ALTER DATABASE d1 RENAME TO d9")
+        .await
+        .unwrap();
+    let asked = nodes[other].as_ref().unwrap();
+    wait_until("no database is on the node that drains", || {
+        let status = status(asked);
+        ["d0", "d9", "d2", "d3", "d4", "d5", "again"]
+            .iter()
+            .all(|database| {
+                let (wanted, members) = nodes_of(&status, database);
+                wanted == members && wanted.len() == 2 && wanted.iter().all(|on| on != name)
+            })
+    });
+    for (database, count) in [("again", "100"), ("d0", "100"), ("d9", "99"), ("d5", "95")] {
+        // Through the one that has none of it, too.
+        for node in [other, drained] {
+            let client = connect(nodes[node].as_ref().unwrap(), database).await;
+            let is = value(&client, "SELECT count(*) FROM t").await;
+            assert_eq!(is, count, "{database}");
+        }
+    }
 }
