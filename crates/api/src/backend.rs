@@ -1,8 +1,9 @@
 //! What whoever serves clients asks of an engine. `aerostat-engine` answers it, and in tests of the
 //! gateway a double.
 
-use std::{future::Future, io, net::TcpStream, sync::Arc};
+use std::{future::Future, io, sync::Arc};
 
+use aerostat_transport::Parked;
 use aerostat_types::{NodeId, SqlError, TenantId};
 use futures::future::BoxFuture;
 
@@ -51,7 +52,7 @@ pub trait OtherNodes: Send + Sync + 'static {
         &self,
         node: NodeId,
         introduction: Vec<u8>,
-    ) -> BoxFuture<'static, io::Result<TcpStream>>;
+    ) -> BoxFuture<'static, io::Result<Parked>>;
 
     /// The node that leads a database, by what the nodes share; `None` if none does, or that is not known. Waits for
     /// that.

@@ -26,6 +26,7 @@ use aerostat_catalog::{
 };
 use aerostat_placement::{Load, SmoothedLoad};
 use aerostat_storage::{MetaStore, Swapped, Version};
+use aerostat_transport::Peer;
 use aerostat_types::{ErrorKind, NodeId, SqlError, TenantId};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -141,6 +142,16 @@ impl Census {
     /// Something of the list of nodes, as it was known last.
     pub(crate) fn nodes<T>(&self, of: impl FnOnce(&Inventory) -> T) -> T {
         of(&self.inventory.lock())
+    }
+
+    /// Where another node finds this one, as it was known last.
+    pub(crate) fn peer(&self, node: NodeId) -> Option<Peer> {
+        self.nodes(|all| {
+            all.node(node).map(|(name, entry)| Peer {
+                name: name.clone(),
+                address: entry.address,
+            })
+        })
     }
 
     /// Reads the list of nodes again.

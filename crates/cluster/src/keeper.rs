@@ -2,7 +2,6 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
-    net::SocketAddr,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
@@ -17,12 +16,13 @@ use aerostat_catalog::{
     failure::with_causes,
 };
 use aerostat_copies::{
-    Address, Door, Inbox, Links, Running, Served, run,
+    Door, Inbox, Links, Peers, Running, Served, run,
     seed::{PaceLimits, SeedHold, SeedNeed, Seeds, fetch_from_leader},
     serve,
 };
 use aerostat_replication::{Incarnation, Member, NodeId, Settings};
 use aerostat_storage::{SystemDisk, TenantStore};
+use aerostat_transport::Transport;
 use aerostat_types::TenantId;
 use parking_lot::Mutex;
 use tokio::{
@@ -34,7 +34,6 @@ use tokio::{
 use crate::{
     Census, Identity, Pace, Space, SpaceError,
     census::TimeUsed,
-    inventory::Inventory,
     others::Others,
     owner::{CopyOwner, Ending, Held, Home},
     speaker::Speaker,
@@ -73,6 +72,8 @@ pub struct Setup {
     pub holders: Arc<dyn Holders + Send + Sync>,
     /// Where other nodes are listened to.
     pub listener: std::net::TcpListener,
+    /// How connections between nodes are made.
+    pub transport: Transport,
     /// Where clients' sessions from other nodes go.
     pub door: Arc<dyn Door>,
     /// The threads of its sessions; there may be none.
@@ -93,6 +94,8 @@ struct Inner {
     identity: Identity,
     space: Space,
     token: Vec<u8>,
+    /// The other nodes.
+    peers: Peers,
     runtime: Handle,
     settings: Settings,
     openings: AtomicU64,
@@ -182,6 +185,7 @@ impl Cluster {
             node,
             holders,
             listener,
+            transport,
             door,
             sessions,
             settings,
@@ -194,13 +198,13 @@ impl Cluster {
             source,
         };
         // Of its own: a copy that is opened again in a connection's turn waits for sessions.
-        let peers = tokio::runtime::Builder::new_multi_thread()
+        let connections = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(PEER_THREADS)
             .thread_name("aerostat-peers")
             .enable_all()
             .build()
             .map_err(failed)?;
-        let runtime = peers.handle().clone();
+        let runtime = connections.handle().clone();
         let listener = {
             let _within = runtime.enter();
             listener
@@ -209,6 +213,11 @@ impl Cluster {
                 .map_err(failed)?
         };
         let token = space.token()?;
+        let nodes = Arc::clone(&census);
+        let peers = Peers {
+            address: Arc::new(move |node| nodes.peer(node)),
+            transport,
+        };
         let inner = Arc::new(Inner {
             home: Arc::new(Home {
                 node,
@@ -218,6 +227,7 @@ impl Cluster {
             identity,
             space,
             token: token.clone(),
+            peers: peers.clone(),
             runtime: runtime.clone(),
             settings,
             openings: AtomicU64::new(0),
@@ -236,6 +246,7 @@ impl Cluster {
         let served = Served {
             me,
             token: token.as_slice().into(),
+            peers,
             route,
             seeds,
             door,
@@ -263,7 +274,7 @@ impl Cluster {
             keeper: Some(keeper),
             speaker: Some(speaker.start().map_err(failed)?),
             listening,
-            peers: Some(peers),
+            peers: Some(connections),
         })
     }
 
@@ -305,7 +316,7 @@ impl Cluster {
             incarnation: Incarnation(inner.identity.incarnation),
         };
         Others::new(
-            me,
+            (me, inner.peers.clone()),
             inner.token.clone(),
             Arc::clone(&inner.home),
             inner.space.clone(),
@@ -371,15 +382,6 @@ impl Inner {
         let copy = copies.get(&tenant).filter(|copy| copy.state.leads())?;
         let held = copy.held.lock();
         Some(Arc::clone(&held.database.as_ref()?.store))
-    }
-
-    /// Where nodes are.
-    fn addresses(&self) -> Address {
-        let home = Arc::clone(&self.home);
-        Arc::new(move |node: NodeId| -> Option<SocketAddr> {
-            let address = |all: &Inventory| all.node(node).map(|(_, entry)| entry.address);
-            home.census.nodes(address)
-        })
     }
 
     /// The next process of this node, to the machine that counts them.
@@ -723,7 +725,7 @@ impl Inner {
             disk: Arc::new(SystemDisk),
             stop: Arc::clone(stop),
         };
-        let fetched = fetch_from_leader(&need, &*configurations, &self.addresses());
+        let fetched = fetch_from_leader(&need, &*configurations, &self.peers);
         let seeded = fetched.map_err(|error| with_causes(&error))?;
         Ok(seeded.hold)
     }
@@ -747,7 +749,7 @@ impl Inner {
         held.lock().database = Some(opened.database);
         let links = Links::new(
             self.runtime.clone(),
-            self.addresses(),
+            self.peers.clone(),
             id,
             me,
             self.token.clone(),

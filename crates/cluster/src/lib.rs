@@ -35,6 +35,7 @@ mod tests;
 
 pub use aerostat_catalog::admin::Shared;
 pub use aerostat_copies::Door;
+pub use aerostat_etcd::Access;
 pub use aerostat_replication::Settings;
 pub use census::{Census, TimeUsed, shared};
 pub use inventory::{Identity, JoinError, NodeEntry, join};

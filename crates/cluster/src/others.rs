@@ -4,13 +4,13 @@ use std::{
     collections::HashMap,
     future::Future,
     io,
-    net::{SocketAddr, TcpStream},
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use aerostat_copies::{Greeting, Purpose, dial_cancel, dial_session};
+use aerostat_copies::{Greeting, Peers, Purpose, dial_cancel, dial_session};
 use aerostat_replication::{Member, NodeId};
+use aerostat_transport::Parked;
 use aerostat_types::TenantId;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
@@ -20,6 +20,7 @@ use crate::{Space, owner::Home};
 /// How a node of a cluster reaches the others.
 pub struct Others {
     greeting: Greeting,
+    peers: Peers,
     home: Arc<Home>,
     space: Space,
     /// Who leads databases that have no copy here, and when that was asked.
@@ -32,7 +33,7 @@ const KNOWN: Duration = Duration::from_millis(100);
 
 impl Others {
     pub(crate) fn new(
-        me: Member,
+        (me, peers): (Member, Peers),
         token: Vec<u8>,
         home: Arc<Home>,
         space: Space,
@@ -48,6 +49,7 @@ impl Others {
                 to: me.node,
                 purpose: Purpose::Session,
             },
+            peers,
             home,
             space,
             asked: Mutex::default(),
@@ -76,11 +78,6 @@ impl Others {
         leader
     }
 
-    fn address(&self, node: NodeId) -> Option<SocketAddr> {
-        let census = &self.home.census;
-        census.nodes(|all| all.node(node).map(|(_, entry)| entry.address))
-    }
-
     fn greeting(&self, to: NodeId) -> Greeting {
         Greeting {
             to,
@@ -96,14 +93,16 @@ impl Others {
         &self,
         node: NodeId,
         introduction: Vec<u8>,
-    ) -> impl Future<Output = io::Result<TcpStream>> + Send + 'static {
-        let (address, greeting) = (self.address(node), self.greeting(node));
+    ) -> impl Future<Output = io::Result<Parked>> + Send + 'static {
+        let (peer, greeting) = ((self.peers.address)(node), self.greeting(node));
+        let transport = self.peers.transport.clone();
         let runtime = self.runtime.clone();
         async move {
-            let address = address.ok_or(io::ErrorKind::NotFound)?;
+            let peer = peer.ok_or(io::ErrorKind::NotFound)?;
             // On the runtime of connections between nodes: the caller's may be another from here on.
-            let dialled =
-                runtime.spawn(async move { dial_session(address, &greeting, &introduction).await });
+            let dialled = runtime.spawn(async move {
+                dial_session((&transport, &peer), &greeting, &introduction).await
+            });
             dialled.await.map_err(io::Error::other)?
         }
     }
@@ -112,14 +111,18 @@ impl Others {
     pub fn cancel(&self, node: Option<NodeId>, pid: i32, secret: i32) {
         let me = self.greeting.from.node;
         let is_asked = |id: NodeId| node.map_or(id != me, |node| id == node);
-        let all: Vec<(NodeId, SocketAddr)> = self.home.census.nodes(|all| {
-            let entries = all.nodes.values().map(|entry| (entry.id, entry.address));
-            entries.filter(|(id, _)| is_asked(*id)).collect()
+        let all: Vec<NodeId> = self.home.census.nodes(|all| {
+            let ids = all.nodes.values().map(|entry| entry.id);
+            ids.filter(|id| is_asked(*id)).collect()
         });
-        for (id, address) in all {
-            let greeting = self.greeting(id);
+        for id in all {
+            let Some(peer) = (self.peers.address)(id) else {
+                continue;
+            };
+            let (greeting, transport) = (self.greeting(id), self.peers.transport.clone());
             self.runtime.spawn(async move {
-                if let Err(error) = dial_cancel(address, &greeting, (pid, secret)).await {
+                if let Err(error) = dial_cancel((&transport, &peer), &greeting, (pid, secret)).await
+                {
                     tracing::debug!(node = %id, %error, "a request to cancel has not arrived");
                 }
             });

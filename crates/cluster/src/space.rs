@@ -9,7 +9,7 @@ use std::{
     sync::Arc,
 };
 
-use aerostat_etcd::{Endpoints, Etcd, EtcdError};
+use aerostat_etcd::{Access, Endpoints, Etcd, EtcdError};
 use aerostat_replication::Config;
 use aerostat_storage::{MetaError, MetaShared, MetaStore, Swapped, make_folder};
 use aerostat_types::{NodeId, TenantId};
@@ -60,8 +60,18 @@ impl FromStr for Space {
     type Err = SpaceError;
 
     fn from_str(text: &str) -> Result<Space, SpaceError> {
+        Space::open(text, &Access::default())
+    }
+}
+
+impl Space {
+    /// The one of this name; etcd is asked in this way.
+    ///
+    /// # Errors
+    /// It is none.
+    pub fn open(text: &str, access: &Access) -> Result<Space, SpaceError> {
         if text.starts_with(Endpoints::SCHEME) {
-            return Ok(Space(Kind::Etcd(Etcd::new(text.parse()?))));
+            return Ok(Space(Kind::Etcd(Etcd::new(text.parse()?, access))));
         }
         let path = match text.split_once("://") {
             None => text,
@@ -72,9 +82,7 @@ impl FromStr for Space {
             false => Ok(Space(Kind::Folder(PathBuf::from(path)))),
         }
     }
-}
 
-impl Space {
     /// The one in a folder.
     pub fn of(folder: &Path) -> Space {
         Space(Kind::Folder(folder.to_owned()))

@@ -22,7 +22,7 @@ use std::{
 };
 
 use aerostat_copies::{
-    CopyError, Inbox, Known, Links, Owner, Running, Served, Setup, run, seed::Seeds, serve,
+    CopyError, Inbox, Known, Links, Owner, Peers, Running, Served, Setup, run, seed::Seeds, serve,
 };
 use aerostat_memory::Governor;
 use aerostat_replication::{Config, Incarnation, Member, NodeId, Settings};
@@ -169,16 +169,17 @@ fn node(
     let inbox: Arc<Mutex<Option<Inbox>>> = Arc::default();
     let known = Arc::clone(&inbox);
     let route = Arc::new(move |_| known.lock().unwrap().clone());
+    let peers = Peers::plain(move |node| addresses.get(node.0 as usize).copied());
     let served = Served {
         door: Arc::new(()),
         me: NodeId(id),
         token: Arc::default(),
+        peers: peers.clone(),
         route,
         seeds: Seeds::none(),
         sessions: Arc::default(),
     };
     runtime.spawn(serve(listener, served));
-    let address = move |node: NodeId| addresses.get(node.0 as usize).copied();
     let handle = runtime.handle().clone();
     let setup = Setup {
         me,
@@ -186,7 +187,7 @@ fn node(
         is_first: id == 0,
         has_lost: false,
         configurations: Arc::clone(configurations) as _,
-        links: Links::new(handle, Arc::new(address), TENANT, me, Vec::new()),
+        links: Links::new(handle, peers, TENANT, me, Vec::new()),
         owner: Box::new(Node {
             folder: folder.to_owned(),
             timeline,

@@ -6,9 +6,10 @@
 //!
 //! What is in an introduction is for those to know who serve clients: here it is bytes.
 
-use std::{io, net::SocketAddr, time::Duration};
+use std::{io, time::Duration};
 
-use tokio::{io::AsyncWriteExt, net::TcpStream, time::timeout};
+use aerostat_transport::{Parked, Peer, Stream, Transport};
+use tokio::{io::AsyncWriteExt, time::timeout};
 
 use crate::{
     Greeting,
@@ -24,8 +25,8 @@ const INTRODUCTION_BYTES_MAX: usize = 64 << 10;
 
 /// Where sessions from other nodes go.
 pub trait Door: Send + Sync {
-    /// Takes a session's connection, and what was said of it. The connection is nonblocking.
-    fn session(&self, connection: std::net::TcpStream, introduction: Vec<u8>);
+    /// Takes a session's connection, and what was said of it.
+    fn session(&self, connection: Parked, introduction: Vec<u8>);
 
     /// Stops what a session runs, if there is one with this key.
     fn cancel(&self, pid: i32, secret: i32);
@@ -33,7 +34,7 @@ pub trait Door: Send + Sync {
 
 /// Nobody comes in.
 impl Door for () {
-    fn session(&self, _: std::net::TcpStream, _: Vec<u8>) {}
+    fn session(&self, _: Parked, _: Vec<u8>) {}
 
     fn cancel(&self, _: i32, _: i32) {}
 }
@@ -43,18 +44,17 @@ impl Door for () {
 /// # Errors
 /// The node is not reached, or the introduction is too long.
 pub async fn dial_session(
-    address: SocketAddr,
+    (transport, peer): (&Transport, &Peer),
     greeting: &Greeting,
     introduction: &[u8],
-) -> io::Result<std::net::TcpStream> {
+) -> io::Result<Parked> {
     if introduction.len() > INTRODUCTION_BYTES_MAX / 2 {
         return Err(io::ErrorKind::InvalidInput.into());
     }
     let said = wire::frame(&(), introduction);
-    let stream = dial(address, greeting, Purpose::Session, said).await?;
+    let stream = dial((transport, peer), greeting, Purpose::Session, said).await?;
     keep_alive(&stream)?;
-    stream.set_nodelay(true)?;
-    stream.into_std()
+    stream.park()
 }
 
 /// Has a node stop what the session with a key runs.
@@ -62,50 +62,50 @@ pub async fn dial_session(
 /// # Errors
 /// The node is not reached.
 pub async fn dial_cancel(
-    address: SocketAddr,
+    (transport, peer): (&Transport, &Peer),
     greeting: &Greeting,
     key: (i32, i32),
 ) -> io::Result<()> {
     let said = wire::frame(&key, &[]);
-    let mut stream = dial(address, greeting, Purpose::Cancel, said).await?;
+    let mut stream = dial((transport, peer), greeting, Purpose::Cancel, said).await?;
     stream.shutdown().await
 }
 
 /// A connection that is for something, of which this is said.
 async fn dial(
-    address: SocketAddr,
+    (transport, peer): (&Transport, &Peer),
     greeting: &Greeting,
     purpose: Purpose,
     said: Vec<u8>,
-) -> io::Result<TcpStream> {
+) -> io::Result<Stream> {
     let greeting = Greeting {
         purpose,
         ..greeting.clone()
     };
     let first = [wire::of_greeting(&greeting), said].concat();
     let dialled = async {
-        let mut stream = TcpStream::connect(address).await?;
+        let mut stream = transport.dial(peer).await?;
         stream.write_all(&first).await?;
+        stream.flush().await?;
         Ok(stream)
     };
     timeout(DIAL_MAX, dialled).await?
 }
 
 /// Hands a session's connection over.
-pub(crate) async fn take_session(mut stream: TcpStream, door: &dyn Door) -> io::Result<()> {
+pub(crate) async fn take_session(mut stream: Stream, door: &dyn Door) -> io::Result<()> {
     let said = timeout(DIAL_MAX, frame(&mut stream, INTRODUCTION_BYTES_MAX)).await??;
     let Some((content, crc)) = said else {
         return Ok(());
     };
     let ((), introduction) = wire::decode(&content, crc).map_err(io::Error::other)?;
     keep_alive(&stream)?;
-    stream.set_nodelay(true)?;
-    door.session(stream.into_std()?, introduction.to_vec());
+    door.session(stream.park()?, introduction.to_vec());
     Ok(())
 }
 
 /// Does what a node has asked for.
-pub(crate) async fn take_cancel(mut stream: TcpStream, door: &dyn Door) -> io::Result<()> {
+pub(crate) async fn take_cancel(mut stream: Stream, door: &dyn Door) -> io::Result<()> {
     let said = timeout(DIAL_MAX, frame(&mut stream, INTRODUCTION_BYTES_MAX)).await??;
     if let Some((content, crc)) = said {
         let ((pid, secret), _): ((i32, i32), _) =

@@ -49,6 +49,7 @@ mod turn;
 mod way;
 mod wire;
 
+pub use aerostat_transport::{Peer, Transport};
 pub use driver::Driver;
 pub use error::CopyError;
 pub use guests::{Door, dial_cancel, dial_session};
@@ -58,6 +59,6 @@ pub use job::Job;
 pub use known::{Known, KnownPeer};
 pub use link::{Links, Route, Served, serve};
 pub use packet::{PART_BYTES, Packet, Records};
-pub use peers::Address;
+pub use peers::{Address, Peers};
 pub use process::{Owner, Running, Setup, run};
 pub use wire::{Greeting, Purpose, VERSION, WireError};

@@ -5,6 +5,7 @@
 use std::{collections::BTreeMap, io, sync::Arc, time::Duration};
 
 use aerostat_replication::{Member, NodeId};
+use aerostat_transport::Stream;
 use aerostat_types::TenantId;
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -16,7 +17,7 @@ use crate::{
     Door, Greeting, Packet,
     guests::{take_cancel, take_session},
     inbox::Inbox,
-    peers::{Address, frame, give_up_in_silence, is_same},
+    peers::{Peers, frame, give_up_in_silence, is_same},
     seed::{Seeds, give},
     taking::Taking,
     way::{ROOM_BYTES, Way},
@@ -29,7 +30,7 @@ const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
 /// The ways of one copy to other nodes.
 pub struct Links {
     runtime: Handle,
-    address: Address,
+    peers: Peers,
     greeting: Greeting,
     inbox: Option<Inbox>,
     all: BTreeMap<NodeId, Arc<Way>>,
@@ -39,14 +40,14 @@ impl Links {
     /// Of a process's copy of a tenant. Connections are made on the runtime when something is to be sent.
     pub fn new(
         runtime: Handle,
-        address: Address,
+        peers: Peers,
         tenant: TenantId,
         from: Member,
         token: Vec<u8>,
     ) -> Links {
         Links {
             runtime,
-            address,
+            peers,
             greeting: Greeting {
                 version: VERSION,
                 token,
@@ -75,7 +76,7 @@ impl Links {
     }
 
     pub(crate) fn send(&mut self, to: NodeId, packet: &Packet) {
-        let (address, runtime) = (&self.address, &self.runtime);
+        let (peers, runtime) = (&self.peers, &self.runtime);
         let (greeting, inbox) = (&self.greeting, &self.inbox);
         let way = self.all.entry(to).or_insert_with(|| {
             let way = Way::new();
@@ -83,8 +84,9 @@ impl Links {
                 to,
                 ..greeting.clone()
             });
-            let address = Arc::clone(address);
-            let kept = Arc::clone(&way).keep(move || address(to), greeting, inbox.clone());
+            let Peers { address, transport } = peers.clone();
+            let peer = move || address(to);
+            let kept = Arc::clone(&way).keep(peer, transport, greeting, inbox.clone());
             runtime.spawn(kept);
             way
         });
@@ -108,6 +110,8 @@ pub struct Served {
     pub me: NodeId,
     /// The secret that all nodes have.
     pub token: Arc<[u8]>,
+    /// Who they are.
+    pub peers: Peers,
     /// Its copies.
     pub route: Route,
     /// The tenants that it leads, for copies that are made anew.
@@ -127,8 +131,6 @@ pub async fn serve(listener: TcpListener, served: Served) -> io::Result<()> {
     let served = Arc::new(served);
     loop {
         let (stream, peer) = listener.accept().await?;
-        // One that has ended by now says so when it is read.
-        let _ = give_up_in_silence(&stream);
         let served = Arc::clone(&served);
         tokio::spawn(async move {
             if let Err(error) = receive(stream, &served).await {
@@ -138,13 +140,17 @@ pub async fn serve(listener: TcpListener, served: Served) -> io::Result<()> {
     }
 }
 
-async fn receive(mut stream: TcpStream, served: &Served) -> io::Result<()> {
+async fn receive(socket: TcpStream, served: &Served) -> io::Result<()> {
+    let accepted = timeout(GREETING_TIMEOUT, served.peers.transport.accept(socket)).await;
+    let mut stream: Stream = accepted??;
+    give_up_in_silence(&stream)?;
     let greeting = timeout(GREETING_TIMEOUT, frame(&mut stream, GREETING_BYTES_MAX)).await??;
     let Some((content, crc)) = greeting else {
         return Ok(());
     };
     let greeting = wire::greeting(&content, crc).map_err(io::Error::other)?;
-    if !is_same(&greeting.token, &served.token) || greeting.to != served.me {
+    let is_ours = is_same(&greeting.token, &served.token) && greeting.to == served.me;
+    if !is_ours || !served.peers.is_of(&stream, greeting.from.node) {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
     let tenant = greeting.tenant;

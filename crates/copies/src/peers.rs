@@ -3,11 +3,9 @@
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use aerostat_replication::NodeId;
-use socket2::{SockRef, TcpKeepalive};
-use tokio::{
-    io::{AsyncRead, AsyncReadExt},
-    net::TcpStream,
-};
+use aerostat_transport::{Peer, Stream, Transport};
+use socket2::TcpKeepalive;
+use tokio::io::{AsyncRead, AsyncReadExt};
 
 use crate::wire::{self, HEAD_BYTES};
 
@@ -19,7 +17,39 @@ const ROOM_BYTES: usize = 256 << 10;
 pub(crate) const SILENCE: Duration = Duration::from_secs(2);
 
 /// Where a node is now, if that is known.
-pub type Address = Arc<dyn Fn(NodeId) -> Option<SocketAddr> + Send + Sync>;
+pub type Address = Arc<dyn Fn(NodeId) -> Option<Peer> + Send + Sync>;
+
+/// The other nodes: where they are, and how connections with them are made.
+#[derive(Clone)]
+pub struct Peers {
+    /// Where they are.
+    pub address: Address,
+    /// How they are dialled, and taken.
+    pub transport: Transport,
+}
+
+impl Peers {
+    /// Those of one machine, which need no names.
+    pub fn plain(address: impl Fn(NodeId) -> Option<SocketAddr> + Send + Sync + 'static) -> Peers {
+        let peer = move |node: NodeId| {
+            address(node).map(|address| Peer {
+                name: node.to_string(),
+                address,
+            })
+        };
+        Peers {
+            address: Arc::new(peer),
+            transport: Transport::plain(),
+        }
+    }
+
+    /// Whether a connection can be one of this node's.
+    pub(crate) fn is_of(&self, stream: &Stream, node: NodeId) -> bool {
+        // Only then it can be told from others.
+        !self.transport.is_secured()
+            || (self.address)(node).is_some_and(|peer| stream.is_of(&peer.name))
+    }
+}
 
 /// The next frame's content and checksum; `None` at the end.
 pub(crate) async fn frame(
@@ -43,21 +73,22 @@ pub(crate) async fn frame(
 
 /// Has the system end a connection on which nothing is acknowledged for a while, or that has fallen silent: a network
 /// may lose one without a word, and heartbeats fit into its buffer for long.
-pub(crate) fn give_up_in_silence(stream: &TcpStream) -> io::Result<()> {
+pub(crate) fn give_up_in_silence(stream: &Stream) -> io::Result<()> {
     keep_alive(stream)?;
-    SockRef::from(stream).set_tcp_user_timeout(Some(SILENCE))
+    stream.set_options(|socket| socket.set_tcp_user_timeout(Some(SILENCE)))
 }
 
 /// Has the system end a connection whose other end is gone. It may be silent, and take nothing, for as long as it
 /// likes: a client may read what it asked for in its own time.
-pub(crate) fn keep_alive(stream: &TcpStream) -> io::Result<()> {
+pub(crate) fn keep_alive(stream: &Stream) -> io::Result<()> {
     let keepalive = TcpKeepalive::new()
         .with_time(SILENCE * 5)
         .with_interval(SILENCE)
         .with_retries(3);
-    let socket = SockRef::from(stream);
-    socket.set_tcp_user_timeout(None)?;
-    socket.set_tcp_keepalive(&keepalive)
+    stream.set_options(|socket| {
+        socket.set_tcp_user_timeout(None)?;
+        socket.set_tcp_keepalive(&keepalive)
+    })
 }
 
 /// Whether two secrets are the same, in a time that does not tell where they differ.
@@ -77,13 +108,18 @@ mod tests {
     async fn connections_end_that_the_network_has_lost() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let (stream, taken) = tokio::join!(TcpStream::connect(address), listener.accept());
+        let (stream, taken) =
+            tokio::join!(tokio::net::TcpStream::connect(address), listener.accept());
         for stream in [stream.unwrap(), taken.unwrap().0] {
+            let stream = Stream::plain(stream);
             give_up_in_silence(&stream).unwrap();
-            let socket = SockRef::from(&stream);
-            assert_eq!(socket.tcp_user_timeout().unwrap(), Some(SILENCE));
-            assert!(socket.keepalive().unwrap());
-            assert_eq!(socket.tcp_keepalive_time().unwrap(), SILENCE * 5);
+            let looked = stream.set_options(|socket| {
+                assert_eq!(socket.tcp_user_timeout()?, Some(SILENCE));
+                assert!(socket.keepalive()?);
+                assert_eq!(socket.tcp_keepalive_time()?, SILENCE * 5);
+                Ok(())
+            });
+            looked.unwrap();
         }
     }
 }

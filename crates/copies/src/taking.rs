@@ -11,7 +11,8 @@
 use std::{io, sync::Arc};
 
 use aerostat_replication::Member;
-use tokio::{io::BufReader, net::TcpStream, runtime::Handle, sync::Semaphore, task::JoinSet};
+use aerostat_transport::{Parked, Stream};
+use tokio::{io::BufReader, runtime::Handle, sync::Semaphore, task::JoinSet};
 
 use crate::{
     inbox::{Inbox, Takes},
@@ -26,7 +27,7 @@ const INBOX_BYTES: usize = 4 << 20;
 const READ_BYTES: usize = 8 << 10;
 
 /// A connection that has said who it is of, and belongs to a thread, or to none on its way to another.
-pub(crate) struct Taking<S = BufReader<TcpStream>> {
+pub(crate) struct Taking<S = BufReader<Stream>> {
     stream: S,
     from: Member,
     inbox: Inbox,
@@ -34,7 +35,7 @@ pub(crate) struct Taking<S = BufReader<TcpStream>> {
 }
 
 impl Taking {
-    pub(crate) fn new(stream: TcpStream, from: Member, inbox: Inbox) -> Taking {
+    pub(crate) fn new(stream: Stream, from: Member, inbox: Inbox) -> Taking {
         Taking {
             // A small packet is one call of the system.
             stream: BufReader::with_capacity(READ_BYTES, stream),
@@ -92,9 +93,9 @@ impl Taking {
     }
 
     /// At rest.
-    fn leaves(self) -> io::Result<Taking<std::net::TcpStream>> {
+    fn leaves(self) -> io::Result<Taking<Parked>> {
         debug_assert!(self.is_at_rest());
-        let stream = self.stream.into_inner().into_std()?;
+        let stream = self.stream.into_inner().park()?;
         Ok(Taking {
             stream,
             from: self.from,
@@ -104,10 +105,10 @@ impl Taking {
     }
 }
 
-impl Taking<std::net::TcpStream> {
+impl Taking<Parked> {
     /// It belongs to the thread that calls this.
     fn arrives(self) -> io::Result<Taking> {
-        let stream = TcpStream::from_std(self.stream)?;
+        let stream = self.stream.resume()?;
         Ok(Taking {
             stream: BufReader::with_capacity(READ_BYTES, stream),
             from: self.from,
@@ -117,9 +118,7 @@ impl Taking<std::net::TcpStream> {
     }
 }
 
-async fn answers(
-    leaves: Taking<std::net::TcpStream>,
-) -> io::Result<Option<Taking<std::net::TcpStream>>> {
+async fn answers(leaves: Taking<Parked>) -> io::Result<Option<Taking<Parked>>> {
     let left = leaves.arrives()?.take(Takes::Answers, true).await?;
     left.map(Taking::leaves).transpose()
 }

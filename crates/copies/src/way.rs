@@ -10,14 +10,13 @@
 use std::{
     collections::VecDeque,
     io::{self, IoSlice},
-    net::SocketAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
+use aerostat_transport::{Peer, Sender, Transport};
 use tokio::{
     io::AsyncWriteExt,
-    net::TcpStream,
     sync::Notify,
     time::{sleep, timeout},
 };
@@ -45,7 +44,7 @@ pub(crate) struct Way {
 
 #[derive(Default)]
 struct Sending {
-    stream: Option<Arc<TcpStream>>,
+    sender: Option<Sender>,
     frames: VecDeque<Vec<u8>>,
     /// How much of the first has gone.
     gone: usize,
@@ -105,11 +104,12 @@ impl Way {
         sending.frames.is_empty() && !sending.is_over
     }
 
-    /// Dials, and writes what waits, until nobody sends any more. `greet` says who dials; `address` where the node
-    /// is, if that is known.
+    /// Dials, and writes what waits, until nobody sends any more. `greeting` says who dials; `peer` where the node is,
+    /// if that is known.
     pub(crate) async fn keep(
         self: Arc<Self>,
-        address: impl Fn() -> Option<SocketAddr> + Send,
+        peer: impl Fn() -> Option<Peer> + Send,
+        transport: Transport,
         greeting: Vec<u8>,
         inbox: Option<Inbox>,
     ) {
@@ -120,10 +120,10 @@ impl Way {
             if self.lock().is_over {
                 return;
             }
-            if let Some(address) = address()
-                && let Err(error) = self.serve(address, &greeting, inbox.as_ref()).await
+            if let Some(peer) = peer()
+                && let Err(error) = self.serve((&transport, &peer), &greeting, &inbox).await
             {
-                tracing::debug!(%address, %error, "a node does not answer");
+                tracing::debug!(node = peer.name, %error, "a node does not answer");
             }
             let is_over = {
                 let mut sending = self.lock();
@@ -141,20 +141,20 @@ impl Way {
     /// One connection, until it ends or nobody sends any more.
     async fn serve(
         &self,
-        address: SocketAddr,
+        (transport, peer): (&Transport, &Peer),
         greeting: &[u8],
-        inbox: Option<&Inbox>,
+        inbox: &Option<Inbox>,
     ) -> io::Result<()> {
-        let mut stream = timeout(SILENCE, TcpStream::connect(address)).await??;
-        stream.set_nodelay(true)?;
+        let mut stream = timeout(SILENCE, transport.dial(peer)).await??;
         give_up_in_silence(&stream)?;
         timeout(SILENCE, stream.write_all(greeting)).await??;
-        let stream = Arc::new(stream);
-        self.lock().stream = Some(Arc::clone(&stream));
+        let sender = stream.into_sender()?;
+        let socket = Arc::clone(sender.socket());
+        self.lock().sender = Some(sender);
         loop {
             let (written, before, after, is_over) = {
                 let mut sending = self.lock();
-                if sending.stream.is_none() {
+                if sending.sender.is_none() {
                     // Whoever sent has found it broken.
                     return Err(io::ErrorKind::BrokenPipe.into());
                 }
@@ -171,7 +171,7 @@ impl Way {
             match written {
                 Written::All if is_over => return Ok(()),
                 Written::All => self.more.notified().await,
-                Written::Some => timeout(SILENCE, stream.writable()).await??,
+                Written::Some => timeout(SILENCE, socket.writable()).await??,
             }
         }
     }
@@ -181,7 +181,7 @@ impl Sending {
     /// Writes as much as the socket takes.
     fn write(&mut self) -> io::Result<Written> {
         while !self.frames.is_empty() {
-            let Some(stream) = &self.stream else {
+            let Some(sender) = &mut self.sender else {
                 return Ok(Written::Some);
             };
             let first = self.frames.iter().take(1).map(|frame| &frame[self.gone..]);
@@ -191,7 +191,7 @@ impl Sending {
                 .take(SLICES_MAX)
                 .map(IoSlice::new)
                 .collect();
-            match stream.try_write_vectored(&slices) {
+            match sender.try_write(&slices) {
                 Ok(0) => return self.fail(io::ErrorKind::WriteZero.into()),
                 Ok(bytes) => self.advance(bytes),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -200,11 +200,15 @@ impl Sending {
                 Err(error) => return self.fail(error),
             }
         }
-        Ok(Written::All)
+        match self.sender.as_mut().map(Sender::try_flush) {
+            Some(Err(error)) if error.kind() == io::ErrorKind::WouldBlock => Ok(Written::Some),
+            Some(Err(error)) => self.fail(error),
+            Some(Ok(())) | None => Ok(Written::All),
+        }
     }
 
     fn fail(&mut self, error: io::Error) -> io::Result<Written> {
-        self.stream = None;
+        self.sender = None;
         Err(error)
     }
 
@@ -224,7 +228,7 @@ impl Sending {
 
     /// The connection is no more, and with it what waited.
     fn drop_all(&mut self) {
-        self.stream = None;
+        self.sender = None;
         self.frames.clear();
         (self.gone, self.bytes) = (0, 0);
     }

@@ -3,17 +3,19 @@
 use std::{
     fmt, io,
     io::{BufRead, BufReader, Read},
+    path::PathBuf,
     str::FromStr,
     sync::atomic::{AtomicBool, AtomicUsize, Ordering},
     time::{Duration, Instant},
 };
 
 use aerostat_types::{Clock, SystemClock};
+use parking_lot::Mutex;
 use serde::{Serialize, de::DeserializeOwned};
 use thiserror::Error;
 use ureq::{Agent, unversioned::transport::DefaultConnector};
 
-use crate::addresses::Addresses;
+use crate::{Access, access::User, addresses::Addresses};
 
 /// How long a member may take to take a connection, and to answer.
 const CONNECT: Duration = Duration::from_secs(1);
@@ -27,6 +29,9 @@ const AGAIN: Duration = Duration::from_millis(50);
 
 /// An answer that is larger is none of etcd's, which takes 1.5 MB by itself.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
+
+/// As much is shown of an answer that is not etcd's.
+const SAID_BYTES: usize = 200;
 
 /// How etcd says what went wrong (`google.rpc.Code`) that will go wrong again.
 const INVALID_ARGUMENT: i64 = 3;
@@ -46,6 +51,14 @@ pub enum EtcdError {
     /// No member has answered.
     #[error("no member of etcd answers: {0}")]
     Unavailable(String),
+    /// Certificates that cannot be used.
+    #[error("cannot use {}: {why}", path.display())]
+    Certificates {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
     /// It will not do that.
     #[error("etcd refuses: {0}")]
     Refused(String),
@@ -58,7 +71,7 @@ impl From<EtcdError> for io::Error {
     fn from(error: EtcdError) -> io::Error {
         let kind = match error {
             EtcdError::Unavailable(_) => io::ErrorKind::TimedOut,
-            EtcdError::Name(_) => io::ErrorKind::InvalidInput,
+            EtcdError::Name(_) | EtcdError::Certificates { .. } => io::ErrorKind::InvalidInput,
             EtcdError::Refused(_) => io::ErrorKind::PermissionDenied,
             EtcdError::Odd(_) => io::ErrorKind::InvalidData,
         };
@@ -127,6 +140,11 @@ impl FromStr for Endpoints {
 /// Asks whichever member answers.
 pub(crate) struct Gateway {
     agent: Agent,
+    /// What comes before a member's address.
+    scheme: &'static str,
+    user: Option<User>,
+    /// By which members know the user, as given last. It ends.
+    token: Mutex<Option<String>>,
     members: Vec<String>,
     /// The one that has answered last.
     first: AtomicUsize,
@@ -144,19 +162,31 @@ impl fmt::Debug for Gateway {
 enum Failed {
     /// Another may do it. This one may have done it, too, or do it later, if it was asked.
     Try { why: String, is_asked: bool },
+    /// It is not known who asks.
+    Unknown(String),
     /// It will not be done.
     Final(EtcdError),
 }
 
 impl Gateway {
-    pub(crate) fn new(endpoints: &Endpoints) -> Gateway {
-        let config = Agent::config_builder()
+    pub(crate) fn new(endpoints: &Endpoints, access: &Access) -> Gateway {
+        let mut config = Agent::config_builder()
             .http_status_as_error(false)
             .timeout_connect(Some(CONNECT))
             .proxy(None)
-            .max_idle_connections_per_host(4)
-            .build();
+            .max_idle_connections_per_host(4);
+        if let Some(tls) = &access.tls {
+            config = config.tls_config(tls.clone()).https_only(true);
+        }
+        let config = config.build();
         Gateway {
+            scheme: if access.tls.is_some() {
+                "https"
+            } else {
+                "http"
+            },
+            user: access.user.clone(),
+            token: Mutex::default(),
             agent: Agent::with_parts(config, DefaultConnector::default(), Addresses),
             members: endpoints.members.clone(),
             first: AtomicUsize::new(0),
@@ -178,12 +208,14 @@ impl Gateway {
         let (mut is_only, mut said, mut turns) = (true, None, 0);
         loop {
             let at = self.first.load(Ordering::Relaxed) % self.members.len();
-            let why = match self.ask_one(&self.members[at], path, &request, until) {
+            let asked = self.ask_as_user(&self.members[at], path, &request, until);
+            let why = match asked {
                 Ok(answer) => {
                     self.is_silent.store(false, Ordering::Relaxed);
                     return Ok((answer, is_only));
                 }
                 Err(Failed::Final(error)) => return Err(error),
+                Err(Failed::Unknown(why)) => return Err(EtcdError::Refused(why)),
                 Err(Failed::Try { why, is_asked }) => {
                     is_only &= !is_asked;
                     why
@@ -209,17 +241,72 @@ impl Gateway {
         }
     }
 
-    fn ask_one<T: DeserializeOwned>(
+    /// Asks by the token that there is, and by another one if that has ended.
+    fn ask_as_user<T: DeserializeOwned>(
         &self,
         member: &str,
         path: &str,
         request: &[u8],
         until: Instant,
     ) -> Result<T, Failed> {
+        let token = self.token(member, until)?;
+        match self.ask_one(member, path, request, (token.as_deref(), until)) {
+            Err(Failed::Unknown(why)) if token.is_some() => {
+                tracing::debug!(member, why, "etcd's token has ended");
+                self.forget(token);
+                let token = self.token(member, until)?;
+                self.ask_one(member, path, request, (token.as_deref(), until))
+            }
+            asked => asked,
+        }
+        .map_err(|failed| match failed {
+            Failed::Unknown(why) => Failed::Final(EtcdError::Refused(why)),
+            failed => failed,
+        })
+    }
+
+    /// By what members know the user, if there is one.
+    fn token(&self, member: &str, until: Instant) -> Result<Option<String>, Failed> {
+        #[derive(serde::Deserialize)]
+        struct Given {
+            token: String,
+        }
+        let Some(User { name, password }) = &self.user else {
+            return Ok(None);
+        };
+        // Those who come meanwhile wait for this one's.
+        let mut known = self.token.lock();
+        if known.is_none() {
+            let request = serde_json::json!({ "name": name, "password": password });
+            let request = request.to_string();
+            let path = "/v3/auth/authenticate";
+            let given: Given = self.ask_one(member, path, request.as_bytes(), (None, until))?;
+            *known = Some(given.token);
+        }
+        Ok(known.clone())
+    }
+
+    /// The token has ended, unless another has come since.
+    fn forget(&self, ended: Option<String>) {
+        let mut known = self.token.lock();
+        if *known == ended {
+            *known = None;
+        }
+    }
+
+    fn ask_one<T: DeserializeOwned>(
+        &self,
+        member: &str,
+        path: &str,
+        request: &[u8],
+        (token, until): (Option<&str>, Instant),
+    ) -> Result<T, Failed> {
         let left = until.saturating_duration_since(SystemClock.now());
-        let asked = self
-            .agent
-            .post(format!("http://{member}{path}"))
+        let mut asking = self.agent.post(format!("{}://{member}{path}", self.scheme));
+        if let Some(token) = token {
+            asking = asking.header("authorization", token);
+        }
+        let asked = asking
             .config()
             .timeout_global(Some(left.min(ANSWER)))
             .build()
@@ -260,9 +347,17 @@ impl Gateway {
         };
         let request =
             serde_json::to_vec(request).map_err(|error| EtcdError::Odd(error.to_string()))?;
-        let asked = self
+        let until = SystemClock.now() + ANSWER;
+        let token = self.token(&self.members[at], until);
+        // Whoever asks next hears what is wrong.
+        let token = token.map_err(|_| EtcdError::Unavailable("a watch".to_owned()))?;
+        let mut asking = self
             .agent
-            .post(format!("http://{}/v3/watch", self.members[at]))
+            .post(format!("{}://{}/v3/watch", self.scheme, self.members[at]));
+        if let Some(token) = &token {
+            asking = asking.header("authorization", token);
+        }
+        let asked = asking
             .config()
             .timeout_recv_response(Some(ANSWER))
             .timeout_recv_body(Some(at_most))
@@ -271,6 +366,7 @@ impl Gateway {
             .send(&request[..]);
         let answer = asked.map_err(unavailable)?;
         if !answer.status().is_success() {
+            self.forget(token);
             return Err(EtcdError::Refused(format!("a watch: {}", answer.status())));
         }
         let body = answer.into_body().into_reader().take(ANSWER_BYTES_MAX);
@@ -299,16 +395,30 @@ fn failed(status: u16, body: &[u8]) -> Failed {
     let said = serde_json::from_slice::<Said>(body);
     let (message, code) = match said {
         Ok(said) => (said.message, said.code),
-        Err(_) => (format!("status {status}"), 0),
+        Err(_) => {
+            let text = String::from_utf8_lossy(&body[..body.len().min(SAID_BYTES)]);
+            (format!("status {status}: {}", text.trim()), 0)
+        }
     };
+    if message.contains("CommonName of client") {
+        // Where it has users, a certificate with a common name would be one of them, but not by the gateway.
+        let why = "it has users, so the certificate in client.crt must have no common name";
+        return Failed::Final(EtcdError::Refused(why.to_owned()));
+    }
     match code {
         // What it has no room for, but for a moment.
         RESOURCE_EXHAUSTED if message.contains("too many requests") => Failed::Try {
             why: message,
             is_asked: false,
         },
-        INVALID_ARGUMENT | PERMISSION_DENIED | RESOURCE_EXHAUSTED | OUT_OF_RANGE
-        | UNAUTHENTICATED => Failed::Final(EtcdError::Refused(message)),
+        UNAUTHENTICATED => Failed::Unknown(message),
+        // A member that has not heard of a change of users yet, or whose tokens another has not given.
+        INVALID_ARGUMENT if message.contains("revision of auth store is old") => {
+            Failed::Unknown(message)
+        }
+        INVALID_ARGUMENT | PERMISSION_DENIED | RESOURCE_EXHAUSTED | OUT_OF_RANGE => {
+            Failed::Final(EtcdError::Refused(message))
+        }
         _ => Failed::Try {
             why: message,
             is_asked: true,

@@ -9,15 +9,19 @@
 //! * **Swaps whose answer is lost** are told apart: each puts a word of its own in front of the document. Whoever
 //!   asks again finds it there, or another's.
 //! * **Reads** are linearizable: a member without a majority answers nothing.
+//! * **Who asks** may have to say so ([`Access`]): by TLS, by a certificate of its own, by a user's password, for which
+//!   members give a token that ends.
 //! * **etcd's API** is that of version 3.4 and later, by its JSON gateway
 //!   (<https://etcd.io/docs/v3.4/dev-guide/api_grpc_gateway/>).
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
+mod access;
 mod addresses;
 mod gateway;
 mod meta;
 mod packing;
 
+pub use access::Access;
 pub use gateway::{Endpoints, EtcdError};
 pub use meta::{Etcd, EtcdMeta};

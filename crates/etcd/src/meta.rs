@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::{
+    Access,
     gateway::{Endpoints, EtcdError, Gateway},
     packing::{Word, pack, unpack},
 };
@@ -25,9 +26,9 @@ pub struct Etcd {
 
 impl Etcd {
     /// By where its members are. Nothing is asked yet.
-    pub fn new(endpoints: Endpoints) -> Etcd {
+    pub fn new(endpoints: Endpoints, access: &Access) -> Etcd {
         Etcd {
-            gateway: Arc::new(Gateway::new(&endpoints)),
+            gateway: Arc::new(Gateway::new(&endpoints, access)),
             endpoints,
         }
     }

@@ -12,8 +12,11 @@ mod members;
 mod meta_suite;
 
 use std::{
+    cell::Cell,
+    fs,
     io::{Read, Write},
-    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
+    net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream},
+    path::Path,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -22,15 +25,22 @@ use std::{
     time::{Duration, Instant},
 };
 
-use aerostat_etcd::{Endpoints, Etcd};
+use aerostat_etcd::{Access, Endpoints, Etcd};
 use aerostat_storage::{MetaError, MetaStore, Swapped, Version};
+use base64::{Engine, prelude::BASE64_STANDARD};
 use members::Members;
 use meta_suite::{conforms, done};
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, ExtendedKeyUsagePurpose, IsCa, Issuer,
+    KeyPair,
+};
+use serde_json::{Value, json};
+use ureq::tls::{Certificate, ClientCert, PrivateKey, RootCerts, TlsConfig};
 
 fn etcd(members: &[SocketAddr], name: &str) -> Etcd {
     let members: Vec<String> = members.iter().map(SocketAddr::to_string).collect();
     let name = format!("etcd://{}/{name}", members.join(","));
-    Etcd::new(name.parse::<Endpoints>().unwrap())
+    Etcd::new(name.parse::<Endpoints>().unwrap(), &Access::default())
 }
 
 #[test]
@@ -246,7 +256,7 @@ fn what_is_not_ours_is_told() {
     assert!(error.to_string().contains("/odd/catalog"), "{error}");
     // Larger than etcd takes.
     let mut noise = vec![0; 3 << 20];
-    std::fs::File::open("/dev/urandom")
+    fs::File::open("/dev/urandom")
         .unwrap()
         .read_exact(&mut noise)
         .unwrap();
@@ -261,4 +271,193 @@ fn what_is_not_ours_is_told() {
         .unwrap();
     let read = etcd(&[nobody], "odd").document("catalog").load();
     assert!(matches!(read, Err(MetaError::Io { .. })), "{read:?}");
+}
+
+/// An authority's folder: what members have, and what may ask them.
+fn certified(folder: &Path, hosts: &[IpAddr]) {
+    let authority = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let made = params.self_signed(&authority).unwrap();
+    fs::write(folder.join("ca.crt"), made.pem()).unwrap();
+    let issuer = Issuer::new(params, authority);
+    let hosts: Vec<String> = hosts.iter().map(IpAddr::to_string).collect();
+    for (file, names) in [("node", hosts), ("client", vec!["client".to_owned()])] {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(names).unwrap();
+        // Members ask themselves, too.
+        params.extended_key_usages = vec![
+            ExtendedKeyUsagePurpose::ServerAuth,
+            ExtendedKeyUsagePurpose::ClientAuth,
+        ];
+        // With one, no user is asked for by the gateway.
+        params.distinguished_name = DistinguishedName::new();
+        let made = params.signed_by(&key, &issuer).unwrap();
+        fs::write(folder.join(format!("{file}.crt")), made.pem()).unwrap();
+        fs::write(folder.join(format!("{file}.key")), key.serialize_pem()).unwrap();
+    }
+}
+
+/// Members with TLS that ask for certificates, and for users.
+#[test]
+fn etcd_may_ask_who_asks() {
+    let folder = tempfile::tempdir().unwrap();
+    let make = |hosts: &[IpAddr]| {
+        certified(folder.path(), hosts);
+        folder.path().to_owned()
+    };
+    let Some(members) = Members::start_by(Some(&make)) else {
+        return;
+    };
+    let clients: Vec<String> = members
+        .clients()
+        .iter()
+        .map(SocketAddr::to_string)
+        .collect();
+    let name: Endpoints = format!("etcd://{}/asks", clients.join(","))
+        .parse()
+        .unwrap();
+    let by = |access: &Access| Etcd::new(name.clone(), access);
+    let certified = || Access::default().with_certificates(folder.path()).unwrap();
+    conforms(&(Arc::new(by(&certified()).document("nodes")) as Arc<dyn MetaStore>));
+    // In the clear, or without a certificate, nobody is answered, and nobody waits for ever.
+    assert!(by(&Access::default()).document("nodes").load().is_err());
+    let bare = tempfile::tempdir().unwrap();
+    fs::copy(folder.path().join("ca.crt"), bare.path().join("ca.crt")).unwrap();
+    let nobody = Access::default().with_certificates(bare.path()).unwrap();
+    assert!(by(&nobody).document("nodes").load().is_err());
+    let other = tempfile::tempdir().unwrap();
+    self::certified(other.path(), &[]);
+    let stranger = Access::default().with_certificates(other.path()).unwrap();
+    assert!(by(&stranger).document("nodes").load().is_err());
+    // A user who may do what we do, and no more.
+    let admin = Admin::new(folder.path(), &clients[0]);
+    let ask = |path: &str, request: Value| admin.ask(path, &request);
+    let key = |text: &str| BASE64_STANDARD.encode(text);
+    for user in ["root", "house"] {
+        ask(
+            "/v3/auth/user/add",
+            json!({ "name": user, "password": format!("{user}'s") }),
+        );
+        ask("/v3/auth/role/add", json!({ "name": user }));
+        ask("/v3/auth/user/grant", json!({ "user": user, "role": user }));
+    }
+    let prefix = ("/aerostat/asks/", "/aerostat/asks0");
+    let may = json!({ "permType": "READWRITE", "key": key(prefix.0), "range_end": key(prefix.1) });
+    ask(
+        "/v3/auth/role/grant",
+        json!({ "name": "house", "perm": may }),
+    );
+    ask("/v3/auth/enable", json!({}));
+    let refused = by(&certified()).document("nodes").load().unwrap_err();
+    assert!(
+        chain(&refused).contains("user name is empty"),
+        "{}",
+        chain(&refused)
+    );
+    let as_user = |user: &str, password: &str| {
+        by(&certified().with_user(user.to_owned(), password.to_owned()))
+    };
+    let house = as_user("house", "house's");
+    let store = house.document("databases/1");
+    let first = done(store.compare_and_swap(None, b"1").unwrap());
+    assert_eq!(store.load().unwrap().unwrap().version, first);
+    let wrong = as_user("house", "wrong")
+        .document("nodes")
+        .load()
+        .unwrap_err();
+    assert!(
+        chain(&wrong).contains("invalid user ID or password"),
+        "{}",
+        chain(&wrong)
+    );
+    // A token that has ended is replaced, and whoever waits is told all the same.
+    let other = Etcd::new(
+        name.to_string()
+            .replace("/asks", "/others")
+            .parse()
+            .unwrap(),
+        &certified().with_user("house".to_owned(), "house's".to_owned()),
+    );
+    assert!(chain(&other.document("x").load().unwrap_err()).contains("permission denied"));
+    admin.log_in("root", "root's");
+    ask(
+        "/v3/auth/user/changepw",
+        json!({ "name": "house", "password": "another" }),
+    );
+    let late = chain(&store.load().unwrap_err());
+    assert!(late.contains("invalid user ID or password"), "{late}");
+    ask(
+        "/v3/auth/user/changepw",
+        json!({ "name": "house", "password": "house's" }),
+    );
+    assert_eq!(store.load().unwrap().unwrap().version, first);
+    let waiting = {
+        let store = house.document("databases/1");
+        thread::spawn(move || {
+            store
+                .wait_newer(Some(first), Duration::from_secs(20))
+                .unwrap()
+        })
+    };
+    thread::sleep(Duration::from_millis(200));
+    let next = done(store.compare_and_swap(Some(first), b"2").unwrap());
+    assert_eq!(waiting.join().unwrap().unwrap().version, next);
+}
+
+/// Whoever has etcd ask.
+struct Admin {
+    agent: ureq::Agent,
+    member: String,
+    token: Cell<Option<String>>,
+}
+
+impl Admin {
+    fn new(folder: &Path, member: &str) -> Admin {
+        let read = |file: &str| fs::read(folder.join(file)).unwrap();
+        let certificate = |file: &str| Certificate::from_pem(&read(file)).unwrap();
+        let key = PrivateKey::from_pem(&read("client.key")).unwrap();
+        let tls = TlsConfig::builder()
+            .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .root_certs(RootCerts::new_with_certs(&[certificate("ca.crt")]))
+            .client_cert(Some(ClientCert::new_with_certs(
+                &[certificate("client.crt")],
+                key,
+            )))
+            .build();
+        Admin {
+            agent: ureq::Agent::config_builder().tls_config(tls).build().into(),
+            member: member.to_owned(),
+            token: Cell::new(None),
+        }
+    }
+
+    fn ask(&self, path: &str, request: &Value) -> Value {
+        let mut asking = self.agent.post(format!("https://{}{path}", self.member));
+        let token = self.token.take();
+        if let Some(token) = &token {
+            asking = asking.header("authorization", token);
+        }
+        self.token.set(token);
+        let answer = asking.send(request.to_string());
+        let mut answer = answer.unwrap_or_else(|error| panic!("{path}: {error}"));
+        serde_json::from_str(&answer.body_mut().read_to_string().unwrap()).unwrap()
+    }
+
+    fn log_in(&self, name: &str, password: &str) {
+        let request = json!({ "name": name, "password": password });
+        let given = self.ask("/v3/auth/authenticate", &request);
+        self.token.set(given["token"].as_str().map(str::to_owned));
+    }
+}
+
+/// An error with its causes.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        text = format!("{text}: {cause}");
+        next = cause.source();
+    }
+    text
 }

@@ -469,9 +469,7 @@ pub(crate) fn connection<S: BackendSession>(
     let cancel_engine = session.canceller();
     let (stop, stop_engine) = (Arc::clone(&orders), Arc::clone(&cancel_engine));
     let cancel = move || {
-        if stop.cancel() {
-            stop_engine();
-        }
+        stop.cancel(|| stop_engine());
     };
     let (end, leave) = (Arc::clone(&orders), Arc::clone(&orders));
     session.set_controls(Controls {

@@ -3,8 +3,9 @@
 //! The other node has authenticated them, and says who they are; nodes trust each other. What it says comes as
 //! pairs of texts, each with a zero byte behind it: those of the startup packet, and some of the connection.
 
-use std::{net::TcpStream, sync::Arc};
+use std::sync::Arc;
 
+use aerostat_transport::Parked;
 use aerostat_types::ErrorKind;
 use tokio::sync::{Mutex, mpsc};
 
@@ -36,7 +37,7 @@ const BITS: &str = "_tls.bits";
 const RESUMES: &str = "_resumes";
 
 /// A connection for a session, and what was said of it.
-pub(crate) type Arrived = (TcpStream, Vec<u8>);
+pub(crate) type Arrived = (Parked, Vec<u8>);
 
 /// Where clients that other nodes have let in come in.
 #[derive(Clone, Debug)]
@@ -64,9 +65,8 @@ pub fn door() -> (Door, Guests) {
 }
 
 impl Door {
-    /// Takes a session's connection, which is nonblocking, and what was said of it. Beyond a crowd that waits it is
-    /// closed.
-    pub fn session(&self, connection: TcpStream, introduction: Vec<u8>) {
+    /// Takes a session's connection, and what was said of it. Beyond a crowd that waits it is closed.
+    pub fn session(&self, connection: Parked, introduction: Vec<u8>) {
         if self.sender.try_send((connection, introduction)).is_err() {
             tracing::warn!("a session from another node was turned away");
         }

@@ -17,13 +17,8 @@
 
 use std::io;
 
-use tokio::{
-    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
-    net::{
-        TcpStream,
-        tcp::{OwnedReadHalf, OwnedWriteHalf},
-    },
-};
+use aerostat_transport::Stream;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
 
 use crate::{
     connection::Leaving,
@@ -84,8 +79,8 @@ async fn to_the_end(input: Input<Reader>) -> io::Result<Vec<u8>> {
 /// The node is gone, or says something else.
 pub(crate) async fn take_over(
     begun: Vec<u8>,
-    from: &mut OwnedReadHalf,
-    to: &mut OwnedWriteHalf,
+    from: &mut ReadHalf<Stream>,
+    to: &mut WriteHalf<Stream>,
 ) -> io::Result<(Vec<u8>, Vec<u8>)> {
     let mut from = (&begun[..]).chain(from);
     let state = get(&mut from, LEAVES).await?;
@@ -99,10 +94,7 @@ pub(crate) async fn take_over(
 ///
 /// # Errors
 /// The node is gone.
-pub(crate) async fn hand_on(
-    stream: &mut TcpStream,
-    state: &[u8],
-) -> io::Result<Option<(i32, i32)>> {
+pub(crate) async fn hand_on(stream: &mut Stream, state: &[u8]) -> io::Result<Option<(i32, i32)>> {
     put(stream, LEAVES, state).await?;
     match stream.read_u8().await? {
         GOES_ON => Ok(Some((stream.read_i32().await?, stream.read_i32().await?))),
@@ -139,7 +131,8 @@ async fn put(to: &mut (impl AsyncWrite + Unpin), kind: u8, body: &[u8]) -> io::R
     let mut head = vec![kind];
     head.extend_from_slice(&length.to_be_bytes());
     to.write_all(&head).await?;
-    to.write_all(body).await
+    to.write_all(body).await?;
+    to.flush().await
 }
 
 async fn get(from: &mut (impl AsyncRead + Unpin), kind: u8) -> io::Result<Vec<u8>> {

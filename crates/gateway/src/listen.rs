@@ -73,11 +73,12 @@ impl Listeners {
             }
             accepted = local => Ok(arrived(Socket::Local(accepted?.0), Peer::Local)),
             (socket, introduction) = guest => {
+                let socket = socket.resume()?;
                 // One that is gone by now says so when it is answered.
                 let gone = SocketAddr::from(([0, 0, 0, 0], 0));
                 Ok(Arrival {
                     peer: Peer::Remote(socket.peer_addr().unwrap_or(gone)),
-                    socket: Socket::Tcp(TcpStream::from_std(socket)?),
+                    socket: Socket::Node(socket),
                     introduction: Some(introduction),
                 })
             }
@@ -135,12 +136,15 @@ impl Drop for LocalListener {
 pub(crate) enum Socket {
     Tcp(TcpStream),
     Local(UnixStream),
+    /// By another node, which has let the client in.
+    Node(aerostat_transport::Stream),
 }
 
 /// A socket that belongs to no runtime, on its way from one to another.
 pub(crate) enum Parked {
     Tcp(std::net::TcpStream),
     Local(net::UnixStream),
+    Node(aerostat_transport::Parked),
 }
 
 impl Socket {
@@ -149,6 +153,7 @@ impl Socket {
         Ok(match self {
             Socket::Tcp(socket) => Parked::Tcp(socket.into_std()?),
             Socket::Local(socket) => Parked::Local(socket.into_std()?),
+            Socket::Node(socket) => Parked::Node(socket.park()?),
         })
     }
 }
@@ -159,6 +164,7 @@ impl Parked {
         Ok(match self {
             Parked::Tcp(socket) => Socket::Tcp(TcpStream::from_std(socket)?),
             Parked::Local(socket) => Socket::Local(UnixStream::from_std(socket)?),
+            Parked::Node(socket) => Socket::Node(socket.resume()?),
         })
     }
 }

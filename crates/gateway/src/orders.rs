@@ -16,6 +16,10 @@ const IDLE: u8 = 0;
 const RUNNING: u8 = 1;
 const CANCELLED: u8 = 2;
 
+/// About to be: whoever cancels is telling the engine. The statement ends behind that, so that the next one is not taken
+/// for it.
+const CANCELLING: u8 = 3;
+
 /// An order to end. Later ones are stronger.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
@@ -32,7 +36,7 @@ pub(crate) enum End {
 /// The orders of one connection. One task waits for them.
 #[derive(Debug, Default)]
 pub(crate) struct Orders {
-    /// [`IDLE`], [`RUNNING`] or [`CANCELLED`].
+    /// [`IDLE`], [`RUNNING`], [`CANCELLING`] or [`CANCELLED`].
     run: AtomicU8,
     /// An [`End`].
     end: AtomicU8,
@@ -58,15 +62,29 @@ impl Orders {
 
     /// Ends the statement; a later cancel request does nothing.
     pub(crate) fn finish(&self) {
-        let before = self.run.swap(IDLE, Ordering::SeqCst);
-        assert_ne!(before, IDLE, "a statement ends once");
+        loop {
+            match self.run.load(Ordering::SeqCst) {
+                // Whoever cancels does nothing that takes time.
+                CANCELLING => std::thread::yield_now(),
+                before => {
+                    assert_ne!(before, IDLE, "a statement ends once");
+                    let order = Ordering::SeqCst;
+                    let ended = self.run.compare_exchange(before, IDLE, order, order);
+                    if ended.is_ok() {
+                        return;
+                    }
+                }
+            }
+        }
     }
 
-    /// Cancels the running statement. Returns whether there was one.
-    pub(crate) fn cancel(&self) -> bool {
+    /// Cancels the running statement, of which `stop` tells whoever runs it; whether there was one. `stop` must not wait.
+    pub(crate) fn cancel(&self, stop: impl FnOnce()) -> bool {
         let order = Ordering::SeqCst;
-        let changed = self.run.compare_exchange(RUNNING, CANCELLED, order, order);
+        let changed = self.run.compare_exchange(RUNNING, CANCELLING, order, order);
         if changed.is_ok() {
+            stop();
+            self.run.store(CANCELLED, order);
             self.waker.wake();
         }
         changed.is_ok()
@@ -136,12 +154,39 @@ mod tests {
     #[test]
     fn cancel_requests_count_while_a_statement_runs() {
         let orders = Orders::default();
-        assert!(!orders.cancel() && !orders.is_cancelled());
+        assert!(!orders.cancel(|| panic!("nothing runs")) && !orders.is_cancelled());
         orders.begin();
-        assert!(orders.cancel() && orders.is_cancelled());
-        assert!(!orders.cancel());
+        assert!(orders.cancel(|| {}) && orders.is_cancelled());
+        assert!(!orders.cancel(|| panic!("it is cancelled")));
         orders.finish();
         assert!(!orders.is_cancelled());
+    }
+
+    /// However late whoever cancels comes to tell the engine, what it stops is the statement that it met.
+    #[test]
+    fn a_request_to_cancel_meets_no_later_statement() {
+        let orders = Arc::new(Orders::default());
+        let (told, began) = (Arc::new(AtomicBool::new(false)), std::sync::mpsc::channel());
+        orders.begin();
+        let cancels = {
+            let (orders, told) = (Arc::clone(&orders), Arc::clone(&told));
+            std::thread::spawn(move || {
+                orders.cancel(|| {
+                    began.0.send(()).unwrap();
+                    std::thread::sleep(std::time::Duration::from_millis(50));
+                    told.store(true, Ordering::SeqCst);
+                })
+            })
+        };
+        began.1.recv().unwrap();
+        orders.finish();
+        assert!(
+            told.load(Ordering::SeqCst),
+            "it ended before it was stopped"
+        );
+        orders.begin();
+        assert!(cancels.join().unwrap() && !orders.is_cancelled());
+        orders.finish();
     }
 
     #[test]
@@ -161,7 +206,7 @@ mod tests {
             orders.begin();
             let giver = Arc::clone(&orders);
             let giving = tokio::spawn(async move {
-                giver.cancel();
+                giver.cancel(|| {});
                 giver.tell(End::Killed);
             });
             orders.cancelled().await;

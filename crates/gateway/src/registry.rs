@@ -159,11 +159,9 @@ impl Registry {
         let Some(entry) = entry.filter(|entry| entry.secret == secret) else {
             return false;
         };
-        let cancel = entry.orders.cancel().then(|| entry.cancel.clone());
+        let (orders, stop) = (Arc::clone(&entry.orders), Arc::clone(&entry.cancel));
         drop(sessions);
-        if let Some(cancel) = cancel {
-            cancel();
-        }
+        orders.cancel(|| stop());
         true
     }
 

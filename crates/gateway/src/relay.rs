@@ -22,13 +22,10 @@ use std::{
     time::Duration,
 };
 
+use aerostat_transport::Stream;
 use aerostat_types::{ErrorKind, NodeId};
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::{
-        TcpStream,
-        tcp::{OwnedReadHalf, OwnedWriteHalf},
-    },
+    io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf},
     time::{Instant, sleep, timeout},
 };
 
@@ -78,7 +75,7 @@ const BACK_AGAIN: Duration = Duration::from_millis(250);
 pub(crate) enum Way {
     Here,
     /// At a node; with the session's key, if it has gone on there.
-    There(NodeId, TcpStream, Option<(i32, i32)>),
+    There(NodeId, Stream, Option<(i32, i32)>),
     Nowhere(WireError),
 }
 
@@ -152,8 +149,7 @@ async fn reach(
     left: Option<&Left>,
 ) -> Option<Way> {
     let answered = async {
-        let stream = others.session(node, said).await?;
-        let mut stream = TcpStream::from_std(stream)?;
+        let mut stream = others.session(node, said).await?.resume()?;
         let answer = stream.read_u8().await?;
         std::io::Result::Ok((answer == HERE).then_some(stream))
     };
@@ -360,11 +356,11 @@ impl Line {
     pub(crate) async fn serve<B: Backend>(
         mut self,
         startup: &Startup,
-        (node, stream): (NodeId, TcpStream),
+        (node, stream): (NodeId, Stream),
         backend: &B,
     ) -> Option<(Line, Left)> {
         let others = backend.others()?;
-        let (mut from_node, mut to_node) = stream.into_split();
+        let (mut from_node, mut to_node) = tokio::io::split(stream);
         let ended = {
             let Line {
                 reader,
@@ -421,7 +417,7 @@ impl Ahead {
 }
 
 /// Passes on what the client sends, until it is gone or the node takes nothing. This may be dropped while it waits.
-async fn up(client: &mut Reader, ahead: &mut Ahead, node: &mut OwnedWriteHalf, talk: &Talk) {
+async fn up(client: &mut Reader, ahead: &mut Ahead, node: &mut WriteHalf<Stream>, talk: &Talk) {
     loop {
         while ahead.sent < ahead.bytes.len() {
             match node.write(&ahead.bytes[ahead.sent..]).await {
@@ -429,6 +425,9 @@ async fn up(client: &mut Reader, ahead: &mut Ahead, node: &mut OwnedWriteHalf, t
                 // The other direction knows why.
                 _ => return std::future::pending().await,
             }
+        }
+        if node.flush().await.is_err() {
+            return std::future::pending().await;
         }
         ahead.sent = 0;
         ahead.bytes.clear();
@@ -442,7 +441,7 @@ async fn up(client: &mut Reader, ahead: &mut Ahead, node: &mut OwnedWriteHalf, t
 
 /// Passes on what the node sends, until one of the two is gone, or the node gives the session away.
 async fn down(
-    node: &mut OwnedReadHalf,
+    node: &mut ReadHalf<Stream>,
     client: &mut Writer,
     talk: &Talk,
     (relayed, known): (&Relayed, &mut Option<(i32, i32)>),

@@ -26,6 +26,7 @@ type Tls = TlsStream<TcpStream>;
 pub(crate) enum Reader {
     Plain(OwnedReadHalf),
     Local(unix::OwnedReadHalf),
+    Node(ReadHalf<aerostat_transport::Stream>),
     Tls(ReadHalf<Tls>),
 }
 
@@ -34,6 +35,7 @@ pub(crate) enum Reader {
 pub(crate) enum Writer {
     Plain(OwnedWriteHalf),
     Local(unix::OwnedWriteHalf),
+    Node(WriteHalf<aerostat_transport::Stream>),
     Tls(WriteHalf<Tls>),
 }
 
@@ -47,6 +49,10 @@ pub(crate) fn plain(socket: Socket) -> (Reader, Writer) {
         Socket::Local(socket) => {
             let (read, write) = socket.into_split();
             (Reader::Local(read), Writer::Local(write))
+        }
+        Socket::Node(socket) => {
+            let (read, write) = tokio::io::split(socket);
+            (Reader::Node(read), Writer::Node(write))
         }
     }
 }
@@ -92,6 +98,7 @@ impl AsyncRead for Reader {
         match self.get_mut() {
             Reader::Plain(half) => Pin::new(half).poll_read(cx, buffer),
             Reader::Local(half) => Pin::new(half).poll_read(cx, buffer),
+            Reader::Node(half) => Pin::new(half).poll_read(cx, buffer),
             Reader::Tls(half) => Pin::new(half).poll_read(cx, buffer),
         }
     }
@@ -106,6 +113,7 @@ impl AsyncWrite for Writer {
         match self.get_mut() {
             Writer::Plain(half) => Pin::new(half).poll_write(cx, bytes),
             Writer::Local(half) => Pin::new(half).poll_write(cx, bytes),
+            Writer::Node(half) => Pin::new(half).poll_write(cx, bytes),
             Writer::Tls(half) => Pin::new(half).poll_write(cx, bytes),
         }
     }
@@ -114,6 +122,7 @@ impl AsyncWrite for Writer {
         match self.get_mut() {
             Writer::Plain(half) => Pin::new(half).poll_flush(cx),
             Writer::Local(half) => Pin::new(half).poll_flush(cx),
+            Writer::Node(half) => Pin::new(half).poll_flush(cx),
             Writer::Tls(half) => Pin::new(half).poll_flush(cx),
         }
     }
@@ -122,6 +131,7 @@ impl AsyncWrite for Writer {
         match self.get_mut() {
             Writer::Plain(half) => Pin::new(half).poll_shutdown(cx),
             Writer::Local(half) => Pin::new(half).poll_shutdown(cx),
+            Writer::Node(half) => Pin::new(half).poll_shutdown(cx),
             Writer::Tls(half) => Pin::new(half).poll_shutdown(cx),
         }
     }

@@ -11,6 +11,7 @@ use crate::broker::BrokerCommand;
 use crate::client::backup::{BackupArguments, RestoreArguments};
 use crate::client::bench::BenchCommand;
 use crate::client::calibrate::CalibrateArguments;
+use crate::client::cert::CertCommand;
 use crate::client::cluster::ClusterCommand;
 use crate::client::demo::DemoArguments;
 use crate::client::import::ImportArguments;
@@ -79,6 +80,11 @@ pub(crate) enum Command {
     Cluster {
         #[command(subcommand)]
         command: ClusterCommand,
+    },
+    /// Make certificates by which the nodes of a cluster know each other
+    Cert {
+        #[command(subcommand)]
+        command: CertCommand,
     },
     /// Have a node of a cluster lead a database
     Promote(PromoteArguments),

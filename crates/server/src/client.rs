@@ -4,6 +4,7 @@
 pub(crate) mod backup;
 pub(crate) mod bench;
 pub(crate) mod calibrate;
+pub(crate) mod cert;
 pub(crate) mod cluster;
 pub(crate) mod demo;
 pub(crate) mod import;

@@ -1,22 +1,23 @@
 //! `aerostat serve --cluster`: the node as one of several that hold the same databases.
 
 use std::io;
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::num::NonZeroU8;
 use std::sync::Arc;
 use std::time::Duration;
 
 use aerostat_api::OtherNodes;
 use aerostat_cluster::{
-    Census, Cluster, Door, Identity, Others, Pace, Settings, Setup, Shared, Space,
+    Access, Census, Cluster, Door, Identity, Others, Pace, Settings, Setup, Shared, Space,
 };
 use aerostat_embedded::Engine;
+use aerostat_transport::{Parked, Transport};
 use aerostat_types::{NodeId, TenantId};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use futures::future::BoxFuture;
 use tokio::{net::TcpListener, runtime::Handle};
 
-use crate::config::Peers;
+use crate::{config::Peers, secret::first_line};
 
 /// How long a start waits until its databases can be read: others may be about to start, too.
 const SHOWN_WAIT: Duration = Duration::from_secs(5);
@@ -29,6 +30,7 @@ pub(crate) struct Joining {
     space: Space,
     identity: Identity,
     listener: TcpListener,
+    transport: Transport,
     sessions_at_leader: bool,
     census: Arc<Census>,
     copies: Option<NonZeroU8>,
@@ -49,8 +51,18 @@ impl Joining {
             let address = peers.listen;
             format!("cannot listen on {address}; choose another with --peer-listen")
         })?;
-        let address = listener.local_addr()?;
-        let space: Space = peers.space.parse()?;
+        let transport = match &peers.certificates {
+            None => Transport::plain(),
+            Some(folder) => Transport::secured(folder, &peers.name)?,
+        };
+        let advertised = match &peers.advertise {
+            None => None,
+            Some(host) => Some(resolve(host)?),
+        };
+        let address = advertise(listener.local_addr()?, advertised)?;
+        // Clients may be let in on this machine alone.
+        let clients = advertise(clients, advertised)?;
+        let space = Space::open(&peers.space, &access(peers)?)?;
         let identity = aerostat_cluster::join(&space, data, &peers.name, (address, clients))
             .with_context(|| format!("cannot join the cluster {}", peers.space))?;
         tracing::info!(
@@ -62,6 +74,7 @@ impl Joining {
             space,
             identity,
             listener,
+            transport,
             sessions_at_leader: peers.sessions_at_leader,
             census,
             copies: peers.copies,
@@ -99,12 +112,14 @@ impl Joining {
         door: aerostat_gateway::Door,
     ) -> Result<Member> {
         let at_leader = self.sessions_at_leader;
+        let transport = self.transport.clone();
         let setup = Setup {
             identity: self.identity,
             space: self.space,
             node: Arc::clone(engine.node()),
             holders: Arc::clone(engine) as _,
             listener: self.listener.into_std()?,
+            transport: self.transport,
             door: Arc::new(Entrance(door)),
             sessions: io.into(),
             settings: Settings::default(),
@@ -128,7 +143,45 @@ impl Joining {
         if at_leader {
             engine.set_others(Arc::new(Nodes(cluster.others())));
         }
-        Ok(Member(Arc::new(cluster)))
+        Ok(Member {
+            cluster: Arc::new(cluster),
+            transport,
+        })
+    }
+}
+
+/// How etcd is asked.
+fn access(peers: &Peers) -> Result<Access> {
+    let mut access = Access::default();
+    if let Some(folder) = &peers.etcd_certificates {
+        access = access.with_certificates(folder)?;
+    }
+    if let Some((user, file)) = &peers.etcd_user {
+        access = access.with_user(user.clone(), first_line(file)?);
+    }
+    Ok(access)
+}
+
+/// The address of a host.
+fn resolve(host: &str) -> Result<IpAddr> {
+    let found = (host, 0).to_socket_addrs();
+    let mut found = found.with_context(|| format!("cannot find the host {host} of --advertise"))?;
+    let first = found.next();
+    Ok(first
+        .with_context(|| format!("the host {host} has no address"))?
+        .ip())
+}
+
+/// What others are told who are to reach what is listened to here.
+fn advertise(listens: SocketAddr, advertised: Option<IpAddr>) -> Result<SocketAddr> {
+    match advertised {
+        Some(ip) if !listens.ip().is_loopback() => Ok(SocketAddr::new(ip, listens.port())),
+        None if listens.ip().is_unspecified() => {
+            bail!(
+                "{listens} is no address that other nodes can dial; say which one is with --advertise"
+            )
+        }
+        _ => Ok(listens),
     }
 }
 
@@ -136,7 +189,7 @@ impl Joining {
 struct Entrance(aerostat_gateway::Door);
 
 impl Door for Entrance {
-    fn session(&self, connection: TcpStream, introduction: Vec<u8>) {
+    fn session(&self, connection: Parked, introduction: Vec<u8>) {
         self.0.session(connection, introduction);
     }
 
@@ -153,7 +206,7 @@ impl OtherNodes for Nodes {
         &self,
         node: NodeId,
         introduction: Vec<u8>,
-    ) -> BoxFuture<'static, io::Result<TcpStream>> {
+    ) -> BoxFuture<'static, io::Result<Parked>> {
         Box::pin(self.0.session(node, introduction))
     }
 
@@ -167,12 +220,20 @@ impl OtherNodes for Nodes {
 }
 
 /// A node's part in a cluster.
-pub(crate) struct Member(Arc<Cluster>);
+pub(crate) struct Member {
+    cluster: Arc<Cluster>,
+    transport: Transport,
+}
 
 impl Member {
+    /// How connections with other nodes are made.
+    pub(crate) fn transport(&self) -> &Transport {
+        &self.transport
+    }
+
     /// Hands databases over to other nodes, and their sessions with them. Does not wait for long.
     pub(crate) async fn hand_over(&self) {
-        let cluster = Arc::clone(&self.0);
+        let cluster = Arc::clone(&self.cluster);
         let handing = tokio::task::spawn_blocking(move || cluster.hand_over(LEAVE_WAIT));
         if tokio::time::timeout(LEAVE_WAIT * 2, handing).await.is_err() {
             tracing::warn!("not all databases have been handed over");
@@ -182,7 +243,7 @@ impl Member {
     /// Ends the copies, and hands over what is left. Does not wait for long.
     pub(crate) async fn leave(self) {
         let leaving = tokio::task::spawn_blocking(move || {
-            self.0.hand_over(LEAVE_WAIT);
+            self.cluster.hand_over(LEAVE_WAIT);
             drop(self);
         });
         if tokio::time::timeout(LEAVE_WAIT * 3, leaving).await.is_err() {

@@ -125,10 +125,18 @@ pub(crate) struct Balloon {
 pub(crate) struct Peers {
     /// What names the folder that its nodes share.
     pub(crate) space: String,
+    /// The folder with the certificates by which etcd is asked; `None`: in the clear.
+    pub(crate) etcd_certificates: Option<PathBuf>,
+    /// Which user of etcd the node is, and the file with the password.
+    pub(crate) etcd_user: Option<(String, PathBuf)>,
     /// What the node is called.
     pub(crate) name: String,
     /// Where other nodes are listened to.
     pub(crate) listen: SocketAddr,
+    /// The host by which others reach this node; `None`: by what it listens on.
+    pub(crate) advertise: Option<String>,
+    /// The folder with the certificates by which nodes know each other.
+    pub(crate) certificates: Option<PathBuf>,
     /// Whether clients' sessions are at the node that leads their database, wherever they have connected.
     pub(crate) sessions_at_leader: bool,
     /// How many copies the cluster keeps of a new database; `None`: one on every node.
@@ -277,9 +285,10 @@ impl Config {
                     "a node of a cluster has a name; give it one with --node-name".to_owned(),
                 ));
             }
-            if !peers.listen.ip().is_loopback() {
+            if !peers.listen.ip().is_loopback() && peers.certificates.is_none() {
                 return Err(ConfigError::Contradiction(format!(
-                    "connections between nodes are not encrypted; listen for them on 127.0.0.1:{}",
+                    "connections between nodes on {} reach beyond this machine without TLS; give the node a certificate with --peer-certs (aerostat cert makes one), or listen for them on 127.0.0.1:{}",
+                    peers.listen,
                     peers.listen.port()
                 )));
             }
@@ -356,14 +365,32 @@ impl Reader<'_> {
 
     fn peers(&mut self) -> Option<Peers> {
         let listen = self.address("peer-listen");
+        let advertise = Some(self.text("advertise")).filter(|host| !host.is_empty());
+        let certificates = self.path("peer-certs");
         let space = self.text("cluster");
         let copies = self.copies();
         let replace_after = self.seconds("replace-after", 86_400);
         let sessions_at_leader = self.choice("sessions", &[("leader", true), ("here", false)]);
+        let etcd_certificates = self.path("etcd-certs");
+        let etcd_user = match (self.text("etcd-user"), self.path("etcd-password-file")) {
+            (user, Some(file)) if !user.is_empty() => Some((user, file)),
+            (user, None) if user.is_empty() => None,
+            _ => {
+                self.errors.push(ConfigError::Contradiction(
+                    "a user of etcd has a password: give --etcd-user and --etcd-password-file"
+                        .to_owned(),
+                ));
+                None
+            }
+        };
         (!space.is_empty()).then(|| Peers {
             space,
+            etcd_certificates,
+            etcd_user,
             name: self.text("node-name"),
             listen,
+            advertise,
+            certificates,
             sessions_at_leader,
             copies,
             replace_after,

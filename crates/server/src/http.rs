@@ -129,6 +129,7 @@ mod tests {
             memory_target_bytes: 2,
             tenants: Vec::new(),
             copies: Vec::new(),
+            certificate_expires_s: None,
             states: Vec::new(),
         };
         let states = || {

@@ -91,6 +91,7 @@ fn main() -> ExitCode {
         Command::Plan(arguments) => client::plan::run(&arguments),
         Command::Import(arguments) => client::import::run(arguments),
         Command::Cluster { command } => client::cluster::run(&command),
+        Command::Cert { command } => client::cert::run(&command),
         Command::Promote(arguments) => client::promote::run(&arguments),
         Command::Demo(arguments) => client::demo::run(&arguments),
     };

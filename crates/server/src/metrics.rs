@@ -137,6 +137,8 @@ pub(crate) struct NodeSample {
     pub(crate) states: Vec<TenantState>,
     /// Of every tenant that other nodes have, too.
     pub(crate) copies: Vec<CopySample>,
+    /// When the certificate ends by which other nodes know this one, in seconds since 1970.
+    pub(crate) certificate_expires_s: Option<u64>,
 }
 
 /// What is counted for one tenant, at hand.
@@ -147,6 +149,9 @@ struct Series {
     /// By the place in [`KINDS`] and the outcome; made when first counted.
     statements: [[OnceLock<Counter>; 3]; KINDS.len()],
 }
+
+/// Of a series that may be missing.
+type Unlabelled = [(&'static str, &'static str); 0];
 
 type FloatCounter = Counter<f64, AtomicU64>;
 type FloatGauge = Gauge<f64, AtomicU64>;
@@ -176,6 +181,7 @@ pub(crate) struct Metrics {
     tenant_read_back: Family<TenantLabels, Counter>,
     tenant_open: Family<TenantLabels, IntegerGauge>,
     copies: CopyMetrics,
+    certificate_expires: Family<Unlabelled, IntegerGauge>,
     degraded: IntegerGauge,
     closed: IntegerGauge,
     memory: IntegerGauge,
@@ -215,6 +221,7 @@ impl Metrics {
             tenant_read_back: Family::default(),
             tenant_open: Family::default(),
             copies: CopyMetrics::default(),
+            certificate_expires: Family::default(),
             degraded: IntegerGauge::default(),
             closed: IntegerGauge::default(),
             memory: IntegerGauge::default(),
@@ -327,6 +334,13 @@ impl Metrics {
             self.tenant_open.clone(),
         );
         self.copies.register(registry);
+        let help = "When the certificate ends by which other nodes know this one";
+        registry.register_with_unit(
+            "peer_certificate_expiry_timestamp",
+            help,
+            Unit::Seconds,
+            self.certificate_expires.clone(),
+        );
         registry.register(
             "tenants_degraded",
             "Tenants that could not be opened or take no changes",
@@ -446,6 +460,11 @@ impl Metrics {
     pub(crate) fn render(&self, node: &NodeSample) -> String {
         self.set_gauges(node);
         self.copies.set(&node.copies, |tenant| self.label(tenant));
+        if let Some(expires) = node.certificate_expires_s {
+            self.certificate_expires
+                .get_or_create(&[])
+                .set(gauge(expires));
+        }
         let mut text = String::new();
         encode(&mut text, &self.registry).expect("a String takes any text");
         text
@@ -602,6 +621,7 @@ mod tests {
                 })
                 .collect(),
             tenants,
+            certificate_expires_s: None,
             copies: vec![CopySample {
                 database: "a".to_owned(),
                 leads: true,

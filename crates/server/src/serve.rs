@@ -9,7 +9,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use aerostat_balloon::{endpoint::Endpoint, participant};
 use aerostat_cluster::Shared;
@@ -18,6 +18,7 @@ use aerostat_embedded::{
     leave_purging_to_others,
 };
 use aerostat_gateway::{GatewayOptions, Listeners, LocalListener, NodeSecret};
+use aerostat_transport::Transport;
 use anyhow::{Context, Result};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -134,7 +135,15 @@ async fn node(config: Config, threads: &Threads) -> Result<()> {
         metrics,
         sample: {
             let engine = Arc::clone(&engine);
-            move || sample(&engine)
+            let transport = member.as_ref().map(|member| member.transport().clone());
+            move || {
+                let expires = transport.as_ref().and_then(Transport::expires);
+                let since = expires.and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+                NodeSample {
+                    certificate_expires_s: since.map(|since| since.as_secs()),
+                    ..sample(&engine)
+                }
+            }
         },
         states: move || states(&engine),
         stopping: stopping.clone(),
@@ -345,6 +354,7 @@ fn sample(engine: &Engine) -> NodeSample {
         tenants: tenants.collect(),
         states: states(engine),
         copies: aerostat_cluster::samples(engine.node()),
+        certificate_expires_s: None,
     }
 }
 

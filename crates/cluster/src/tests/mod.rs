@@ -23,6 +23,7 @@ use aerostat_memory::Governor;
 use aerostat_replication::Settings;
 use aerostat_sql::utility::{self, Utility};
 use aerostat_storage::backup::Folders;
+use aerostat_transport::Transport;
 use aerostat_txn::CancelToken;
 use aerostat_types::{ByteSize, SqlError};
 
@@ -93,6 +94,7 @@ fn try_start(
         node: Arc::clone(&node),
         holders: Arc::new(Nobody),
         listener,
+        transport: Transport::plain(),
         door: Arc::new(()),
         sessions: Arc::default(),
         settings: settings(),

@@ -2,7 +2,6 @@
 
 use std::{
     io::{self, Read, Write},
-    net::{SocketAddr, TcpStream},
     path::PathBuf,
     sync::{
         Arc,
@@ -16,12 +15,13 @@ use aerostat_storage::{
     Disk, MetaStore, Timeline,
     seed::{LogPart, SeedError, SeedFolder, SeedOf, Taken, WantedImage},
 };
+use aerostat_transport::{Blocking, Peer, Transport};
 use aerostat_types::{Clock, SystemClock, TenantId};
 use thiserror::Error;
 
 use super::{Begin, PART_BYTES, Refusal, Request, Response};
 use crate::{
-    Address, Greeting, WireError,
+    Greeting, Peers, WireError,
     configurations::load,
     wire::{self, FRAME_BYTES_MAX, HEAD_BYTES, Purpose, VERSION},
 };
@@ -43,7 +43,9 @@ const ASK_AGAIN: Duration = Duration::from_millis(250);
 #[derive(Clone)]
 pub struct Fetch {
     /// Where the leader is.
-    pub address: SocketAddr,
+    pub peer: Peer,
+    /// How it is dialled.
+    pub transport: Transport,
     /// Which node it is.
     pub to: NodeId,
     /// What is to be fetched, and for whom.
@@ -86,7 +88,7 @@ pub struct Seeded {
 
 /// Has a leader keep its log for a copy until it is dropped, and a quarter of an hour at most.
 #[derive(Debug)]
-pub struct SeedHold(#[expect(dead_code, reason = "it ends with the connection")] TcpStream);
+pub struct SeedHold(#[expect(dead_code, reason = "it ends with the connection")] Blocking);
 
 /// Why no seed was taken.
 #[derive(Debug, Error)]
@@ -142,12 +144,12 @@ impl FetchError {
 pub fn fetch_from_leader(
     need: &SeedNeed,
     configurations: &dyn MetaStore,
-    address: &Address,
+    peers: &Peers,
 ) -> Result<Seeded, FetchError> {
     let mut asks = 0;
     loop {
         asks += 1;
-        let done = fetch_once(need, configurations, address);
+        let done = fetch_once(need, configurations, peers);
         let is_soon = matches!(
             &done,
             Err(FetchError::Refused(
@@ -164,7 +166,7 @@ pub fn fetch_from_leader(
 fn fetch_once(
     need: &SeedNeed,
     configurations: &dyn MetaStore,
-    address: &Address,
+    peers: &Peers,
 ) -> Result<Seeded, FetchError> {
     let config = load(configurations).flatten();
     let config = config.ok_or(FetchError::NobodyLeads)?;
@@ -173,7 +175,8 @@ fn fetch_once(
         return Err(FetchError::NobodyLeads);
     }
     fetch_seed(&Fetch {
-        address: address(to).ok_or(FetchError::Unreachable(to))?,
+        peer: (peers.address)(to).ok_or(FetchError::Unreachable(to))?,
+        transport: peers.transport.clone(),
         to,
         need: need.clone(),
         epoch: config.epoch,
@@ -233,11 +236,9 @@ pub fn fetch_seed(what: &Fetch) -> Result<Seeded, FetchError> {
     })
 }
 
-fn dial(what: &Fetch) -> io::Result<TcpStream> {
-    let mut stream = TcpStream::connect_timeout(&what.address, DIAL_MAX)?;
-    stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(SILENCE))?;
-    stream.set_write_timeout(Some(SILENCE))?;
+fn dial(what: &Fetch) -> io::Result<Blocking> {
+    let mut stream = what.transport.dial_blocking(&what.peer, DIAL_MAX)?;
+    stream.set_timeouts(SILENCE)?;
     let greeting = Greeting {
         version: VERSION,
         token: what.need.token.clone(),

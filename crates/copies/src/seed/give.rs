@@ -155,7 +155,11 @@ async fn say<S: AsyncWrite + Unpin>(
     bytes: &[u8],
 ) -> io::Result<()> {
     let frame = wire::frame(response, bytes);
-    timeout(SILENCE, stream.write_all(&frame)).await?
+    let said = async {
+        stream.write_all(&frame).await?;
+        stream.flush().await
+    };
+    timeout(SILENCE, said).await?
 }
 
 /// Begins a seed, and tells the copy meanwhile that it is to wait.

@@ -27,7 +27,7 @@ use tokio::{
 
 use super::node::{BAG, KEYED, batch, begun, budget, listed};
 use crate::{
-    CopyError, Inbox, Known, Links, Owner, Running, Setup, run,
+    CopyError, Inbox, Known, Links, Owner, Peers, Running, Setup, run,
     seed::{PaceLimits, SeedHold, SeedNeed, Seeds, fetch_from_leader},
     serve,
 };
@@ -207,6 +207,7 @@ impl TestNode {
         let to_others = crate::Served {
             me: NodeId(id),
             token: TOKEN.into(),
+            peers: Peers::plain(|_| None),
             route,
             seeds,
             door: Arc::new(()),
@@ -244,7 +245,7 @@ impl TestNode {
             incarnation: Incarnation(self.incarnation),
         };
         let addresses = addresses.to_vec();
-        let address = move |node: NodeId| addresses.get(node.0 as usize).copied();
+        let peers = Peers::plain(move |node| addresses.get(node.0 as usize).copied());
         let handle = runtime.handle().clone();
         let opened = open(&self.path(), timeline, &self.options, None).unwrap();
         *self.served.lock().unwrap() = Served {
@@ -257,7 +258,7 @@ impl TestNode {
             is_first: self.id == NodeId(0),
             has_lost: false,
             configurations: Arc::clone(configurations) as _,
-            links: Links::new(handle, Arc::new(address), TENANT, me, TOKEN.to_vec()),
+            links: Links::new(handle, peers, TENANT, me, TOKEN.to_vec()),
             owner: Box::new(NodeOwner {
                 folder: self.path(),
                 timeline,
@@ -294,7 +295,7 @@ impl TestNode {
         let needs_seed = self.served.lock().unwrap().ended?;
         self.stop();
         let known = addresses.to_vec();
-        let address: crate::Address = Arc::new(move |node| known.get(node.0 as usize).copied());
+        let peers = Peers::plain(move |node| known.get(node.0 as usize).copied());
         let need = SeedNeed {
             token: TOKEN.to_vec(),
             me: Member {
@@ -309,7 +310,7 @@ impl TestNode {
         };
         let mut sent = None;
         if needs_seed {
-            match fetch_from_leader(&need, &**configurations, &address) {
+            match fetch_from_leader(&need, &**configurations, &peers) {
                 Ok(seeded) => {
                     sent = Some(seeded.bytes_sent);
                     self.hold = Some(seeded.hold);

@@ -25,7 +25,7 @@ use super::{
     pair::{CLIENTS, TENANT, TOKEN, TestNode, led, members, open, options, wait_until},
 };
 use crate::{
-    Greeting, Purpose, Served,
+    Greeting, Peer, Peers, Purpose, Served, Transport,
     seed::{Fetch, FetchError, PaceLimits, Refusal, SeedNeed, Seeded, Seeds, fetch_seed},
     serve,
     wire::{self, VERSION},
@@ -216,6 +216,7 @@ impl Leader {
         let served = Served {
             me: NodeId(0),
             token: TOKEN.into(),
+            peers: Peers::plain(|_| None),
             route,
             seeds,
             door: Arc::new(()),
@@ -266,7 +267,8 @@ impl Leader {
 
     fn fetch(&self, folder: &Path) -> Fetch {
         Fetch {
-            address: self.address,
+            peer: at(self.address),
+            transport: Transport::plain(),
             to: NodeId(0),
             need: self.need(folder),
             epoch: Epoch(0),
@@ -536,10 +538,18 @@ fn a_transfer_that_breaks_off_again_and_again_goes_on_where_it_was() {
     assert!(attempts > 3 && sent < whole + attempts * 500_000);
 }
 
+/// A node that needs no name.
+fn at(address: SocketAddr) -> Peer {
+    Peer {
+        name: String::new(),
+        address,
+    }
+}
+
 fn loop_until_made(leader: &Leader, address: SocketAddr, path: &Path) -> (u64, Seeded) {
     for attempt in 1..100 {
         let what = Fetch {
-            address,
+            peer: at(address),
             ..leader.fetch(path)
         };
         match fetch_seed(&what) {
@@ -690,7 +700,7 @@ fn odd_leaders_make_no_copy() {
             let _ = std::io::copy(&mut stream, &mut std::io::sink());
         });
         let what = Fetch {
-            address,
+            peer: at(address),
             ..leader.fetch(&path)
         };
         let error = fetch_seed(&what).unwrap_err();

@@ -3,13 +3,17 @@
 use std::{
     fs::File,
     io::{self, Read, Write},
-    net::{SocketAddr, TcpStream},
+    net::{IpAddr, SocketAddr, TcpStream},
+    path::PathBuf,
     process::{Child, Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
 
 const MEMBERS: usize = 3;
+
+/// Where they say how they are, without TLS.
+const HEALTH_PORT: u16 = 2381;
 
 /// How long they may take to be ready.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -19,11 +23,19 @@ pub(crate) struct Members {
     /// For clients, and for each other.
     addresses: Vec<(SocketAddr, SocketAddr)>,
     running: Vec<Option<Child>>,
+    /// The folder with the certificates that members have and ask for, if they do.
+    certificates: Option<PathBuf>,
 }
 
 impl Members {
     /// Nothing, and that is said, where there is no etcd.
     pub(crate) fn start() -> Option<Members> {
+        Members::start_by(None)
+    }
+
+    /// As [`Members::start`]; with a folder's `ca.crt`, `node.crt` and `node.key`, which is made for these addresses,
+    /// they speak TLS and ask clients for certificates.
+    pub(crate) fn start_by(certificates: Option<&dyn Fn(&[IpAddr]) -> PathBuf>) -> Option<Members> {
         if let Err(error) = Command::new("etcd").arg("--version").output() {
             assert_eq!(error.kind(), io::ErrorKind::NotFound, "{error}");
             eprintln!("skipped: etcd is not installed (scripts/setup etcd)");
@@ -41,7 +53,10 @@ impl Members {
                 .map(|member| (at(member, 2379), at(member, 2380)))
                 .collect(),
             running: (0..MEMBERS).map(|_| None).collect(),
+            certificates: None,
         };
+        let hosts: Vec<IpAddr> = members.clients().iter().map(SocketAddr::ip).collect();
+        members.certificates = certificates.map(|make| make(&hosts));
         (0..MEMBERS).for_each(|member| members.run(member));
         members.wait();
         Some(members)
@@ -61,12 +76,31 @@ impl Members {
             .append(true)
             .open(self.log(member))
             .unwrap();
-        let child = Command::new("etcd")
+        let scheme = if self.certificates.is_some() {
+            "https"
+        } else {
+            "http"
+        };
+        let mut command = Command::new("etcd");
+        if let Some(folder) = &self.certificates {
+            let file = |name: &str| folder.join(name).display().to_string();
+            command
+                .args([
+                    "--cert-file",
+                    &file("node.crt"),
+                    "--key-file",
+                    &file("node.key"),
+                ])
+                .args(["--trusted-ca-file", &file("ca.crt"), "--client-cert-auth"]);
+        }
+        let health = SocketAddr::from((client.ip(), HEALTH_PORT));
+        let child = command
+            .args(["--listen-metrics-urls", &format!("http://{health}")])
             .args(["--name", &format!("m{member}"), "--logger", "zap"])
             .arg("--data-dir")
             .arg(self.folder.path().join(format!("m{member}")))
-            .args(["--listen-client-urls", &format!("http://{client}")])
-            .args(["--advertise-client-urls", &format!("http://{client}")])
+            .args(["--listen-client-urls", &format!("{scheme}://{client}")])
+            .args(["--advertise-client-urls", &format!("{scheme}://{client}")])
             .args(["--listen-peer-urls", &format!("http://{peer}")])
             .args(["--initial-advertise-peer-urls", &format!("http://{peer}")])
             .args(["--initial-cluster", &cluster.join(",")])
@@ -78,7 +112,7 @@ impl Members {
         self.running[member] = Some(child);
     }
 
-    fn log(&self, member: usize) -> std::path::PathBuf {
+    fn log(&self, member: usize) -> PathBuf {
         self.folder.path().join(format!("m{member}.log"))
     }
 
@@ -86,7 +120,9 @@ impl Members {
     pub(crate) fn wait(&self) {
         let began = Instant::now();
         for (member, (client, _)) in self.addresses.iter().enumerate() {
-            while self.running[member].is_some() && !is_healthy(*client) {
+            while self.running[member].is_some()
+                && !is_healthy(SocketAddr::from((client.ip(), HEALTH_PORT)))
+            {
                 assert!(
                     began.elapsed() < PATIENCE,
                     "member {member} of etcd is not ready:\n{}",

@@ -188,7 +188,11 @@ pub(crate) async fn serve_guest<B: Backend>(
     let leader = relay::leader(startup.database(), &[], &backend).await;
     let is_here = matches!(leader, Leader::Here | Leader::NoDatabase);
     let answer = [if is_here { HERE } else { NOT_HERE }];
-    if newcomer.socket.write_all(&answer).await.is_err() || !is_here {
+    let answered = async {
+        newcomer.socket.write_all(&answer).await?;
+        newcomer.socket.flush().await
+    };
+    if answered.await.is_err() || !is_here {
         return;
     }
     let leaving = match resumes {

@@ -47,13 +47,34 @@ pub(crate) const SETTINGS: &[Setting] = &[
     setting(
         "cluster",
         "",
-        "Folder that all nodes of a cluster share, as file:///path; empty for a node that is alone",
+        "What all nodes of a cluster share: a folder, as file:///path, or etcd, as etcd://host:2379,host:2379/name; empty for a node that is alone",
+    ),
+    setting(
+        "etcd-certs",
+        "",
+        "Folder with ca.crt, by which etcd proves who it is, and client.crt and client.key, if etcd asks for them; etcd is asked in the clear if empty",
+    ),
+    setting("etcd-user", "", "User of etcd that the node is"),
+    setting(
+        "etcd-password-file",
+        "",
+        "File whose first line is that user's password",
     ),
     setting("node-name", "", "The node's name in its cluster"),
     setting(
         "peer-listen",
         "127.0.0.1:6433",
-        "Address for the other nodes of the cluster",
+        "Address for the other nodes of the cluster; beyond loopback only with --peer-certs",
+    ),
+    setting(
+        "peer-certs",
+        "",
+        "Folder with ca.crt, node.crt and node.key, by which the nodes of a cluster know each other and encrypt what they say; aerostat cert makes them",
+    ),
+    setting(
+        "advertise",
+        "",
+        "Host by which other nodes and clients reach this one, if it listens on 0.0.0.0 or behind another address",
     ),
     setting(
         "sessions",

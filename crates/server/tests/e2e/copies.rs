@@ -7,118 +7,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tempfile::TempDir;
 use tokio_postgres::{Client, NoTls, config::TargetSessionAttrs};
 
-use crate::{
-    etcd_members::Members,
-    harness::{Aerostat, BINARY, PATIENCE, command, value},
-};
+pub(crate) use crate::cluster::Cluster;
+use crate::harness::{Aerostat, BINARY, PATIENCE, command, value};
 
 /// What is defined and changed on the leader, statement by statement.
 const CHANGES: &str = include_str!("copies/changes.sql");
-
-/// What the nodes share, and their flags.
-pub(crate) struct Cluster {
-    space: String,
-    /// Where its nodes have clients' sessions.
-    sessions: &'static str,
-    /// How many copies new databases have.
-    copies: &'static str,
-    /// The folder, if it is one.
-    _shared: Option<TempDir>,
-}
-
-impl Cluster {
-    /// Of nodes that have sessions themselves: what is asked of one is answered by it.
-    fn new() -> Cluster {
-        let shared = tempfile::tempdir().unwrap();
-        Cluster {
-            space: format!("file://{}", shared.path().display()),
-            sessions: "here",
-            copies: "all",
-            _shared: Some(shared),
-        }
-    }
-
-    /// Of nodes each of which serves whatever another one leads.
-    pub(crate) fn of_gateways() -> Cluster {
-        Cluster {
-            sessions: "leader",
-            ..Cluster::new()
-        }
-    }
-
-    /// Of gateways that choose where new databases go, and soon replace who is lost.
-    pub(crate) fn that_chooses() -> Cluster {
-        Cluster::new().that_replaces()
-    }
-
-    /// The same nodes as gateways that choose where new databases go.
-    pub(crate) fn that_replaces(self) -> Cluster {
-        Cluster {
-            copies: "2",
-            sessions: "leader",
-            ..self
-        }
-    }
-
-    /// Of nodes that share etcd.
-    pub(crate) fn of_etcd(members: &Members) -> Cluster {
-        let members: Vec<String> = members
-            .clients()
-            .iter()
-            .map(SocketAddr::to_string)
-            .collect();
-        Cluster {
-            space: format!("etcd://{}/house", members.join(",")),
-            sessions: "here",
-            copies: "all",
-            _shared: None,
-        }
-    }
-
-    pub(crate) fn start_on(&self, data: TempDir, name: &str) -> Aerostat {
-        self.start_with(data, name, "512MB")
-    }
-
-    fn start_with(&self, data: TempDir, name: &str, memory: &str) -> Aerostat {
-        let flags = ["--cluster", &self.space, "--node-name", name];
-        let peers = ["--peer-listen", "127.0.0.1:0", "--memory", memory];
-        let sessions = ["--sessions", self.sessions];
-        let copies = ["--copies", self.copies, "--replace-after", "12"];
-        let all = [&flags[..], &peers[..], &sessions[..], &copies[..]];
-        Aerostat::start_on(data, &all.concat())
-    }
-
-    pub(crate) fn start(&self, name: &str) -> Aerostat {
-        self.start_on(tempfile::tempdir().unwrap(), name)
-    }
-
-    /// What a node says that cannot join with this folder.
-    pub(crate) fn is_refused(&self, data: &Path, name: &str) -> String {
-        let flags = ["--cluster", &self.space, "--node-name", name];
-        refusal(
-            data,
-            &[&flags[..], &["--peer-listen", "127.0.0.1:0"]].concat(),
-        )
-    }
-
-    /// Both, as soon as commits wait for both.
-    pub(crate) fn pair(&self) -> (Aerostat, Aerostat) {
-        let (a, b) = (self.start("a"), self.start("b"));
-        wait_for_members(&a, "aerostat", 2);
-        (a, b)
-    }
-
-    /// Both with a database `shop`, for which commits wait for both, and a session at the first, which leads it.
-    pub(crate) async fn shop(&self) -> (Aerostat, Aerostat, Client) {
-        let (a, b) = self.pair();
-        let client = a.create("shop").await;
-        wait_for_members(&a, "shop", 2);
-        (a, b, client)
-    }
-}
 
 /// Waits until a query says this.
 pub(crate) async fn wait_for_value(client: &Client, sql: &str, expected: &str) {
@@ -553,7 +448,7 @@ async fn clients_of_several_addresses_come_where_they_ask_for() {
 }
 
 /// What a node says that does not start.
-fn refusal(data: &Path, flags: &[&str]) -> String {
+pub(crate) fn refusal(data: &Path, flags: &[&str]) -> String {
     let ports = ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
     let output = command()
         .arg("serve")
@@ -595,7 +490,7 @@ async fn nodes_that_cannot_join_say_why() {
         "--peer-listen",
         "0.0.0.0:0",
     ]);
-    assert!(open.contains("not encrypted"), "{open}");
+    assert!(open.contains("without TLS"), "{open}");
     // A folder of the cluster is no single node's, whatever is to be done with it.
     let folder = a.stop();
     let said = refusal(folder.path(), &[]);
