@@ -39,7 +39,8 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     // Tests make tenants to back up.
     ("objects", &["types", "memory", "storage"]),
     ("fast", &["types", "txn", "memory", "storage"]),
-    ("api", &["types", "fast"]),
+    ("transport", &[]),
+    ("api", &["types", "fast", "transport"]),
     ("sql", &["types", "txn"]),
     ("semantics", &["types", "sql"]),
     ("advice", &["types"]),
@@ -75,7 +76,14 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     // Tests make tenants.
     (
         "copies",
-        &["types", "txn", "memory", "storage", "replication"],
+        &[
+            "types",
+            "txn",
+            "memory",
+            "storage",
+            "replication",
+            "transport",
+        ],
     ),
     ("etcd", &["types", "storage"]),
     // Tests run statements of administration.
@@ -89,6 +97,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "sql",
             "catalog",
             "replication",
+            "transport",
             "copies",
             "etcd",
             "placement",
@@ -155,7 +164,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "engine",
         ],
     ),
-    ("gateway", &["types", "api"]),
+    ("gateway", &["types", "api", "transport"]),
     ("workload", &["types"]),
     // It judges the node from outside: by the wire, and by processes it starts.
     ("histories", &[]),
@@ -164,6 +173,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
         "server",
         &[
             "types",
+            "transport",
             "api",
             "segment",
             "txn",

@@ -24,9 +24,10 @@ use aerostat_catalog::{
     failure::with_causes,
     undefined_node,
 };
+use aerostat_copies::Peers;
 use aerostat_placement::{Load, SmoothedLoad};
 use aerostat_storage::{MetaStore, Swapped, Version};
-use aerostat_transport::Peer;
+use aerostat_transport::{Peer, Transport};
 use aerostat_types::{ErrorKind, NodeId, SqlError, TenantId};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -144,8 +145,16 @@ impl Census {
         of(&self.inventory.lock())
     }
 
-    /// Where another node finds this one, as it was known last.
-    pub(crate) fn peer(&self, node: NodeId) -> Option<Peer> {
+    /// The other nodes, as they are known last.
+    pub(crate) fn peers(self: &Arc<Self>, transport: Transport) -> Peers {
+        let census = Arc::clone(self);
+        Peers {
+            address: Arc::new(move |node| census.peer(node)),
+            transport,
+        }
+    }
+
+    fn peer(&self, node: NodeId) -> Option<Peer> {
         self.nodes(|all| {
             all.node(node).map(|(name, entry)| Peer {
                 name: name.clone(),

@@ -213,11 +213,7 @@ impl Cluster {
                 .map_err(failed)?
         };
         let token = space.token()?;
-        let nodes = Arc::clone(&census);
-        let peers = Peers {
-            address: Arc::new(move |node| nodes.peer(node)),
-            transport,
-        };
+        let peers = census.peers(transport);
         let inner = Arc::new(Inner {
             home: Arc::new(Home {
                 node,

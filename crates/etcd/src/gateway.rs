@@ -3,7 +3,6 @@
 use std::{
     fmt, io,
     io::{BufRead, BufReader, Read},
-    path::PathBuf,
     str::FromStr,
     sync::atomic::{AtomicBool, AtomicUsize, Ordering},
     time::{Duration, Instant},
@@ -12,10 +11,9 @@ use std::{
 use aerostat_types::{Clock, SystemClock};
 use parking_lot::Mutex;
 use serde::{Serialize, de::DeserializeOwned};
-use thiserror::Error;
 use ureq::{Agent, unversioned::transport::DefaultConnector};
 
-use crate::{Access, access::User, addresses::Addresses};
+use crate::{Access, EtcdError, access::User, addresses::Addresses};
 
 /// How long a member may take to take a connection, and to answer.
 const CONNECT: Duration = Duration::from_secs(1);
@@ -39,45 +37,6 @@ const PERMISSION_DENIED: i64 = 7;
 const RESOURCE_EXHAUSTED: i64 = 8;
 const OUT_OF_RANGE: i64 = 11;
 const UNAUTHENTICATED: i64 = 16;
-
-/// Why etcd could not be asked.
-#[derive(Debug, Error)]
-pub enum EtcdError {
-    /// No cluster is named like this.
-    #[error(
-        "\"{0}\" names no etcd cluster; give members and a name, as etcd://host:2379,host:2379/name"
-    )]
-    Name(String),
-    /// No member has answered.
-    #[error("no member of etcd answers: {0}")]
-    Unavailable(String),
-    /// Certificates that cannot be used.
-    #[error("cannot use {}: {why}", path.display())]
-    Certificates {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        why: String,
-    },
-    /// It will not do that.
-    #[error("etcd refuses: {0}")]
-    Refused(String),
-    /// What it said is not understood.
-    #[error("etcd's answer is odd: {0}")]
-    Odd(String),
-}
-
-impl From<EtcdError> for io::Error {
-    fn from(error: EtcdError) -> io::Error {
-        let kind = match error {
-            EtcdError::Unavailable(_) => io::ErrorKind::TimedOut,
-            EtcdError::Name(_) | EtcdError::Certificates { .. } => io::ErrorKind::InvalidInput,
-            EtcdError::Refused(_) => io::ErrorKind::PermissionDenied,
-            EtcdError::Odd(_) => io::ErrorKind::InvalidData,
-        };
-        io::Error::new(kind, error)
-    }
-}
 
 /// Where the members of an etcd cluster are, and under which name there is something of ours.
 #[derive(Clone, Debug, PartialEq, Eq)]

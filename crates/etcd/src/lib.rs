@@ -18,10 +18,12 @@
 
 mod access;
 mod addresses;
+mod error;
 mod gateway;
 mod meta;
 mod packing;
 
 pub use access::Access;
-pub use gateway::{Endpoints, EtcdError};
+pub use error::EtcdError;
+pub use gateway::Endpoints;
 pub use meta::{Etcd, EtcdMeta};

@@ -9,8 +9,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::{
-    Access,
-    gateway::{Endpoints, EtcdError, Gateway},
+    Access, EtcdError,
+    gateway::{Endpoints, Gateway},
     packing::{Word, pack, unpack},
 };
 
