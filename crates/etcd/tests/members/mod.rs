@@ -23,6 +23,8 @@ pub(crate) struct Members {
     /// For clients, and for each other.
     addresses: Vec<(SocketAddr, SocketAddr)>,
     running: Vec<Option<Child>>,
+    /// The network namespace they are in, if it is not this one.
+    space: Option<String>,
     /// The folder with the certificates that members have and ask for, if they do.
     certificates: Option<PathBuf>,
 }
@@ -33,29 +35,41 @@ impl Members {
         Members::start_by(None)
     }
 
+    /// In a network namespace that has these addresses.
+    #[allow(dead_code, reason = "not all tests have namespaces")]
+    pub(crate) fn start_in(space: &str, hosts: [IpAddr; MEMBERS]) -> Option<Members> {
+        Members::start_at(hosts, None, Some(space.to_owned()))
+    }
+
     /// As [`Members::start`]; with a folder's `ca.crt`, `node.crt` and `node.key`, which is made for these addresses,
     /// they speak TLS and ask clients for certificates.
     pub(crate) fn start_by(certificates: Option<&dyn Fn(&[IpAddr]) -> PathBuf>) -> Option<Members> {
+        // Addresses of their own: a port that is free on 127.0.0.1 may be a connection's by the time it is listened on.
+        let net: [u8; 2] = rand::random();
+        let hosts = [1, 2, 3].map(|last| IpAddr::from([127, net[0].max(1), net[1], last]));
+        Members::start_at(hosts, certificates, None)
+    }
+
+    fn start_at(
+        hosts: [IpAddr; MEMBERS],
+        certificates: Option<&dyn Fn(&[IpAddr]) -> PathBuf>,
+        space: Option<String>,
+    ) -> Option<Members> {
         if let Err(error) = Command::new("etcd").arg("--version").output() {
             assert_eq!(error.kind(), io::ErrorKind::NotFound, "{error}");
             eprintln!("skipped: etcd is not installed (scripts/setup etcd)");
             return None;
         }
-        // Addresses of their own: a port that is free on 127.0.0.1 may be a connection's by the time it is listened on.
-        let net: [u8; 2] = rand::random();
-        let at = |member: usize, port| {
-            let host = [127, net[0].max(1), net[1], 1 + member as u8];
-            SocketAddr::from((host, port))
-        };
+        let at = |member: usize, port| SocketAddr::from((hosts[member], port));
         let mut members = Members {
             folder: tempfile::tempdir().unwrap(),
             addresses: (0..MEMBERS)
                 .map(|member| (at(member, 2379), at(member, 2380)))
                 .collect(),
             running: (0..MEMBERS).map(|_| None).collect(),
+            space,
             certificates: None,
         };
-        let hosts: Vec<IpAddr> = members.clients().iter().map(SocketAddr::ip).collect();
         members.certificates = certificates.map(|make| make(&hosts));
         (0..MEMBERS).for_each(|member| members.run(member));
         members.wait();
@@ -81,7 +95,14 @@ impl Members {
         } else {
             "http"
         };
-        let mut command = Command::new("etcd");
+        let mut command = match &self.space {
+            None => Command::new("etcd"),
+            Some(space) => {
+                let mut command = Command::new("ip");
+                command.args(["netns", "exec", space, "etcd"]);
+                command
+            }
+        };
         if let Some(folder) = &self.certificates {
             let file = |name: &str| folder.join(name).display().to_string();
             command

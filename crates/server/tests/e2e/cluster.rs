@@ -10,6 +10,7 @@ use crate::{
     copies::{refusal, wait_for_members},
     etcd_members::Members,
     harness::Aerostat,
+    networks::Networks,
 };
 
 /// What the nodes share, and their flags.
@@ -97,12 +98,43 @@ impl Cluster {
 
     /// Starts a node with these flags, and no certificates but by them.
     pub(crate) fn start_by(&self, data: TempDir, name: &str, more: &[&str]) -> Aerostat {
-        let flags = ["--cluster", &self.space, "--node-name", name];
+        let flags = self.flags(name);
         let peers = ["--peer-listen", "127.0.0.1:0"];
-        let sessions = ["--sessions", self.sessions];
-        let copies = ["--copies", self.copies, "--replace-after", "12"];
-        let all = [&flags[..], &peers[..], &sessions[..], &copies[..], more];
-        Aerostat::start_on(data, &all.concat())
+        Aerostat::start_on(data, &[&flags[..], &peers, more].concat())
+    }
+
+    /// Starts a node on a machine of its own, as far as networks go.
+    pub(crate) fn start_in(
+        &self,
+        networks: &Networks,
+        node: usize,
+        data: TempDir,
+        name: &str,
+    ) -> Aerostat {
+        let certificates = self.certificates.as_ref().unwrap().of(name);
+        let flags = [
+            &self.flags(name)[..],
+            &["--memory", "512MB", "--peer-certs", &certificates],
+        ];
+        Aerostat::start_in(
+            &networks.space(node),
+            networks.node(node),
+            data,
+            &flags.concat(),
+        )
+    }
+
+    fn flags<'a>(&'a self, name: &'a str) -> [&'a str; 10] {
+        [
+            ["--cluster", &self.space],
+            ["--node-name", name],
+            ["--sessions", self.sessions],
+            ["--copies", self.copies],
+            ["--replace-after", "12"],
+        ]
+        .concat()
+        .try_into()
+        .unwrap()
     }
 
     pub(crate) fn start(&self, name: &str) -> Aerostat {

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -22,6 +22,8 @@ pub(crate) struct Aerostat {
     child: Child,
     pub(crate) sql: SocketAddr,
     pub(crate) http: SocketAddr,
+    /// The folder of the socket by which clients come who are not in its network.
+    socket_dir: Option<TempDir>,
     data: Option<TempDir>,
 }
 
@@ -162,13 +164,57 @@ impl Aerostat {
         Path::new(&root).join(self.data().strip_prefix("/").unwrap())
     }
 
+    /// Starts a node in a network namespace, of which it listens to other nodes at an address.
+    pub(crate) fn start_in(space: &str, host: Ipv4Addr, data: TempDir, flags: &[&str]) -> Self {
+        let limited = limited_command();
+        let mut command = Command::new("ip");
+        command
+            .args(["netns", "exec", space])
+            .arg(limited.get_program());
+        command.args(limited.get_args());
+        for (name, value) in limited.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        let sockets = tempfile::tempdir().unwrap();
+        let folder = sockets.path().display().to_string();
+        let listen = format!("{host}:6433");
+        let own = ["--socket-dir", &folder, "--peer-listen", &listen];
+        let flags = [&with_memory(flags)[..], &own].concat();
+        let http = SocketAddr::from((host, 8433));
+        let sql = SocketAddr::from(([127, 0, 0, 1], 5433));
+        let mut node = Self::spawn(command, (sql, http), data, &flags, &[]);
+        node.socket_dir = Some(sockets);
+        node.wait_until_ready();
+        node
+    }
+
     fn start_by(
-        mut command: Command,
+        command: Command,
         data: TempDir,
         flags: &[&str],
         environment: &[(String, String)],
     ) -> Self {
-        let (sql, http) = (free_address(), free_address());
+        let mut node = Self::spawn(
+            command,
+            (free_address(), free_address()),
+            data,
+            flags,
+            environment,
+        );
+        node.wait_until_ready();
+        node
+    }
+
+    fn spawn(
+        mut command: Command,
+        (sql, http): (SocketAddr, SocketAddr),
+        data: TempDir,
+        flags: &[&str],
+        environment: &[(String, String)],
+    ) -> Self {
         let log = File::options()
             .create(true)
             .append(true)
@@ -186,14 +232,22 @@ impl Aerostat {
             .stderr(log)
             .spawn()
             .unwrap();
-        let mut node = Self {
+        Self {
             child,
             sql,
             http,
+            socket_dir: None,
             data: Some(data),
+        }
+    }
+
+    /// Where clients find it: a host, or a folder with its socket, and its port.
+    pub(crate) fn way(&self) -> (String, u16) {
+        let host = match &self.socket_dir {
+            Some(folder) => folder.path().display().to_string(),
+            None => self.sql.ip().to_string(),
         };
-        node.wait_until_ready();
-        node
+        (host, self.sql.port())
     }
 
     fn wait_until_ready(&mut self) {
@@ -231,9 +285,10 @@ impl Aerostat {
     /// How to connect to a database as the superuser.
     pub(crate) fn config(&self, database: &str) -> Config {
         let mut config = Config::new();
+        let (host, port) = self.way();
         config
-            .host(self.sql.ip().to_string())
-            .port(self.sql.port())
+            .host(host)
+            .port(port)
             .user("aerostat")
             .dbname(database)
             .connect_timeout(PATIENCE);

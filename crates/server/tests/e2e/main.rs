@@ -40,6 +40,7 @@ mod local;
 mod long_texts;
 mod memory;
 mod moving;
+mod networks;
 mod notify;
 mod old_folders;
 mod operations;

@@ -1,11 +1,11 @@
 //! A cluster of three nodes and three members of etcd with many tenants, of which nodes and members are killed and frozen
 //! at random while every tenant's client writes and others read: what was acknowledged is there, once, no strong read is
-//! older than what was acknowledged before it, and nobody lends a hand.
+//! older than what was acknowledged before it, and nobody lends a hand. Where the machine has network namespaces, networks
+//! are cut, too.
 //!
 //! `CLUSTER_SEED`, `CLUSTER_ROUNDS` (6) and `CLUSTER_TENANTS` (12) choose what is played; the seed is printed.
 
 use std::{
-    net::SocketAddr,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering},
@@ -21,6 +21,7 @@ use crate::{
     copies::{Cluster, wait_for_members, wait_for_value, wait_until},
     etcd_members::Members,
     harness::{Aerostat, sqlstate},
+    networks::Networks,
 };
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
@@ -49,10 +50,13 @@ struct Counter {
     times: Mutex<Vec<Instant>>,
 }
 
+/// A host, or a folder with a socket, and a port.
+type Way = (String, u16);
+
 struct Play {
     counters: Vec<Counter>,
     /// Where nodes are that clients may go to.
-    nodes: Mutex<[Option<SocketAddr>; 3]>,
+    nodes: Mutex<[Option<Way>; 3]>,
     /// Changes with each change of these: clients leave nodes that are away.
     version: tokio::sync::watch::Sender<u64>,
     stops: AtomicBool,
@@ -63,23 +67,28 @@ struct Play {
 }
 
 impl Play {
-    fn any(&self, random: &mut StdRng) -> Option<SocketAddr> {
+    fn any(&self, random: &mut StdRng) -> Option<Way> {
         let nodes = self.nodes.lock().unwrap();
-        let there: Vec<SocketAddr> = nodes.iter().flatten().copied().collect();
-        there.choose(random).copied()
+        let there: Vec<&Way> = nodes.iter().flatten().collect();
+        there.choose(random).copied().cloned()
     }
 
-    fn is_there(&self, at: SocketAddr) -> bool {
-        self.nodes.lock().unwrap().contains(&Some(at))
+    fn is_there(&self, at: &Way) -> bool {
+        self.nodes
+            .lock()
+            .unwrap()
+            .iter()
+            .flatten()
+            .any(|way| way == at)
     }
 
-    fn set(&self, node: usize, at: Option<SocketAddr>) {
+    fn set(&self, node: usize, at: Option<Way>) {
         self.nodes.lock().unwrap()[node] = at;
         self.version.send_modify(|version| *version += 1);
     }
 
     /// Does something at a node, unless that is away, or nothing comes of it for long.
-    async fn at<T>(&self, node: SocketAddr, work: impl Future<Output = T>) -> Option<T> {
+    async fn at<T>(&self, node: &Way, work: impl Future<Output = T>) -> Option<T> {
         let mut version = self.version.subscribe();
         let left = async {
             while self.is_there(node) {
@@ -108,16 +117,16 @@ impl Play {
         tenant: usize,
         options: &str,
         random: &mut StdRng,
-    ) -> Option<(SocketAddr, Client)> {
+    ) -> Option<(Way, Client)> {
         let node = self.any(random)?;
         let mut config = Config::new();
         config
-            .host(node.ip().to_string())
-            .port(node.port())
+            .host(&node.0)
+            .port(node.1)
             .user("aerostat")
             .dbname(format!("t{tenant}"))
             .options(options);
-        let (client, connection) = self.at(node, config.connect(NoTls)).await?.ok()?;
+        let (client, connection) = self.at(&node, config.connect(NoTls)).await?.ok()?;
         tokio::spawn(connection);
         Some((node, client))
     }
@@ -132,11 +141,11 @@ async fn write(play: Arc<Play>, tenant: usize, seed: u64) {
             tokio::time::sleep(Duration::from_millis(20)).await;
             continue;
         };
-        while !play.stops.load(Ordering::Relaxed) && play.is_there(node) {
+        while !play.stops.load(Ordering::Relaxed) && play.is_there(&node) {
             // Until it is known otherwise it may be done.
             counter.unsure.fetch_add(1, Ordering::SeqCst);
             let sql = "UPDATE counter SET n = n + 1 RETURNING n";
-            let result = play.at(node, client.query_one(sql, &[])).await;
+            let result = play.at(&node, client.query_one(sql, &[])).await;
             match result {
                 Some(Ok(row)) => {
                     let n: i64 = row.get(0);
@@ -192,12 +201,12 @@ async fn read(play: Arc<Play>, seed: u64) {
             continue;
         };
         for _ in 0..random.random_range(1..20) {
-            if !play.is_there(node) || play.stops.load(Ordering::Relaxed) {
+            if !play.is_there(&node) || play.stops.load(Ordering::Relaxed) {
                 break;
             }
             let before = play.counters[tenant].acknowledged.load(Ordering::SeqCst);
             let asked = play
-                .at(node, client.query_one("SELECT n FROM counter", &[]))
+                .at(&node, client.query_one("SELECT n FROM counter", &[]))
                 .await;
             let Some(Ok(row)) = asked else { break };
             let n: i64 = row.get(0);
@@ -220,18 +229,43 @@ enum Node {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_takes_care_of_itself() {
-    let Some(members) = Members::start() else {
+    if let Some(members) = Members::start() {
+        play(&members, None).await;
+    }
+}
+
+/// The same where each node is on a machine of its own, as far as networks go, and known by its certificate: nodes are cut
+/// off from everything but their own clients, from one other node, or from etcd, and nobody is told.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_takes_care_of_itself_while_its_network_is_cut() {
+    let Some(networks) = Networks::new(NAMES.len()) else {
         return;
     };
+    let hosts = [0, 1, 2].map(|member| networks.member(member));
+    if let Some(members) = Members::start_in(&networks.hub(), hosts) {
+        play(&members, Some(&networks)).await;
+    }
+}
+
+async fn play(members: &Members, networks: Option<&Networks>) {
     let seed = number("CLUSTER_SEED", rand::random::<u32>().into());
     let rounds = number("CLUSTER_ROUNDS", 6);
     let tenants = usize::try_from(number("CLUSTER_TENANTS", 12)).unwrap();
     eprintln!("CLUSTER_SEED={seed} CLUSTER_ROUNDS={rounds} CLUSTER_TENANTS={tenants}");
     let random = &mut StdRng::seed_from_u64(seed);
-    let setup = Cluster::of_etcd(&members).that_replaces();
-    let mut nodes: Vec<Option<Node>> = NAMES.map(|name| Some(Node::Runs(setup.start(name)))).into();
+    let mut setup = Cluster::of_etcd(members).that_replaces();
+    if networks.is_some() {
+        setup = setup.secured();
+    }
+    let start = |node: usize, data: TempDir| match networks {
+        None => setup.start_on(data, NAMES[node]),
+        Some(networks) => setup.start_in(networks, node, data, NAMES[node]),
+    };
+    let mut nodes: Vec<Option<Node>> = (0..3)
+        .map(|node| Some(Node::Runs(start(node, tempfile::tempdir().unwrap()))))
+        .collect();
     let runs = |node: &Option<Node>| match node {
-        Some(Node::Runs(node)) => node.sql,
+        Some(Node::Runs(node)) => node.way(),
         _ => panic!("it runs"),
     };
     let play = Arc::new(Play {
@@ -275,13 +309,16 @@ async fn a_cluster_takes_care_of_itself() {
         tasks.push(tokio::spawn(read(play, seed ^ (1_000 + reader))));
     }
     let mut gaps: Vec<Duration> = Vec::new();
-    let mut counted = [0_u64; 4];
+    let mut counted = [0_u64; 7];
     for round in 0..rounds {
         // Two that are left, and everything settled: of two copies one is always there.
         tokio::time::sleep(Duration::from_millis(random.random_range(200..1_500))).await;
         let began = Instant::now();
         let victim = random.random_range(0..3);
-        let what = random.random_range(0..10);
+        let what = match networks {
+            None => random.random_range(0..10),
+            Some(_) => random.random_range(8..20),
+        };
         let away = Duration::from_millis(random.random_range(0..5_000));
         match what {
             0..5 => {
@@ -308,6 +345,30 @@ async fn a_cluster_takes_care_of_itself() {
                 tokio::time::sleep(away).await;
                 members.thaw(victim);
             }
+            10..14 => {
+                counted[4] += 1;
+                let networks = networks.unwrap();
+                networks.cut(victim);
+                tokio::time::sleep(away).await;
+                networks.heal(victim);
+            }
+            14..17 => {
+                counted[5] += 1;
+                let networks = networks.unwrap();
+                let other = (victim + 1 + random.random_range(0..2)) % 3;
+                let other = [networks.node(other).into()];
+                networks.cut_from(victim, &other);
+                tokio::time::sleep(away).await;
+                networks.heal_from(victim, &other);
+            }
+            17..20 => {
+                counted[6] += 1;
+                let networks = networks.unwrap();
+                let all = [0, 1, 2].map(|member| networks.member(member));
+                networks.cut_from(victim, &all);
+                tokio::time::sleep(away).await;
+                networks.heal_from(victim, &all);
+            }
             _ => {
                 counted[3] += 1;
                 play.set(victim, None);
@@ -322,7 +383,7 @@ async fn a_cluster_takes_care_of_itself() {
             let Some(Node::Killed(data)) = nodes[victim].take() else {
                 panic!("it was killed")
             };
-            let node = tokio::task::block_in_place(|| setup.start_on(data, NAMES[victim]));
+            let node = tokio::task::block_in_place(|| start(victim, data));
             nodes[victim] = Some(Node::Runs(node));
         }
         play.set(victim, Some(runs(&nodes[victim])));
@@ -392,7 +453,7 @@ async fn a_cluster_takes_care_of_itself() {
         waited.get(place.min(waited.len().saturating_sub(1)))
     };
     eprintln!(
-        "{counted:?} nodes killed, nodes frozen, members of etcd frozen, nodes stopped; {} additions, {} reads, {} cut; \
+        "{counted:?} nodes killed, nodes frozen, members of etcd frozen, nodes stopped, nodes cut off, nodes cut off from one other, nodes cut off from etcd; {} additions, {} reads, {} cut; \
          {} waits of over 0.7 s for a successor: median {:?}, p99 {:?}, longest {:?}",
         play.done.load(Ordering::Relaxed),
         play.reads.load(Ordering::Relaxed),
