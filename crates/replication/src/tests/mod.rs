@@ -84,6 +84,23 @@ fn nothing_acknowledged_is_lost_and_reads_see_it() {
     );
 }
 
+/// The same, where time is told only when it has something done, and the store is read seldom.
+#[test]
+fn copies_that_are_told_the_time_when_it_is_due_lose_nothing_and_go_on() {
+    let first = std::env::var("REPLICATION_SEED");
+    let first = first.ok().and_then(|text| text.parse().ok()).unwrap_or(1);
+    let count = seeds(200);
+    let idle = |seed: u64| Plan {
+        idle: true,
+        moves: seed.is_multiple_of(2),
+        ..plan(seed)
+    };
+    let played = play_all(first, count, &idle);
+    println!("{count} seeds: {played:?}");
+    assert!(played.acknowledged > 100 * count && played.reads > 100 * count);
+    assert!(played.epochs > 2 * count && played.left > count / 4);
+}
+
 /// 45433: the one that was to begin was not to have it before it had begun. 45628: who was handed the lead let the one
 /// before go, and had on no disk what that one had acknowledged. 43501: the power of all nodes failed while the store was
 /// being asked to leave one out, and only the disk of that one had a commit: it may be lost, and the judge has to look
@@ -160,6 +177,7 @@ fn is_caught(protections: Protections, and_sync: bool) {
         and_sync,
         moves: !protections.leave_order,
         at_once: false,
+        idle: false,
     };
     // The machine itself may notice that what it is told cannot be.
     let violated = |seed| match std::panic::catch_unwind(|| play(seed, plan).err()) {
