@@ -17,7 +17,7 @@ use aerostat_catalog::{
     failure::with_causes,
 };
 use aerostat_copies::{
-    Address, Door, Inbox, Links, Running, Served, run,
+    Address, Door, Inbox, Links, Running, Served, Threads, run,
     seed::{PaceLimits, SeedHold, SeedNeed, Seeds, fetch_from_leader},
     serve,
 };
@@ -95,6 +95,8 @@ struct Inner {
     token: Vec<u8>,
     runtime: Handle,
     settings: Settings,
+    /// They drive all copies.
+    threads: Threads,
     openings: AtomicU64,
     copies: Mutex<HashMap<TenantId, Copy>>,
     /// Databases that are on other nodes, and that somebody has led.
@@ -220,6 +222,7 @@ impl Cluster {
             token: token.clone(),
             runtime: runtime.clone(),
             settings,
+            threads: Threads::new().map_err(failed)?,
             openings: AtomicU64::new(0),
             copies: Mutex::default(),
             begun: Mutex::default(),
@@ -769,8 +772,9 @@ impl Inner {
                 held: Arc::clone(held),
                 catalog: opened.catalog,
             }),
+            threads: self.threads.clone(),
         };
-        run(setup, (store, opened.applier)).map_err(|error| failed(&error))
+        Ok(run(setup, (store, opened.applier)))
     }
 
     /// Whether the files of a database are gone that the cluster takes this node to have. Where others have

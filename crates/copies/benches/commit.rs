@@ -22,7 +22,7 @@ use std::{
 };
 
 use aerostat_copies::{
-    CopyError, Inbox, Known, Links, Owner, Running, Served, Setup, run, seed::Seeds, serve,
+    CopyError, Inbox, Known, Links, Owner, Running, Served, Setup, Threads, run, seed::Seeds, serve,
 };
 use aerostat_memory::Governor;
 use aerostat_replication::{Config, Incarnation, Member, NodeId, Settings};
@@ -192,8 +192,9 @@ fn node(
             timeline,
             led: Arc::clone(&led),
         }),
+        threads: Threads::new().unwrap(),
     };
-    let running = run(setup, open_copy(folder, timeline, None).unwrap()).unwrap();
+    let running = run(setup, open_copy(folder, timeline, None).unwrap());
     *inbox.lock().unwrap() = Some(running.inbox().clone());
     (running, led)
 }
