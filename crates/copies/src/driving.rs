@@ -159,3 +159,31 @@ fn do_told<H: TurnHost>(turn: &Turn<H>, core: &mut Core<H>, told: Told) {
         Told::Stop => {}
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn what_is_told_is_done_in_its_order_and_nothing_once_it_is_closed() {
+        let queue = Arc::new(Queue::new());
+        let more = Arc::clone(&queue);
+        let teller = std::thread::spawn(move || {
+            (0..1_000).for_each(|n| assert!(more.push(Told::Quiet(n % 3 == 0))));
+        });
+        let mut found = Vec::new();
+        while found.len() < 1_000 {
+            if let Some(Told::Quiet(quiet)) = queue.pop() {
+                found.push(quiet);
+            }
+        }
+        teller.join().unwrap();
+        let expected: Vec<bool> = (0..1_000).map(|n| n % 3 == 0).collect();
+        assert!(found == expected && queue.is_empty());
+        assert!(queue.push(Told::Written));
+        queue.close();
+        assert!(!queue.push(Told::Written) && queue.pop().is_none());
+    }
+}

@@ -15,6 +15,7 @@
 
 mod disk;
 mod due;
+mod idle;
 mod judge;
 mod quiet;
 mod sessions;
