@@ -89,6 +89,8 @@ struct State {
     /// Of those, who were woken and have not come yet: each does one thing that is ready.
     woken: usize,
     threads: usize,
+    /// Since when there are more than stay that have nothing to do.
+    surplus_since: Option<u64>,
     numbers: u64,
     /// When the clock looks next by itself.
     looks_at: u64,
@@ -282,6 +284,9 @@ impl Shared {
                     continue;
                 }
             }
+            if self.is_surplus(&mut state) {
+                break;
+            }
             state.idle += 1;
             let waited = self.is_ready.wait_timeout(state, LINGERS);
             let timeout;
@@ -296,6 +301,22 @@ impl Shared {
         state.threads -= 1;
         drop(state);
         trim_heap();
+    }
+
+    /// Whether a thread that has nothing to do is one too many, and has been for a while: where there is a little to do
+    /// all the time, each has some of it.
+    fn is_surplus(&self, state: &mut State) -> bool {
+        if state.idle < self.limits.threads_idle {
+            state.surplus_since = None;
+            return false;
+        }
+        let now = self.now();
+        let since = *state.surplus_since.get_or_insert(now);
+        let is_surplus = now >= since + LINGERS.as_nanos() as u64;
+        if is_surplus {
+            state.surplus_since = None;
+        }
+        is_surplus
     }
 
     /// The clock.

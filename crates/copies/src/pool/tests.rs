@@ -154,7 +154,9 @@ fn those_that_block_hold_up_no_others_until_there_are_as_many_as_may_be() {
     assert_eq!(pool.threads(), LIMITS.threads_max);
     gate.open();
     wait_until("it runs when they have gone on", || free.runs() == 100);
+    // Also where there is always a little to do, for whichever thread.
     wait_until("threads that nobody needs end", || {
+        entry.has_word(false);
         pool.threads() == LIMITS.threads_idle
     });
 }
