@@ -10,7 +10,7 @@ use crate::{
 const TENANTS: usize = 150;
 
 /// What a database may cost each of its nodes, with its log, its catalogue and its connections.
-const TENANT_BYTES_MAX: u64 = 3 << 19;
+const TENANT_BYTES_MAX: u64 = 1 << 19;
 
 /// Threads that come and go for what is written, or read from a disk.
 const OTHERS: usize = 8;
