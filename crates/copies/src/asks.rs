@@ -7,8 +7,9 @@ use aerostat_storage::MetaStore;
 
 use crate::{
     configurations::{load, swap},
-    inbox::{Inbox, Told},
+    inbox::Inbox,
     pool::{Entry, Next, Pool, Work},
+    told::Told,
 };
 
 /// What a copy asks, one thing at a time.

@@ -2,10 +2,14 @@
 
 use std::{collections::BTreeSet, sync::Arc, thread};
 
-use aerostat_replication::{Config, NodeId};
+use aerostat_replication::NodeId;
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::{Packet, driving::Queue, pool::Entry};
+use crate::{
+    Packet,
+    pool::Entry,
+    told::{Queue, Told},
+};
 
 /// What has become of a packet that came.
 pub(crate) enum Taken {
@@ -39,27 +43,6 @@ pub(crate) trait Turns: Send + Sync {
 
     /// Whether it leads, as of the last turn.
     fn leads(&self) -> bool;
-}
-
-/// What is told to a copy, for a thread of the process to do.
-pub(crate) enum Told {
-    Packet(Packet, Option<OwnedSemaphorePermit>),
-    /// The log has more, or the disk has, or there is room to send, or there is more to be done.
-    Written,
-    /// The store of configurations has this.
-    Config(Option<Config>),
-    /// So it has after a swap.
-    Swapped(Option<Config>),
-    /// This node is to lead.
-    Lead,
-    /// Another is to.
-    HandOver(NodeId),
-    /// Whether no session is left, while they are to leave.
-    Quiet(bool),
-    /// Whether commits wait for the leader's disk, too.
-    AndSync(bool),
-    Wanted(BTreeSet<NodeId>),
-    Stop,
 }
 
 /// The way to a copy's driver.

@@ -50,6 +50,7 @@ mod taking;
 #[cfg(test)]
 mod tests;
 mod threads;
+mod told;
 mod turn;
 mod way;
 mod wire;

@@ -22,10 +22,11 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use crate::{
     CopyError, Driver, Host, Job, Known, Packet, Threads,
     asks::Asks,
-    driving::{Driving, Queue},
-    inbox::{Inbox, Told},
+    driving::Driving,
+    inbox::Inbox,
     link::Links,
     syncs::Syncs,
+    told::{Queue, Told},
     turn::{Turn, TurnHost},
 };
 
