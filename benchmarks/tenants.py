@@ -8,6 +8,8 @@ A first statement is one by key of a database that nobody has used since the sta
 
 import argparse
 import collections
+import concurrent.futures
+import contextlib
 import pathlib
 import socket
 import statistics
@@ -19,7 +21,10 @@ import urllib.request
 
 from servers import Aerostat, Server, free_port
 
-TABLE = "CREATE TABLE t (id bigint PRIMARY KEY, s text); INSERT INTO t SELECT i, 'some text' FROM generate_series(1, 100) AS i"
+TABLE = "CREATE TABLE IF NOT EXISTS t (id bigint PRIMARY KEY, s text); INSERT INTO t SELECT i, 'some text' FROM generate_series(1, 100) AS i ON CONFLICT DO NOTHING"
+
+# Sessions that make tenants at once.
+MAKERS = 4
 
 
 class Node(Aerostat):
@@ -88,11 +93,23 @@ def percentiles(values):
 
 def make(node, tenants):
     began = time.monotonic()
-    for at in range(tenants):
+
+    def one(at):
         node.psql(f"CREATE DATABASE d{at}", "aerostat")
-        node.psql(TABLE, f"d{at}")
+        # The lead may go to another node just then.
+        for again in range(5, -1, -1):
+            try:
+                node.psql(TABLE, f"d{at}")
+                break
+            except subprocess.CalledProcessError as error:
+                print(f"  d{at}: {error.stderr.strip()}", flush=True)
+                if not again:
+                    raise
         if at % 100 == 99:
             print(f"  {at + 1} made in {time.monotonic() - began:.0f} s", flush=True)
+
+    with concurrent.futures.ThreadPoolExecutor(MAKERS) as makers:
+        list(makers.map(one, range(tenants)))
 
 
 def say(node, name, tenants, seconds):
@@ -106,14 +123,29 @@ def say(node, name, tenants, seconds):
     print(f"{name}: RSS {rss:.0f} MiB, PSS {pss:.0f} MiB, {sum(threads.values())} threads ({most}), {used * 100:.1f}% of a processor while {tenants} tenants rest", flush=True)
 
 
+@contextlib.contextmanager
+def ended():
+    """Nodes that are ended with this, whatever happens."""
+    started = []
+    try:
+        yield started
+    finally:
+        for node in started:
+            if node.process.poll() is None:
+                node.process.kill()
+                node.process.wait()
+
+
 def alone(arguments):
-    with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
+    with tempfile.TemporaryDirectory(dir=arguments.folder, ignore_cleanup_errors=True) as folder, ended() as started:
         flags = ("--memory", "8GB")
         node = Node(arguments.binary, f"{folder}/a", *flags)
+        started.append(node)
         node.await_ready()
         make(node, arguments.tenants)
         node.stop()
         node = Node(arguments.binary, f"{folder}/a", *flags)
+        started.append(node)
         print(f"alone: starts in {node.await_ready():.1f} s", flush=True)
         say(node, "alone, none opened", arguments.tenants, arguments.seconds)
         firsts = [node.first(f"d{at}") for at in range(arguments.tenants)]
@@ -124,12 +156,14 @@ def alone(arguments):
 
 
 def cluster(arguments):
-    with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
+    with tempfile.TemporaryDirectory(dir=arguments.folder, ignore_cleanup_errors=True) as folder, ended() as started:
         space = arguments.space or f"file://{folder}/shared"
         names = "abcdefgh"[:arguments.nodes]
 
         def start(name):
-            return Node(arguments.binary, f"{folder}/{name}", "--cluster", space, "--node-name", name, "--peer-listen", "127.0.0.1:0", "--copies", "2", "--sessions", "leader", "--memory", "8GB")
+            flags = ("--cluster", space, "--node-name", name, "--peer-listen", "127.0.0.1:0", "--copies", "2", "--sessions", "leader", "--memory", "8GB")
+            started.append(Node(arguments.binary, f"{folder}/{name}", *flags))
+            return started[-1]
 
         def await_led(nodes):
             """Until all databases have a leader and another member."""
