@@ -11,9 +11,12 @@
 //! * **Loads** are shares of a node's threads, smoothed: a rise is seen within half a minute, a fall within ten.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     num::NonZeroU8,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -107,6 +110,8 @@ pub struct Census {
     space: Space,
     list: Arc<dyn MetaStore>,
     inventory: Mutex<Inventory>,
+    /// How often it has become another.
+    changes: AtomicU64,
     known: Mutex<Known>,
     telling: Mutex<Telling>,
     /// Whether databases that are made on this node begin to be led by it.
@@ -129,6 +134,7 @@ impl Census {
             space: space.clone(),
             list: space.nodes()?,
             inventory: Mutex::default(),
+            changes: AtomicU64::new(0),
             known: Mutex::default(),
             telling: Mutex::default(),
             leads_new,
@@ -169,8 +175,21 @@ impl Census {
     /// It cannot be read. Those that are known are where they were, for all that is known.
     pub(crate) fn look_at_nodes(&self) -> Result<(), JoinError> {
         let nodes = Inventory::load(&*self.list)?;
-        *self.inventory.lock() = nodes;
+        self.show_nodes(nodes);
         Ok(())
+    }
+
+    fn show_nodes(&self, nodes: Inventory) {
+        let mut shown = self.inventory.lock();
+        if *shown != nodes {
+            *shown = nodes;
+            self.changes.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts how often the list of nodes has become another.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Relaxed)
     }
 
     /// Says to others how this node is, and whether it ends.
@@ -299,7 +318,7 @@ impl Census {
             }
             let swapped = self.list.compare_and_swap(expected, &document);
             if let Swapped::Done(_) = swapped.map_err(|error| unread(&error.into()))? {
-                *self.inventory.lock() = all;
+                self.show_nodes(all);
                 return Ok(done);
             }
         }
@@ -336,8 +355,8 @@ impl Telling {
         let threads = thread::available_parallelism().map_or(1, usize::from) as f64;
         let now = Instant::now();
         let open = node.open_databases();
-        self.busy
-            .retain(|id, _| open.iter().any(|database| database.id == *id));
+        let ids: HashSet<TenantId> = open.iter().map(|database| database.id).collect();
+        self.busy.retain(|id, _| ids.contains(id));
         let reports = open.iter().filter_map(|database| {
             let copy = database.copy.as_ref()?;
             let facts: CopyFacts = copy.facts();

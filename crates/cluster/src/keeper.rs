@@ -1,7 +1,9 @@
 //! The keeper: a node's databases are copies that run, as the cluster's record says.
 
+mod opening;
+
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap, HashSet},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
@@ -11,17 +13,16 @@ use std::{
 };
 
 use aerostat_catalog::{
-    CopiesRecord, CopyState, DatabaseRecord, Order,
-    admin::{Holders, Node, Unopened},
-    failure::with_causes,
+    CopiesRecord, CopyState, DatabaseRecord, NodeRecord,
+    admin::{Holders, Node},
 };
 use aerostat_copies::{
-    Door, Inbox, Links, Peers, Running, Served, run,
-    seed::{PaceLimits, SeedHold, SeedNeed, Seeds, fetch_from_leader},
+    Door, Inbox, Peers, Running, Served, Threads,
+    seed::{PaceLimits, SeedHold, Seeds},
     serve,
 };
 use aerostat_replication::{Incarnation, Member, NodeId, Settings};
-use aerostat_storage::{SystemDisk, TenantStore};
+use aerostat_storage::TenantStore;
 use aerostat_transport::Transport;
 use aerostat_types::TenantId;
 use parking_lot::Mutex;
@@ -35,7 +36,7 @@ use crate::{
     Census, Identity, Pace, Space, SpaceError,
     census::TimeUsed,
     others::Others,
-    owner::{CopyOwner, Ending, Held, Home},
+    owner::{Held, Home},
     speaker::Speaker,
 };
 
@@ -53,9 +54,6 @@ const PEER_THREADS: usize = 2;
 
 /// How long a node that ends waits for what its connections still do.
 const ENDING: Duration = Duration::from_secs(2);
-
-/// Copies that are opened or made anew at once.
-const WORKERS_MAX: usize = 4;
 
 /// Openings of a copy by one process, in an incarnation's lower bits.
 const OPENING_BITS: u32 = 24;
@@ -98,6 +96,8 @@ struct Inner {
     peers: Peers,
     runtime: Handle,
     settings: Settings,
+    /// They drive all copies.
+    threads: Threads,
     openings: AtomicU64,
     copies: Mutex<HashMap<TenantId, Copy>>,
     /// Databases that are on other nodes, and that somebody has led.
@@ -105,6 +105,24 @@ struct Inner {
     /// Copies that are being opened or made anew.
     working: AtomicUsize,
     stops: Arc<AtomicBool>,
+}
+
+/// What a pass went by: where nothing of it has changed, the next has little to do for a thousand databases.
+#[derive(Default)]
+struct Seen {
+    record: Option<Arc<NodeRecord>>,
+    nodes: u64,
+}
+
+impl Seen {
+    /// Whether something is not as it was when this was asked last.
+    fn differs(&mut self, record: &Arc<NodeRecord>, census: &Census) -> bool {
+        let is_same = |before: &Arc<NodeRecord>| Arc::ptr_eq(before, record);
+        let nodes = census.changes();
+        let differs = !self.record.as_ref().is_some_and(is_same) || self.nodes != nodes;
+        (self.record, self.nodes) = (Some(Arc::clone(record)), nodes);
+        differs
+    }
 }
 
 /// A copy that runs, or did.
@@ -120,22 +138,6 @@ struct Copy {
     worker: Option<JoinHandle<()>>,
     /// Ends that.
     stop: Arc<AtomicBool>,
-}
-
-/// Counts a worker until it ends.
-struct Working<'a>(&'a AtomicUsize);
-
-impl Drop for Working<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
-/// What is to be done about a copy.
-enum Due {
-    No,
-    Opening(Option<Running>),
-    Seeding(Option<Running>),
 }
 
 impl Copy {
@@ -226,6 +228,7 @@ impl Cluster {
             peers: peers.clone(),
             runtime: runtime.clone(),
             settings,
+            threads: Threads::new().map_err(failed)?,
             openings: AtomicU64::new(0),
             copies: Mutex::default(),
             begun: Mutex::default(),
@@ -400,34 +403,44 @@ impl Inner {
 
     /// Keeps copies as the record says, until the node ends.
     fn keep(self: Arc<Self>) {
+        let (mut seen, mut may_differ) = (Seen::default(), true);
         while !self.stops.load(Ordering::Acquire) {
-            if let Err(error) = self.home.node.refresh() {
+            if may_differ && let Err(error) = self.home.node.refresh() {
                 tracing::warn!(message = error.message, detail = ?error.detail, "the cluster's catalogue");
             }
             self.look_at_nodes();
-            self.end_dropped();
-            self.end_moved();
+            let record = self.home.node.record();
+            let is_other = seen.differs(&record, &self.home.census);
+            self.end_dropped(&record);
+            self.end_moved(&record);
             self.start_due();
-            self.tell_wanted();
-            self.home.node.await_change(LOOK);
+            self.tell_wanted(&record, is_other);
+            may_differ = self.home.node.await_change(LOOK);
         }
-        let copies = std::mem::take(&mut *self.copies.lock());
-        for copy in copies.into_values() {
-            copy.state.take_orders(None);
-            let copy = copy.end_work();
-            // Its driver ends, and with it what it told.
-            drop(copy.running);
-            copy.state.set_leads(false);
-            copy.held.lock().database = None;
+        loop {
+            let copies = std::mem::take(&mut *self.copies.lock());
+            for copy in copies.into_values() {
+                copy.state.take_orders(None);
+                let copy = copy.end_work();
+                // Its driver ends, and with it what it told.
+                drop(copy.running);
+                copy.state.set_leads(false);
+                copy.held.lock().database = None;
+            }
+            // A worker that is about to end may have left something.
+            if self.working.load(Ordering::Acquire) == 0 && self.copies.lock().is_empty() {
+                return;
+            }
+            thread::sleep(LOOK / 10);
         }
     }
 
     /// Ends copies of databases that the record has no more.
-    fn end_dropped(&self) {
-        let record = self.home.node.record();
-        let is_there = |id: TenantId| record.databases.values().any(|entry| entry.oid == id);
-        self.begun.lock().retain(|id| is_there(*id));
-        for id in self.end_copies(|id, _| !is_there(id)) {
+    fn end_dropped(&self, record: &NodeRecord) {
+        let all = record.databases.values();
+        let there: HashSet<TenantId> = all.map(|entry| entry.oid).collect();
+        self.begun.lock().retain(|id| there.contains(id));
+        for id in self.end_copies(|id, _| !there.contains(&id)) {
             match self.home.node.remove_copy(id) {
                 Ok(()) => tracing::info!(tenant = %id, "a dropped database's copy is gone"),
                 Err(error) => tracing::warn!(
@@ -464,13 +477,15 @@ impl Inner {
 
     /// Ends copies of databases that are to be on other nodes, and are: nobody counts with what these have. Their files go
     /// when the store agrees.
-    fn end_moved(&self) {
-        let record = self.home.node.record();
+    fn end_moved(&self, record: &NodeRecord) {
         let all = record.databases.values();
         let elsewhere: BTreeSet<TenantId> = all
             .filter(|entry| !self.is_here(entry))
             .map(|entry| entry.oid)
             .collect();
+        if elsewhere.is_empty() {
+            return;
+        }
         self.end_copies(|id, copy| {
             elsewhere.contains(&id) && {
                 let members = copy.state.facts().members;
@@ -516,9 +531,9 @@ impl Inner {
         false
     }
 
-    /// Has drivers know which nodes are to have their databases.
-    fn tell_wanted(&self) {
-        let record = self.home.node.record();
+    /// Has drivers know which nodes are to have their databases: those that do not, and where record or nodes may be
+    /// others.
+    fn tell_wanted(&self, record: &NodeRecord, is_other: bool) {
         let mut copies = self.copies.lock();
         for entry in record.databases.values() {
             let Some(copy) = copies.get_mut(&entry.oid) else {
@@ -528,6 +543,9 @@ impl Inner {
                 copy.told = None;
                 continue;
             };
+            if copy.told.is_some() && !is_other {
+                continue;
+            }
             let wanted = self.home.census.nodes(|all| {
                 let number = |name| all.nodes.get(name).map(|entry| entry.id);
                 entry
@@ -545,251 +563,6 @@ impl Inner {
                 copy.told = Some(wanted);
             }
         }
-    }
-
-    /// Opens copies that do not run.
-    fn start_due(self: &Arc<Self>) {
-        let record = self.home.node.record();
-        let all = record.databases.iter();
-        for (name, entry, copies) in
-            all.filter_map(|(name, entry)| Some((name, entry, entry.copies?)))
-        {
-            if self.stops.load(Ordering::Acquire) {
-                return;
-            }
-            if self.working.load(Ordering::Acquire) >= WORKERS_MAX {
-                return;
-            }
-            if !self.is_here(entry) && !self.is_left_over(entry.oid, copies) {
-                continue;
-            }
-            match self.due(entry.oid) {
-                Due::No => {}
-                Due::Opening(before) => self.work(name, entry, copies, before, false),
-                Due::Seeding(before) => self.work(name, entry, copies, before, true),
-            }
-        }
-    }
-
-    /// What is to be done about a copy, and what is left of the one before.
-    fn due(&self, id: TenantId) -> Due {
-        let mut copies = self.copies.lock();
-        let Some(copy) = copies.get_mut(&id) else {
-            return Due::Opening(None);
-        };
-        if copy.state.is_shown() {
-            copy.hold = None;
-        }
-        let ended = copy.held.lock().ended;
-        match ended {
-            Some((at, Ending::Failed)) if at.elapsed() >= AGAIN => {
-                Due::Opening(copy.running.take())
-            }
-            Some((at, Ending::NeedsSeed)) if at.elapsed() >= AGAIN => {
-                Due::Seeding(copy.running.take())
-            }
-            _ => Due::No,
-        }
-    }
-
-    /// What is kept of a copy that is about to be opened.
-    fn begin(&self, id: TenantId) -> (Arc<CopyState>, Arc<Mutex<Held>>) {
-        let mut copies = self.copies.lock();
-        let copy = copies
-            .entry(id)
-            .or_insert_with(|| Copy::new(self.identity.node));
-        copy.held.lock().ended = None;
-        (Arc::clone(&copy.state), Arc::clone(&copy.held))
-    }
-
-    fn start(self: &Arc<Self>, name: &str, entry: &DatabaseRecord, of: CopiesRecord) {
-        let id = entry.oid;
-        let (state, held) = self.begin(id);
-        state.take_orders(None);
-        state.hide();
-        match self.opened(entry, of, &state, &held) {
-            Ok(running) => {
-                let inbox = running.inbox().clone();
-                state.take_orders(Some(Box::new(move |order| match order {
-                    Order::Lead => inbox.lead(),
-                    Order::Quiet => inbox.quiet(true),
-                    Order::Durability(durability) => {
-                        inbox.and_sync(durability.syncs_beside_copies());
-                    }
-                })));
-                if let Some(copy) = self.copies.lock().get_mut(&id) {
-                    copy.running = Some(running);
-                    copy.told = None;
-                }
-            }
-            Err(why) => {
-                tracing::warn!(
-                    database = name,
-                    reason = why.reason,
-                    "a copy does not run yet"
-                );
-                self.home.close(id, &held);
-                let ending = match why.is_diverged() {
-                    true => Ending::NeedsSeed,
-                    false => Ending::Failed,
-                };
-                self.home.node.fail_copy(id, why);
-                held.lock().ended = Some((Instant::now(), ending));
-            }
-        }
-    }
-
-    /// Opens a copy, made anew of what its leader has if that is to be, and runs it: in a thread of its own, so
-    /// that others need not wait.
-    fn work(
-        self: &Arc<Self>,
-        name: &str,
-        entry: &DatabaseRecord,
-        of: CopiesRecord,
-        before: Option<Running>,
-        anew: bool,
-    ) {
-        let id = entry.oid;
-        self.begin(id);
-        self.working.fetch_add(1, Ordering::AcqRel);
-        let (keeper, name, entry) = (Arc::clone(self), name.to_owned(), entry.clone());
-        let work = move || {
-            let _working = Working(&keeper.working);
-            drop(before);
-            if !anew || keeper.seed(&name, &entry, of) {
-                keeper.start(&name, &entry, of);
-            }
-        };
-        let thread = thread::Builder::new().name("aerostat-opens".to_owned());
-        match thread.spawn(work) {
-            Ok(worker) => {
-                if let Some(copy) = self.copies.lock().get_mut(&id) {
-                    copy.worker = Some(worker);
-                }
-            }
-            Err(error) => {
-                self.working.fetch_sub(1, Ordering::AcqRel);
-                tracing::error!(%error, "no thread to open a copy with");
-            }
-        }
-    }
-
-    /// Makes a copy anew of what its leader has; whether it is to be opened.
-    fn seed(&self, name: &str, entry: &DatabaseRecord, of: CopiesRecord) -> bool {
-        let id = entry.oid;
-        let (stop, held) = {
-            let copies = self.copies.lock();
-            let Some(copy) = copies.get(&id) else {
-                return false;
-            };
-            (Arc::clone(&copy.stop), Arc::clone(&copy.held))
-        };
-        match self.fetch(entry, of, &stop) {
-            Ok(hold) => {
-                if let Some(copy) = self.copies.lock().get_mut(&id) {
-                    copy.hold = Some(hold);
-                }
-                self.home.node.found(id);
-                true
-            }
-            Err(reason) => {
-                tracing::info!(database = name, reason, "a copy is not made anew yet");
-                let reason = format!("its copy is being made anew: {reason}");
-                self.home.node.fail_copy(id, Unopened::ended(reason));
-                // Where nobody leads it goes on with what it has.
-                held.lock().ended = Some((Instant::now(), Ending::Failed));
-                false
-            }
-        }
-    }
-
-    fn fetch(
-        &self,
-        entry: &DatabaseRecord,
-        of: CopiesRecord,
-        stop: &Arc<AtomicBool>,
-    ) -> Result<SeedHold, String> {
-        let id = entry.oid;
-        let configurations = self.space.configurations(id);
-        let configurations = configurations.map_err(|error| error.to_string())?;
-        let need = SeedNeed {
-            token: self.token.clone(),
-            me: self.next_member(),
-            tenant: id,
-            timeline: Some(of.timeline),
-            folder: self.home.node.copy_folder(id),
-            disk: Arc::new(SystemDisk),
-            stop: Arc::clone(stop),
-        };
-        let fetched = fetch_from_leader(&need, &*configurations, &self.peers);
-        let seeded = fetched.map_err(|error| with_causes(&error))?;
-        Ok(seeded.hold)
-    }
-
-    /// Opens a copy and runs it.
-    fn opened(
-        self: &Arc<Self>,
-        entry: &DatabaseRecord,
-        of: CopiesRecord,
-        state: &Arc<CopyState>,
-        held: &Arc<Mutex<Held>>,
-    ) -> Result<Running, Unopened> {
-        let id = entry.oid;
-        let failed = |error: &dyn std::error::Error| Unopened::ended(error.to_string());
-        let configurations = self.space.configurations(id);
-        let configurations = configurations.map_err(|error| failed(&error))?;
-        let has_lost = self.has_lost(id)?;
-        let me = self.next_member();
-        let opened = self.home.node.open_copy(id, state, None)?;
-        let store = Arc::clone(&opened.database.store);
-        held.lock().database = Some(opened.database);
-        let links = Links::new(
-            self.runtime.clone(),
-            self.peers.clone(),
-            id,
-            me,
-            self.token.clone(),
-        );
-        let setup = aerostat_copies::Setup {
-            me,
-            settings: Settings {
-                and_sync: entry.commit_durability().syncs_beside_copies(),
-                ..self.settings
-            },
-            is_first: of.home == self.identity.node,
-            has_lost,
-            configurations,
-            links,
-            owner: Box::new(CopyOwner {
-                home: Arc::clone(&self.home),
-                id,
-                state: Arc::clone(state),
-                held: Arc::clone(held),
-                catalog: opened.catalog,
-            }),
-        };
-        run(setup, (store, opened.applier)).map_err(|error| failed(&error))
-    }
-
-    /// Whether the files of a database are gone that the cluster takes this node to have. Where others have
-    /// theirs it is a new copy in time; where none has, nobody goes on with nothing.
-    fn has_lost(&self, id: TenantId) -> Result<bool, Unopened> {
-        if self.home.node.is_lost(id) {
-            return Ok(true);
-        }
-        if self.home.node.has_log(id) {
-            return Ok(false);
-        }
-        let config = self.space.config(id);
-        let config = config.map_err(|error| Unopened::ended(error.to_string()))?;
-        let was_member = config.is_some_and(|config| config.of(self.identity.node).is_some());
-        if was_member {
-            tracing::error!(tenant = %id, "the files of a database are missing");
-            // Opening makes some that are empty.
-            let marked = self.home.node.set_lost(id);
-            marked.map_err(|error| Unopened::ended(error.to_string()))?;
-        }
-        Ok(was_member)
     }
 }
 

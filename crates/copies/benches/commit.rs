@@ -22,7 +22,8 @@ use std::{
 };
 
 use aerostat_copies::{
-    CopyError, Inbox, Known, Links, Owner, Peers, Running, Served, Setup, run, seed::Seeds, serve,
+    CopyError, Inbox, Known, Links, Owner, Peers, Running, Served, Setup, Threads, run,
+    seed::Seeds, serve,
 };
 use aerostat_memory::Governor;
 use aerostat_replication::{Config, Incarnation, Member, NodeId, Settings};
@@ -193,8 +194,9 @@ fn node(
             timeline,
             led: Arc::clone(&led),
         }),
+        threads: Threads::new().unwrap(),
     };
-    let running = run(setup, open_copy(folder, timeline, None).unwrap()).unwrap();
+    let running = run(setup, open_copy(folder, timeline, None).unwrap());
     *inbox.lock().unwrap() = Some(running.inbox().clone());
     (running, led)
 }

@@ -124,6 +124,12 @@ impl Applying {
         Ok(has_more)
     }
 
+    /// Whether something is done, or is to be.
+    pub(crate) fn is_busy(&self) -> bool {
+        let work = self.shared.lock();
+        work.has_word || work.is_asked || !matches!(work.place, Place::Rests(_))
+    }
+
     /// Whether it is to do some of what it has before it takes more, while a job does that.
     pub(crate) fn is_far_behind(&self) -> bool {
         self.is_behind(&self.shared.lock())

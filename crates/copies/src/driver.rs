@@ -1,5 +1,7 @@
 //! The driver: the machine's effects, done to the store in order.
 
+mod looks;
+
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     sync::Arc,
@@ -13,11 +15,13 @@ use aerostat_storage::{Applier, LogWatch, StreamPoint, TenantStore, last_place, 
 use aerostat_types::CommitTs;
 
 use crate::{
-    CopyError, Host, Known, KnownPeer, Packet, Records, Standing,
+    CopyError, Host, Packet, Records, Standing,
     applying::{Applying, apply},
     outbox::{Kept, Outbox, Told},
     pacing::Pacing,
 };
+
+pub(crate) use self::looks::Gist;
 
 /// What the process does with the tenant now.
 enum Role {
@@ -208,42 +212,6 @@ impl Driver {
         self.tell(now, Event::Wanted(nodes), None, host)?;
         self.tell(now, Event::Tick, None, host)?;
         self.settle(now, host)
-    }
-
-    /// What the process may show others.
-    pub fn known(&self, now: Duration) -> Known {
-        let outboxes = match &self.role {
-            Role::Leads(leadership) => Some(&leadership.peers),
-            _ => None,
-        };
-        let peers = self.replica.peers().map(|peer| {
-            let outbox = outboxes.and_then(|all| all.get(&peer.member.node));
-            let outbox = outbox.map(|(_, outbox)| outbox);
-            KnownPeer {
-                node: peer.member.node,
-                heard: now.saturating_sub(peer.heard_at),
-                written: peer.has,
-                sent: outbox.map_or(CommitTs(0), Outbox::sent),
-                durable: outbox.map_or(CommitTs(0), Outbox::durable),
-            }
-        });
-        let heard_at = self.replica.heard_at();
-        Known {
-            peers: peers.collect(),
-            config: self.replica.config().cloned(),
-            is_shown: self.shows_what_is_committed(),
-            written: self.replica.history().last(),
-            durable: self.durable,
-            committed: self.replica.committed(),
-            heard: heard_at.map(|at| now.saturating_sub(at)),
-            lease: self
-                .replica
-                .may_read_until()
-                .and_then(|until| until.checked_sub(now)),
-            current: heard_at
-                .and(self.current_at)
-                .map(|at| now.saturating_sub(at)),
-        }
     }
 
     /// Time has passed.

@@ -1,14 +1,15 @@
 //! The way to a copy's driver.
 
-use std::{
-    collections::BTreeSet,
-    sync::{Arc, mpsc},
-};
+use std::{collections::BTreeSet, sync::Arc, thread};
 
-use aerostat_replication::{Config, NodeId};
+use aerostat_replication::NodeId;
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::Packet;
+use crate::{
+    Packet,
+    pool::Entry,
+    told::{Queue, Told},
+};
 
 /// What has become of a packet that came.
 pub(crate) enum Taken {
@@ -44,44 +45,52 @@ pub(crate) trait Turns: Send + Sync {
     fn leads(&self) -> bool;
 }
 
-/// What is told to a copy's thread.
-pub(crate) enum Told {
-    Packet(Packet, Option<OwnedSemaphorePermit>),
-    /// The log has more, or the disk has, or there is room to send, or there is more to be done.
-    Written,
-    /// The store of configurations has this.
-    Config(Option<Config>),
-    /// So it has after a swap.
-    Swapped(Option<Config>),
-    /// This node is to lead.
-    Lead,
-    /// Another is to.
-    HandOver(NodeId),
-    /// Whether no session is left, while they are to leave.
-    Quiet(bool),
-    /// Whether commits wait for the leader's disk, too.
-    AndSync(bool),
-    Wanted(BTreeSet<NodeId>),
-    Stop,
-}
-
 /// The way to a copy's driver.
 #[derive(Clone)]
 pub struct Inbox {
-    sender: mpsc::Sender<Told>,
+    queue: Arc<Queue>,
     turns: Arc<dyn Turns>,
+    entry: Arc<Entry>,
+}
+
+/// The end of somebody else's turn: the copy may be due at another time. Should he have panicked, the copy ends.
+struct Ends<'a>(&'a Arc<Entry>);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        match thread::panicking() {
+            true => self.0.has_word(false),
+            false => self.0.may_be_due(),
+        }
+    }
 }
 
 impl Inbox {
-    /// A new one, and where what is told comes out.
-    pub(crate) fn new(turns: Arc<dyn Turns>) -> (Inbox, mpsc::Receiver<Told>) {
-        let (sender, receiver) = mpsc::channel();
-        (Inbox { sender, turns }, receiver)
+    pub(crate) fn new(queue: Arc<Queue>, turns: Arc<dyn Turns>, entry: Arc<Entry>) -> Inbox {
+        Inbox {
+            queue,
+            turns,
+            entry,
+        }
+    }
+
+    /// Its driver is there.
+    pub(crate) fn begin(&self) {
+        self.entry.has_word(false);
     }
 
     /// Tells it; whether it is there.
     pub(crate) fn tell(&self, told: Told) -> bool {
-        self.sender.send(told).is_ok()
+        let is_there = self.queue.push(told);
+        if is_there {
+            self.entry.has_word(false);
+        }
+        is_there
+    }
+
+    /// Waits until nothing is done for it any more: it was told to stop, or has ended.
+    pub(crate) fn await_over(&self) {
+        self.entry.await_over();
     }
 
     /// Takes a packet now, or as soon as the thread comes to it: it keeps its place until then. Whether it is
@@ -92,6 +101,7 @@ impl Inbox {
         takes: Takes,
         place: Option<OwnedSemaphorePermit>,
     ) -> bool {
+        let _ends = Ends(&self.entry);
         match self.turns.receive(packet, takes) {
             Taken::Done => true,
             Taken::GoOn => self.tell(Told::Written),
@@ -134,6 +144,7 @@ impl Inbox {
 
     /// Its log has more: what there is goes to copies, now or soon.
     pub fn wake(&self) {
+        let _ends = Ends(&self.entry);
         if self.turns.wake() {
             self.tell(Told::Written);
         }

@@ -20,14 +20,16 @@
 //! * **Whatever cannot go on ends**: a copy that failed is opened again, as another process would open it. So
 //!   there is one way back, and it is the one that a crash takes.
 //!
-//! The driver has no thread, no clock and no socket: the [`Host`] has them. A process's is in `process`, with
-//! connections in `link` and the form of packets in `wire`; simulations have a host of their own.
+//! The driver has no thread, no clock and no socket: the [`Host`] has them. A process's is in `process`, driven by
+//! threads that all copies share (`pool`, [`Threads`]), with connections in `link` and the form of packets in `wire`; simulations have a host of their own.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
 mod applying;
+mod asks;
 mod configurations;
 mod driver;
+mod driving;
 mod error;
 mod guests;
 mod host;
@@ -40,11 +42,15 @@ mod pace;
 mod pacing;
 mod packet;
 mod peers;
+mod pool;
 mod process;
 pub mod seed;
+mod syncs;
 mod taking;
 #[cfg(test)]
 mod tests;
+mod threads;
+mod told;
 mod turn;
 mod way;
 mod wire;
@@ -61,4 +67,5 @@ pub use link::{Links, Route, Served, serve};
 pub use packet::{PART_BYTES, Packet, Records};
 pub use peers::{Address, Peers};
 pub use process::{Owner, Running, Setup, run};
+pub use threads::Threads;
 pub use wire::{Greeting, Purpose, VERSION, WireError};

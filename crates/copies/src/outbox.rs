@@ -102,6 +102,11 @@ impl Outbox {
         &mut self.pace
     }
 
+    /// Whether time has to be told while it waits: for an answer, its pace, or the log.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.on_its_way.is_some() || self.pace.is_some() || self.wanted.is_some()
+    }
+
     /// The copy has the log through this, and commits wait for it, or do not.
     pub(crate) fn answered(&mut self, has: CommitTs, is_required: bool) {
         self.is_required = is_required;

@@ -1,45 +1,36 @@
-//! A copy in a process: its driver, in turns of its own thread and of others (`turn`), and threads for what waits.
+//! A copy in a process: its driver, in turns of the process's threads for copies (`pool`) and of others (`turn`), and
+//! threads for what waits.
 //!
 //! ```text
 //!  connections ── packets ──┐                       ┌─► ways, one to each node
 //!  whoever writes ── wakes ─┼─► turn: driver ───────┼─► aside: configurations, syncs, applying ──► inbox
-//!  time ── ticks ───────────┘   (or inbox ► thread) └─► owner: sessions, catalogue
+//!  time ── when it is due ──┘   (or inbox ► thread) └─► owner: sessions, catalogue
 //! ```
 //!
 //! Jobs of the connections' runtime apply and sync, while there is something to do.
 //!
-//! The thread waits for nothing but its inbox, its turn, the copy's own log, and its owner. Packets that wait in
+//! A thread that has the turn waits for nothing but the copy's own log, and its owner. Packets that wait in
 //! the inbox have a place each, so that a copy that is slow slows its leader's connection down.
 
-use std::{
-    cell::Cell,
-    collections::BTreeMap,
-    sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak,
-        mpsc::{self, RecvTimeoutError, TryRecvError},
-    },
-    thread::{self, JoinHandle},
-    time::Duration,
-};
+use std::{cell::Cell, collections::BTreeMap, sync::Arc};
 
-use aerostat_memory::trim_heap;
 use aerostat_replication::{Config, Member, NodeId, Settings};
 use aerostat_storage::{Applier, MetaStore, RecoverError, Table, TenantStore, Wake};
-use aerostat_types::{Clock, CommitTs, SystemClock, TableId};
+use aerostat_types::{CommitTs, TableId};
 use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::{
-    CopyError, Driver, Host, Job, Known, Packet,
-    configurations::{load, swap},
-    inbox::{Inbox, Told},
+    CopyError, Driver, Host, Job, Known, Packet, Threads,
+    asks::Asks,
+    driving::Driving,
+    inbox::Inbox,
     link::Links,
-    turn::{Core, LARGE_BYTES, Turn, TurnHost},
+    syncs::Syncs,
+    told::{Queue, Told},
+    turn::{Turn, TurnHost},
 };
 
-/// How often the machine is told the time: several times in a heartbeat.
-const TICK: Duration = Duration::from_millis(25);
-
-/// What a process that has a copy does for it. Called by the driver's thread.
+/// What a process that has a copy does for it. Called by whoever has the copy's turn, one at a time.
 pub trait Owner: Send {
     /// See [`Host::reopen`].
     ///
@@ -62,17 +53,19 @@ pub trait Owner: Send {
     /// See [`Host::lacks_log`].
     fn lacks_log(&mut self, node: NodeId);
 
-    /// What the copy knows, several times a second.
+    /// What the copy knows, soon after it is something else, and some times a second while other nodes are heard.
+    /// It waits for nothing, once the copy is shown.
     fn knows(&mut self, known: &Known);
 
     /// The copy has ended by itself. It may be opened again, by another member.
     fn ended(&mut self, error: CopyError);
 }
 
-/// A copy that runs, until this is dropped.
+/// A copy that runs, until this is dropped: then nothing is done for it any more.
 pub struct Running {
     inbox: Inbox,
-    driver: Option<JoinHandle<()>>,
+    /// They do something for it as long as it is there.
+    _threads: Threads,
 }
 
 impl Running {
@@ -84,11 +77,9 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
+        // Behind what was told before. One that has ended by itself is about to be over.
         self.inbox.tell(Told::Stop);
-        if let Some(driver) = self.driver.take() {
-            // One that panicked has said so.
-            let _ = driver.join();
-        }
+        self.inbox.await_over();
     }
 }
 
@@ -108,15 +99,12 @@ pub struct Setup {
     pub links: Links,
     /// What the process does for it.
     pub owner: Box<dyn Owner>,
+    /// What drives it, beside other copies.
+    pub threads: Threads,
 }
 
 /// Runs a copy that was opened.
-///
-/// # Errors
-/// The system has no thread.
-pub fn run(setup: Setup, opened: (Arc<TenantStore>, Applier)) -> std::io::Result<Running> {
-    let turn = Arc::new(Turn::new());
-    let (inbox, receiver) = Inbox::new(Arc::clone(&turn) as _);
+pub fn run(setup: Setup, opened: (Arc<TenantStore>, Applier)) -> Running {
     let Setup {
         me,
         settings,
@@ -125,13 +113,20 @@ pub fn run(setup: Setup, opened: (Arc<TenantStore>, Applier)) -> std::io::Result
         configurations,
         mut links,
         owner,
+        threads,
     } = setup;
+    let (turn, queue) = (Arc::new(Turn::new()), Arc::new(Queue::new()));
+    let driving = Driving {
+        turn: Arc::clone(&turn),
+        queue: Arc::clone(&queue),
+    };
+    let entry = threads.drivers.entry(Arc::new(driving));
+    let inbox = Inbox::new(queue, Arc::clone(&turn) as _, entry);
     links.wakes(&inbox);
-    let asks = asker(configurations, inbox.clone())?;
     let host = ProcessHost {
         owner,
         links,
-        asks,
+        asks: Asks::new(&threads.asks, configurations, inbox.clone()),
         syncs: Arc::default(),
         inbox: inbox.clone(),
         short: Cell::new(None),
@@ -140,214 +135,11 @@ pub fn run(setup: Setup, opened: (Arc<TenantStore>, Applier)) -> std::io::Result
     if has_lost {
         driver.set_lost();
     }
-    turn.begin(Core {
-        driver,
-        host,
-        began: SystemClock.now(),
-        failed: None,
-    });
-    let thread = thread::Builder::new().name("aerostat-copy".to_owned());
-    let driver = thread.spawn(move || drive(&turn, &receiver))?;
-    Ok(Running {
+    turn.begin(driver, host);
+    inbox.begin();
+    Running {
         inbox,
-        driver: Some(driver),
-    })
-}
-
-/// How often a copy's threads give back what they have freed: each keeps a few hundred kilobytes otherwise, and a node has
-/// hundreds of them.
-const TRIM: Duration = Duration::from_secs(2);
-
-/// A copy's thread.
-fn drive(turn: &Turn<ProcessHost>, inbox: &mpsc::Receiver<Told>) {
-    let mut ticked = None;
-    let mut trimmed = SystemClock.now();
-    let mut wait = Duration::ZERO;
-    loop {
-        let told = match inbox.recv_timeout(wait) {
-            Ok(Told::Stop) | Err(RecvTimeoutError::Disconnected) => None,
-            Ok(told) => Some(Some(told)),
-            Err(RecvTimeoutError::Timeout) => Some(None),
-        };
-        let mut guard = turn.lock();
-        let (Some(told), Some(core)) = (told, guard.as_mut()) else {
-            let ended = guard.take();
-            drop(guard);
-            return drop(ended);
-        };
-        match told {
-            Some(told) => do_told(turn, core, told),
-            None if core.driver.has_more() => {
-                core.step(|driver, now, host| driver.written(now, host))
-            }
-            None => {}
-        }
-        let now = core.now();
-        if ticked.is_none_or(|ticked: Duration| now >= ticked + TICK) {
-            ticked = Some(now);
-            core.step(|driver, now, host| driver.tick(now, host));
-            if core.failed.is_none() {
-                core.host.owner.knows(&core.driver.known(now));
-            }
-        }
-        turn.look_at(core);
-        if core.failed.is_some()
-            && let Some(Core {
-                driver,
-                mut host,
-                failed: Some(error),
-                ..
-            }) = guard.take()
-        {
-            drop(guard);
-            // Committers are told before anybody opens it again.
-            drop(driver);
-            return host.owner.ended(error);
-        }
-        let has_more = guard.as_ref().is_some_and(|core| core.driver.has_more());
-        drop(guard);
-        wait = match has_more || turn.has_word() {
-            true => Duration::ZERO,
-            false => TICK,
-        };
-        if !wait.is_zero() && trimmed.elapsed() >= TRIM {
-            trim_heap();
-            trimmed = SystemClock.now();
-        }
-    }
-}
-
-fn do_told(turn: &Turn<ProcessHost>, core: &mut Core<ProcessHost>, told: Told) {
-    match told {
-        Told::Packet(packet, _place) => {
-            let bytes = packet.records.bytes.len();
-            if bytes > LARGE_BYTES {
-                core.driver.wait_if_behind(bytes);
-            }
-            core.step(|driver, now, host| driver.receive(now, packet, host));
-            turn.packet_done();
-        }
-        Told::Written => core.step(|driver, now, host| driver.written(now, host)),
-        Told::Config(config) => core.step(|driver, now, host| driver.config(now, config, host)),
-        Told::Swapped(config) => core.step(|driver, now, host| driver.swapped(now, config, host)),
-        Told::Lead => core.step(|driver, _, host| {
-            driver.ask_to_lead(host);
-            Ok(())
-        }),
-        Told::HandOver(to) => core.step(|driver, now, host| driver.hand_over(now, to, host)),
-        Told::Quiet(quiet) => core.step(|driver, now, host| driver.quiet(now, quiet, host)),
-        Told::AndSync(and_sync) => {
-            core.step(|driver, now, host| driver.and_sync(now, and_sync, host));
-        }
-        Told::Wanted(nodes) => core.step(|driver, now, host| driver.wanted(now, nodes, host)),
-        // It has ended by then.
-        Told::Stop => {}
-    }
-}
-
-/// A thread that asks the store of configurations, which may not answer for long: what it has, or to have another.
-fn asker(
-    configurations: Arc<dyn MetaStore>,
-    inbox: Inbox,
-) -> std::io::Result<mpsc::Sender<Option<Config>>> {
-    let (sender, receiver) = mpsc::channel::<Option<Config>>();
-    let thread = thread::Builder::new().name("aerostat-asks".to_owned());
-    thread.spawn(move || {
-        // It ends with the driver.
-        while let Ok(mut asked) = receiver.recv() {
-            // What was asked while nobody answered: the newest is enough.
-            loop {
-                match receiver.try_recv() {
-                    Ok(later) => asked = later.or(asked),
-                    Err(TryRecvError::Empty) => break,
-                    Err(TryRecvError::Disconnected) => return,
-                }
-            }
-            let told = match asked {
-                None => load(&*configurations).map(Told::Config),
-                Some(config) => swap(&*configurations, &config).map(Told::Swapped),
-            };
-            if let Some(told) = told {
-                inbox.tell(told);
-            }
-            trim_heap();
-        }
-    })?;
-    Ok(sender)
-}
-
-/// Has the disk have the log, one sync after the other: one is enough for all that were asked for before it began.
-/// It keeps no tenant from being closed for longer than that.
-#[derive(Default)]
-struct Syncs {
-    asked: Mutex<Asked>,
-    rests: Condvar,
-}
-
-#[derive(Default)]
-struct Asked {
-    store: Option<Weak<TenantStore>>,
-    /// Somebody sees to it, or is about to.
-    is_served: bool,
-    /// Somebody has the tenant for it.
-    syncs: bool,
-}
-
-impl Syncs {
-    fn lock(&self) -> MutexGuard<'_, Asked> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Nobody has a tenant for this when it returns, nor will have.
-    fn end(&self) {
-        let mut asked = self.lock();
-        asked.store = None;
-        while asked.syncs {
-            asked = self
-                .rests
-                .wait(asked)
-                .unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-
-    /// Whether [`Self::run`] is to be called.
-    fn ask(&self, store: &Arc<TenantStore>) -> bool {
-        let mut asked = self.lock();
-        asked.store = Some(Arc::downgrade(store));
-        !std::mem::replace(&mut asked.is_served, true)
-    }
-
-    /// Syncs as long as that is asked for.
-    fn run(&self, inbox: &Inbox) {
-        while let Some(asked) = self.next() {
-            let _syncs = Syncing(self);
-            if let Some(store) = asked.upgrade() {
-                // A failure is the log's, which everybody sees there.
-                let _ = store.sync_log();
-                drop(store);
-                inbox.wake();
-            }
-        }
-    }
-
-    fn next(&self) -> Option<Weak<TenantStore>> {
-        let mut asked = self.lock();
-        let next = asked.store.take();
-        (asked.is_served, asked.syncs) = (next.is_some(), next.is_some());
-        next
-    }
-}
-
-/// A sync, until it has ended. Should it panic, the next who asks begins another.
-struct Syncing<'a>(&'a Syncs);
-
-impl Drop for Syncing<'_> {
-    fn drop(&mut self) {
-        let mut asked = self.0.lock();
-        asked.syncs = false;
-        asked.is_served &= !thread::panicking();
-        drop(asked);
-        self.0.rests.notify_all();
+        _threads: threads,
     }
 }
 
@@ -355,7 +147,7 @@ impl Drop for Syncing<'_> {
 struct ProcessHost {
     owner: Box<dyn Owner>,
     links: Links,
-    asks: mpsc::Sender<Option<Config>>,
+    asks: Asks,
     syncs: Arc<Syncs>,
     inbox: Inbox,
     /// What may be sent yet in the turn of somebody who has other things to do.
@@ -386,6 +178,14 @@ impl TurnHost for ProcessHost {
     fn end_short_turn(&self) -> bool {
         self.short.take() == Some(0)
     }
+
+    fn knows(&mut self, known: &Known) {
+        self.owner.knows(known);
+    }
+
+    fn ended(&mut self, error: CopyError) {
+        self.owner.ended(error);
+    }
 }
 
 impl Host for ProcessHost {
@@ -403,8 +203,7 @@ impl Host for ProcessHost {
     }
 
     fn ask(&mut self, swap: Option<Config>) {
-        // Without the thread the copy asks in vain, and is taken for lost.
-        let _ = self.asks.send(swap);
+        self.asks.ask(swap);
     }
 
     fn sync(&mut self, store: &Arc<TenantStore>) {

@@ -153,30 +153,46 @@ impl EtcdMeta {
             return Ok(None);
         };
         let odd = |what: String| self.io(EtcdError::Odd(what));
-        let version = kv.version.parse();
-        let version = version.map_err(|_| odd(format!("the version \"{}\"", kv.version)))?;
+        let version = self.version_of(&kv)?;
         let value = BASE64_STANDARD.decode(&kv.value);
         let value = value.map_err(|error| odd(error.to_string()))?;
         let (word, document) = unpack(&value).map_err(|error| self.io(error))?;
         Ok(Some(Kept {
             word,
-            versioned: Versioned {
-                version: Version(version),
-                document,
-            },
+            versioned: Versioned { version, document },
         }))
     }
 
     /// What is there, and the revision of all that etcd has.
     fn look(&self) -> Result<(Option<Kept>, u64), MetaError> {
-        let request = json!({ "key": BASE64_STANDARD.encode(&self.key) });
+        let (kvs, revision) = self.range(false)?;
+        Ok((self.kept(kvs)?, revision))
+    }
+
+    /// The version that is there, without what it says, which may be long; and the revision of all that etcd has.
+    fn look_at_version(&self) -> Result<(Option<Version>, u64), MetaError> {
+        let (kvs, revision) = self.range(true)?;
+        let version = kvs.first().map(|kv| self.version_of(kv)).transpose()?;
+        Ok((version, revision))
+    }
+
+    fn version_of(&self, kv: &Kv) -> Result<Version, MetaError> {
+        let odd = |_| self.io(EtcdError::Odd(format!("the version \"{}\"", kv.version)));
+        kv.version.parse().map(Version).map_err(odd)
+    }
+
+    fn range(&self, keys_only: bool) -> Result<(Vec<Kv>, u64), MetaError> {
+        let request = json!({
+            "key": BASE64_STANDARD.encode(&self.key),
+            "keys_only": keys_only,
+        });
         let (range, _): (Range, _) = self
             .gateway
             .ask("/v3/kv/range", &request)
             .map_err(|error| self.io(error))?;
         let revision = range.header.and_then(|header| header.revision.parse().ok());
         let revision = revision.ok_or_else(|| self.io(EtcdError::Odd("no revision".to_owned())))?;
-        Ok((self.kept(range.kvs)?, revision))
+        Ok((range.kvs, revision))
     }
 
     fn swap_request(&self, expected: Option<Version>, value: &[u8]) -> Value {
@@ -240,11 +256,15 @@ impl MetaStore for EtcdMeta {
     ) -> Result<Option<Versioned>, MetaError> {
         let until = SystemClock.now().checked_add(timeout);
         loop {
-            let (kept, revision) = self.look()?;
-            if let Some(kept) = kept
-                && Some(kept.versioned.version) > known
-            {
-                return Ok(Some(kept.versioned));
+            let (version, mut revision) = self.look_at_version()?;
+            if version > known {
+                let kept;
+                (kept, revision) = self.look()?;
+                if let Some(kept) = kept
+                    && Some(kept.versioned.version) > known
+                {
+                    return Ok(Some(kept.versioned));
+                }
             }
             let left = until.map_or(WATCH, |until| {
                 until.saturating_duration_since(SystemClock.now())

@@ -89,15 +89,20 @@ impl Node {
         Ok(found.filter(|(newer, _)| *newer > version))
     }
 
-    /// Waits until the shared record may be another than it was, but no longer than this.
-    pub fn await_change(&self, at_most: Duration) {
+    /// Waits until the shared record may be another than it was, but no longer than this; whether it may: then
+    /// [`Self::refresh`] follows it.
+    pub fn await_change(&self, at_most: Duration) -> bool {
         let known = *self.changing.lock();
-        if let Err(error) = self.meta().wait_newer(Some(known), at_most) {
-            tracing::warn!(
-                error = &error as &dyn std::error::Error,
-                "the cluster's catalogue cannot be read"
-            );
-            std::thread::sleep(at_most);
+        match self.meta().wait_newer(Some(known), at_most) {
+            Ok(newer) => newer.is_some(),
+            Err(error) => {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "the cluster's catalogue cannot be read"
+                );
+                std::thread::sleep(at_most);
+                true
+            }
         }
     }
 

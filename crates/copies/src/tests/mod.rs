@@ -22,6 +22,7 @@ mod moves;
 mod node;
 mod pair;
 mod seeding;
+mod sharing;
 mod world;
 
 use self::world::World;

@@ -27,7 +27,7 @@ use tokio::{
 
 use super::node::{BAG, KEYED, batch, begun, budget, listed};
 use crate::{
-    CopyError, Inbox, Known, Links, Owner, Peers, Running, Setup, run,
+    CopyError, Inbox, Known, Links, Owner, Peers, Running, Setup, Threads, run,
     seed::{PaceLimits, SeedHold, SeedNeed, Seeds, fetch_from_leader},
     serve,
 };
@@ -183,6 +183,7 @@ pub(super) struct TestNode {
     inbox: Arc<Mutex<Option<Inbox>>>,
     pub(super) address: SocketAddr,
     sessions: SessionThread,
+    threads: Threads,
 }
 
 impl TestNode {
@@ -225,6 +226,7 @@ impl TestNode {
             inbox,
             address,
             sessions,
+            threads: Threads::new().unwrap(),
         }
     }
 
@@ -265,8 +267,9 @@ impl TestNode {
                 options: self.options.clone(),
                 served: Arc::clone(&self.served),
             }),
+            threads: self.threads.clone(),
         };
-        let running = run(setup, opened).unwrap();
+        let running = run(setup, opened);
         *self.inbox.lock().unwrap() = Some(running.inbox().clone());
         self.running = Some(running);
     }

@@ -273,8 +273,9 @@ impl World {
             What::Tick(node, number) if own(self, node, number) => {
                 let after = self.within(20 * MS..60 * MS);
                 self.at(self.now + after, What::Tick(node, number));
-                self.with(node, |process, now| {
-                    process.driver.tick(now, &mut process.host)
+                self.with(node, |process, now| match now >= process.driver.due(now) {
+                    true => process.driver.tick(now, &mut process.host),
+                    false => Ok(()),
                 });
             }
             What::Packet(node, packet) if self.nodes[node as usize].process.is_some() => {

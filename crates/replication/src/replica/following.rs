@@ -4,7 +4,7 @@ use std::{collections::VecDeque, time::Duration};
 
 use aerostat_types::CommitTs;
 
-use super::{Effect, Replica, Role};
+use super::{Effect, Replica, Role, due::NEVER};
 use crate::{Config, Epoch, Member, Message, NodeId, Position};
 
 /// A process that does not lead.
@@ -24,6 +24,33 @@ impl Following {
         Following {
             heard_at: Some(now),
             ..Following::default()
+        }
+    }
+
+    /// When time alone has something done next, beside reading the store.
+    pub(super) fn due(&self, replica: &Replica, now: Duration) -> Duration {
+        let Some(config) = &replica.config else {
+            return NEVER;
+        };
+        let silent_after = |after: Duration| self.heard_at.map_or(now, |at| at + after);
+        if config.has(replica.me) {
+            return match self.takes_over {
+                true if replica.swap.is_none() => now,
+                true => NEVER,
+                false => silent_after(replica.settings.grace_of_leader()),
+            };
+        }
+        let again = replica.settings.again;
+        let joins = match config.leader == replica.me.node {
+            true => NEVER,
+            false => {
+                let joined = self.joined_at.map_or(now, |at| at + again);
+                joined.max(silent_after(again))
+            }
+        };
+        match replica.starts_now(config) {
+            true => now,
+            false => joins,
         }
     }
 
@@ -158,10 +185,7 @@ impl Replica {
             return;
         };
         let (again, me) = (self.settings.again, self.me);
-        let grace = match self.settings.protections.promotion_lease {
-            true => self.settings.grace,
-            false => self.settings.heartbeat * 2,
-        };
+        let grace = self.settings.grace_of_leader();
         let Role::Following(following) = &mut self.role else {
             return;
         };

@@ -6,6 +6,7 @@ use aerostat_types::CommitTs;
 
 use super::{
     Effect, PeerState, Replica, Role, Settings,
+    due::NEVER,
     handover::{By, Wish},
 };
 use crate::{Config, Epoch, History, Member, Message, NodeId};
@@ -69,6 +70,44 @@ impl Leading {
     /// The process of a node that is sent the log.
     pub(super) fn member(&self, node: NodeId) -> Option<Member> {
         self.peers.get(&node).map(|peer| peer.member)
+    }
+
+    /// When a process was heard last.
+    pub(super) fn heard_at(&self, member: Member) -> Option<Duration> {
+        let peer = self.peers.get(&member.node);
+        peer.filter(|peer| peer.member == member)
+            .map(|peer| peer.heard_at)
+    }
+
+    /// When time alone has something done next.
+    pub(super) fn due(&self, replica: &Replica, now: Duration) -> Duration {
+        let Some(config) = replica.config.as_ref() else {
+            return NEVER;
+        };
+        let waits_to_be_told = !self.peers.is_empty() && self.told < replica.committed;
+        let waits_to_be_sent = self.peers.values().any(|peer| peer.next < replica.written);
+        let changes = replica.swap.is_none() && self.has_begun;
+        if self.wish.is_some()
+            || waits_to_be_told
+            || waits_to_be_sent
+            || changes && (replica.next_member(now).is_some() || replica.has_to_let_go(config))
+        {
+            return now;
+        }
+        let beat = match (self.peers.is_empty(), self.beat_at) {
+            (true, _) => NEVER,
+            (false, None) => now,
+            (false, Some(at)) => at + replica.settings.heartbeat,
+        };
+        let others = config.members.iter().filter(|one| **one != replica.me);
+        let lost = others.map(|member| {
+            let peer = self.peers.get(&member.node);
+            peer.map_or(now, |peer| peer.heard_at + replica.settings.lost)
+        });
+        match changes {
+            true => lost.fold(beat, Duration::min),
+            false => beat,
+        }
     }
 
     /// Whether a member has been heard of late.
@@ -268,36 +307,57 @@ impl Replica {
         }
     }
 
-    /// Has a copy that has everything become a member.
-    fn admit(&mut self, now: Duration) {
+    /// The copy that is to become a member next.
+    fn next_member(&self, now: Duration) -> Option<Member> {
         let in_order = self.settings.protections.join_order;
-        let (committed, lost, is_asked) = (self.committed, self.settings.lost, self.swap.is_some());
-        let (Role::Leading(leading), Some(config)) = (&mut self.role, &self.config) else {
-            return;
+        let (committed, lost) = (self.committed, self.settings.lost);
+        let (Role::Leading(leading), Some(config)) = (&self.role, &self.config) else {
+            return None;
         };
-        if is_asked || !leading.has_begun {
-            return;
+        if self.swap.is_some() || !leading.has_begun {
+            return None;
         }
-        let others = leading.peers.values_mut();
-        let ready = |peer: &&mut Peer| {
+        let ready = |peer: &&Peer| {
             let is_alive = now < peer.heard_at + lost;
             let has_all = peer.has >= committed && peer.lease_from.is_some();
             !peer.is_required && is_alive && (has_all || !in_order)
         };
-        let (wanted, takes_all) = (&self.wanted, self.wanted.is_empty());
-        let mut others = others.filter(|peer| {
+        let mut others = leading.peers.values().filter(|peer| {
             let node = peer.member.node;
-            config.of(node).is_none() && (takes_all || wanted.contains(&node))
+            config.of(node).is_none() && self.is_wanted(node)
         });
-        let Some(peer) = others.find(|peer| ready(peer)) else {
+        others.find(ready).map(|peer| peer.member)
+    }
+
+    /// Has a copy that has everything become a member.
+    fn admit(&mut self, now: Duration) {
+        let in_order = self.settings.protections.join_order;
+        let Some(member) = self.next_member(now) else {
             return;
         };
-        // From here on it may be one, whatever is heard of the swap.
-        peer.is_required = in_order;
+        let (Role::Leading(leading), Some(config)) = (&mut self.role, &self.config) else {
+            return;
+        };
+        if let Some(peer) = leading.peers.get_mut(&member.node) {
+            // From here on it may be one, whatever is heard of the swap.
+            peer.is_required = in_order;
+        }
         let mut members = config.members.clone();
-        members.push(peer.member);
+        members.push(member);
         let next = config.next(self.me.node, members);
         self.swap(now, next);
+    }
+
+    /// The members that stay, and those that go, where the database is wanted elsewhere.
+    fn parted(&self, config: &Config) -> (Vec<Member>, Vec<Member>) {
+        let members = config.members.iter();
+        members.partition(|member| self.is_wanted(member.node))
+    }
+
+    /// Whether members are to go, and all nodes that are to have the database do.
+    fn has_to_let_go(&self, config: &Config) -> bool {
+        let (stay, go) = self.parted(config);
+        !go.is_empty() && stay.len() >= self.wanted.len()
     }
 
     /// What is due: heartbeats, members that are lost, and a hand-over.
@@ -322,11 +382,8 @@ impl Replica {
         let Some(config) = self.config.clone() else {
             return;
         };
-        let (stay, go): (Vec<Member>, Vec<Member>) = config
-            .members
-            .iter()
-            .partition(|member| self.is_wanted(member.node));
-        let is_settled = go.is_empty() || stay.len() < self.wanted.len();
+        let (stay, _) = self.parted(&config);
+        let is_settled = !self.has_to_let_go(&config);
         let leaves = !self.is_wanted(self.me.node);
         if is_settled || !leaves {
             self.forget_move();

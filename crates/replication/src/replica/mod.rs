@@ -8,6 +8,7 @@
 //!                    └──────────────── another configuration ─────────────┘
 //! ```
 
+mod due;
 mod following;
 mod handover;
 mod leading;
@@ -34,6 +35,9 @@ pub struct Settings {
     pub lost: Duration,
     /// How often the store is looked at, and what nobody answered is said again.
     pub again: Duration,
+    /// How often the store is looked at while the other nodes are heard: a change of the configuration is heard from
+    /// them, and a thousand databases that are idle ask nobody.
+    pub seldom: Duration,
     /// How soon what is written is on disk.
     pub flush: Duration,
     /// How long sessions are told to leave at a time, before another is asked to lead on purpose. 0: it is asked at
@@ -58,6 +62,7 @@ impl Default for Settings {
             grace: Duration::from_millis(2_000),
             lost: Duration::from_millis(1_000),
             again: Duration::from_millis(500),
+            seldom: Duration::from_secs(10),
             flush: Duration::from_millis(200),
             quiet: Duration::from_millis(150),
             unquiet: Duration::from_millis(400),
@@ -68,10 +73,20 @@ impl Default for Settings {
     }
 }
 
+impl Settings {
+    /// How long a member leaves a silent leader its place, by the rules that there are.
+    fn grace_of_leader(&self) -> Duration {
+        match self.protections.promotion_lease {
+            true => self.grace,
+            false => self.heartbeat * 2,
+        }
+    }
+}
+
 /// Something that happened.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// Time has passed. To be told several times in a heartbeat.
+    /// Time has passed. To be told soon after [`Replica::due`]; told before, it has no effect.
     Tick,
     /// A message has come from a process.
     Received(Member, Message),
@@ -377,7 +392,7 @@ impl Replica {
                 let config = config.clone();
                 self.effects.push(Effect::Swap(config));
             }
-        } else if self.read_at.is_none_or(|at| now >= at + again) {
+        } else if now >= self.reads_at() {
             self.read_at = Some(now);
             self.effects.push(Effect::Read);
         }

@@ -27,6 +27,22 @@ impl Replica {
                 self.send(member.node, started);
             }
         }
+        if self.is_longest_of_ended(config) {
+            self.claim(now, config.epoch);
+        }
+    }
+
+    /// Whether time has [`Self::start`] do something now, beside what it says when the store is read.
+    pub(super) fn starts_now(&self, config: &Config) -> bool {
+        let before = config.of(self.me.node);
+        before.is_some_and(|before| before != self.me)
+            && self.swap.is_none()
+            && (self.durable != self.history.last() || self.is_longest_of_ended(config))
+    }
+
+    /// Whether all members have ended, and this process has the longest of their logs.
+    fn is_longest_of_ended(&self, config: &Config) -> bool {
+        let end = self.history.end();
         let has_ended = |member: &Member| {
             let mut started = self.started.iter();
             member.node == self.me.node
@@ -36,12 +52,9 @@ impl Replica {
         let is_longest = |(other, their): &(Member, Position)| {
             (*their, other.node) < (end, self.me.node) || config.of(other.node).is_none()
         };
-        if !self.has_lost
+        !self.has_lost
             && config.members.iter().all(has_ended)
             && self.started.iter().all(is_longest)
-        {
-            self.claim(now, config.epoch);
-        }
     }
 
     /// Another process says what it had on disk when it began.

@@ -15,6 +15,7 @@
 
 mod disk;
 mod due;
+mod idle;
 mod judge;
 mod quiet;
 mod sessions;
@@ -82,6 +83,23 @@ fn nothing_acknowledged_is_lost_and_reads_see_it() {
             && played.quietened > count
             && played.peaceful > count / 2
     );
+}
+
+/// The same, where time is told only when it has something done, and the store is read seldom.
+#[test]
+fn copies_that_are_told_the_time_when_it_is_due_lose_nothing_and_go_on() {
+    let first = std::env::var("REPLICATION_SEED");
+    let first = first.ok().and_then(|text| text.parse().ok()).unwrap_or(1);
+    let count = seeds(200);
+    let idle = |seed: u64| Plan {
+        idle: true,
+        moves: seed.is_multiple_of(2),
+        ..plan(seed)
+    };
+    let played = play_all(first, count, &idle);
+    println!("{count} seeds: {played:?}");
+    assert!(played.acknowledged > 100 * count && played.reads > 100 * count);
+    assert!(played.epochs > 2 * count && played.left > count / 4);
 }
 
 /// 45433: the one that was to begin was not to have it before it had begun. 45628: who was handed the lead let the one
@@ -160,6 +178,7 @@ fn is_caught(protections: Protections, and_sync: bool) {
         and_sync,
         moves: !protections.leave_order,
         at_once: false,
+        idle: false,
     };
     // The machine itself may notice that what it is told cannot be.
     let violated = |seed| match std::panic::catch_unwind(|| play(seed, plan).err()) {

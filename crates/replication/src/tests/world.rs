@@ -37,6 +37,8 @@ pub(super) struct Plan {
     pub(super) moves: bool,
     /// Whether another leads as soon as that is wished, whatever sessions there are.
     pub(super) at_once: bool,
+    /// Whether time is told only when it has something done, and the store read seldom.
+    pub(super) idle: bool,
 }
 
 /// What came of it.
@@ -365,6 +367,10 @@ impl World {
                 true => Duration::ZERO,
                 false => settings.quiet,
             },
+            seldom: match self.plan.idle {
+                true => settings.seldom,
+                false => settings.again,
+            },
             ..settings
         }
     }
@@ -390,6 +396,12 @@ impl World {
             Told::Tick => {
                 let after = self.within(20 * MS..60 * MS);
                 self.tell(node, after, Told::Tick);
+                let now = self.local(node);
+                let is_due = |replica: &Replica| now >= replica.due(now);
+                let own = &self.nodes[node as usize];
+                if self.plan.idle && !own.replica.as_ref().is_some_and(is_due) {
+                    return Ok(());
+                }
                 Event::Tick
             }
             Told::Event(event) => event,
@@ -431,7 +443,13 @@ impl World {
             Event::Received(_, Message::Append { through, .. }) => *through,
             _ => CommitTs(0),
         };
+        let due = replica.due(now);
         let effects = replica.step(now, event);
+        if is_tick && now < due && !effects.is_empty() {
+            return Err(format!(
+                "at {now:?} node {node} has nothing to do before {due:?}, and does {effects:?}"
+            ));
+        }
         let leads = replica.takes_changes();
         self.peaceful += u64::from(is_quiet && !swapped && replica.swaps());
         if !effects.is_empty() {

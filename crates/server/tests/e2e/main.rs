@@ -32,6 +32,7 @@ mod greedy;
 mod growth;
 mod harness;
 mod hostile;
+mod idle;
 mod isolation;
 mod lab;
 mod layouts;
