@@ -33,7 +33,7 @@ use tokio::{
 
 use crate::{
     Census, Identity, Pace, Space, SpaceError,
-    census::TimeUsed,
+    census::{TimeUsed, versions},
     inventory::Inventory,
     others::Others,
     owner::{CopyOwner, Ending, Held, Home},
@@ -715,6 +715,7 @@ impl Inner {
         let configurations = self.space.configurations(id);
         let configurations = configurations.map_err(|error| error.to_string())?;
         let need = SeedNeed {
+            versions: versions(&self.home.census),
             token: self.token.clone(),
             me: self.next_member(),
             tenant: id,
@@ -724,8 +725,7 @@ impl Inner {
             stop: Arc::clone(stop),
         };
         let fetched = fetch_from_leader(&need, &*configurations, &self.addresses());
-        let seeded = fetched.map_err(|error| with_causes(&error))?;
-        Ok(seeded.hold)
+        Ok(fetched.map_err(|error| with_causes(&error))?.hold)
     }
 
     /// Opens a copy and runs it.
@@ -751,7 +751,8 @@ impl Inner {
             id,
             me,
             self.token.clone(),
-        );
+        )
+        .speaking(versions(&self.home.census));
         let setup = aerostat_copies::Setup {
             me,
             settings: Settings {

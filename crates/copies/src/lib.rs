@@ -42,6 +42,7 @@ mod packet;
 mod peers;
 mod process;
 pub mod seed;
+mod spoken;
 mod taking;
 #[cfg(test)]
 mod tests;
@@ -58,6 +59,7 @@ pub use job::Job;
 pub use known::{Known, KnownPeer};
 pub use link::{Links, Route, Served, serve};
 pub use packet::{PART_BYTES, Packet, Records};
-pub use peers::Address;
+pub use peers::{Address, Versions};
 pub use process::{Owner, Running, Setup, run};
-pub use wire::{Greeting, Purpose, VERSION, WireError};
+pub use spoken::{Spoken, VERSION};
+pub use wire::{Greeting, Purpose, WireError};

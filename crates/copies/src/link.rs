@@ -16,11 +16,12 @@ use crate::{
     Door, Greeting, Packet,
     guests::{take_cancel, take_session},
     inbox::Inbox,
-    peers::{Address, frame, give_up_in_silence, is_same},
+    peers::{Address, Versions, frame, give_up_in_silence, is_same},
     seed::{Seeds, give},
+    spoken::VERSION,
     taking::Taking,
     way::{ROOM_BYTES, Way},
-    wire::{self, GREETING_BYTES_MAX, Purpose, VERSION},
+    wire::{self, GREETING_BYTES_MAX, Purpose},
 };
 
 /// How long whoever dials has to say who it is.
@@ -30,6 +31,7 @@ const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct Links {
     runtime: Handle,
     address: Address,
+    versions: Versions,
     greeting: Greeting,
     inbox: Option<Inbox>,
     all: BTreeMap<NodeId, Arc<Way>>,
@@ -47,6 +49,7 @@ impl Links {
         Links {
             runtime,
             address,
+            versions: Arc::new(|_| VERSION),
             greeting: Greeting {
                 version: VERSION,
                 token,
@@ -58,6 +61,13 @@ impl Links {
             inbox: None,
             all: BTreeMap::new(),
         }
+    }
+
+    /// Greets nodes in the versions that they speak.
+    #[must_use]
+    pub fn speaking(mut self, versions: Versions) -> Links {
+        self.versions = versions;
+        self
     }
 
     /// Where what a process has to do for a copy is done.
@@ -76,13 +86,18 @@ impl Links {
 
     pub(crate) fn send(&mut self, to: NodeId, packet: &Packet) {
         let (address, runtime) = (&self.address, &self.runtime);
-        let (greeting, inbox) = (&self.greeting, &self.inbox);
+        let (greeting, inbox, versions) = (&self.greeting, &self.inbox, &self.versions);
         let way = self.all.entry(to).or_insert_with(|| {
             let way = Way::new();
-            let greeting = wire::of_greeting(&Greeting {
-                to,
-                ..greeting.clone()
-            });
+            let (greeting, versions) = (greeting.clone(), Arc::clone(versions));
+            let greeting = move || {
+                let version = versions(to);
+                wire::of_greeting(&Greeting {
+                    version,
+                    to,
+                    ..greeting.clone()
+                })
+            };
             let address = Arc::clone(address);
             let kept = Arc::clone(&way).keep(move || address(to), greeting, inbox.clone());
             runtime.spawn(kept);

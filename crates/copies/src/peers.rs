@@ -21,6 +21,9 @@ pub(crate) const SILENCE: Duration = Duration::from_secs(2);
 /// Where a node is now, if that is known.
 pub type Address = Arc<dyn Fn(NodeId) -> Option<SocketAddr> + Send + Sync>;
 
+/// In which version a node is greeted.
+pub type Versions = Arc<dyn Fn(NodeId) -> u16 + Send + Sync>;
+
 /// The next frame's content and checksum; `None` at the end.
 pub(crate) async fn frame(
     stream: &mut (impl AsyncRead + Unpin),

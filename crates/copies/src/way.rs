@@ -105,12 +105,12 @@ impl Way {
         sending.frames.is_empty() && !sending.is_over
     }
 
-    /// Dials, and writes what waits, until nobody sends any more. `greet` says who dials; `address` where the node
-    /// is, if that is known.
+    /// Dials, and writes what waits, until nobody sends any more. `greeting` says who dials, in what the node speaks by
+    /// then; `address` where it is, if that is known.
     pub(crate) async fn keep(
         self: Arc<Self>,
         address: impl Fn() -> Option<SocketAddr> + Send,
-        greeting: Vec<u8>,
+        greeting: impl Fn() -> Vec<u8> + Send,
         inbox: Option<Inbox>,
     ) {
         loop {
@@ -121,7 +121,7 @@ impl Way {
                 return;
             }
             if let Some(address) = address()
-                && let Err(error) = self.serve(address, &greeting, inbox.as_ref()).await
+                && let Err(error) = self.serve(address, &greeting(), inbox.as_ref()).await
             {
                 tracing::debug!(%address, %error, "a node does not answer");
             }

@@ -135,6 +135,8 @@ pub(crate) struct Peers {
     pub(crate) copies: Option<NonZeroU8>,
     /// When a node that is silent is taken for lost.
     pub(crate) replace_after: Duration,
+    /// Where the programs are that its process may be replaced by.
+    pub(crate) upgrades: Option<PathBuf>,
 }
 
 /// How a client proves who it is.
@@ -360,6 +362,7 @@ impl Reader<'_> {
         let copies = self.copies();
         let replace_after = self.seconds("replace-after", 86_400);
         let sessions_at_leader = self.choice("sessions", &[("leader", true), ("here", false)]);
+        let upgrades = self.path("upgrades");
         (!space.is_empty()).then(|| Peers {
             space,
             name: self.text("node-name"),
@@ -367,6 +370,7 @@ impl Reader<'_> {
             sessions_at_leader,
             copies,
             replace_after,
+            upgrades,
         })
     }
 

@@ -6,10 +6,11 @@ use aerostat_catalog::admin::BOOTSTRAP;
 use aerostat_types::{ErrorKind, TenantId};
 
 use super::{
+    join,
     moving::{NAMES, Three},
     wait_until,
 };
-use crate::{JoinError, Space, join};
+use crate::{JoinError, Space};
 
 /// Twice what a node may be silent here.
 const LONG: Duration = Duration::from_secs(4);

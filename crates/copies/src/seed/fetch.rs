@@ -21,9 +21,9 @@ use thiserror::Error;
 
 use super::{Begin, PART_BYTES, Refusal, Request, Response};
 use crate::{
-    Address, Greeting, WireError,
+    Address, Greeting, Versions, WireError,
     configurations::load,
-    wire::{self, FRAME_BYTES_MAX, HEAD_BYTES, Purpose, VERSION},
+    wire::{self, FRAME_BYTES_MAX, HEAD_BYTES, Purpose},
 };
 
 /// How long a leader may take to be reached.
@@ -59,6 +59,8 @@ pub struct SeedNeed {
     pub token: Vec<u8>,
     /// The process that asks.
     pub me: Member,
+    /// In which version its leader is greeted.
+    pub versions: Versions,
     /// The tenant.
     pub tenant: TenantId,
     /// Its history; `None` where the copy is new, and takes the leader's for it.
@@ -239,7 +241,7 @@ fn dial(what: &Fetch) -> io::Result<TcpStream> {
     stream.set_read_timeout(Some(SILENCE))?;
     stream.set_write_timeout(Some(SILENCE))?;
     let greeting = Greeting {
-        version: VERSION,
+        version: (what.need.versions)(what.to),
         token: what.need.token.clone(),
         tenant: what.need.tenant,
         from: what.need.me,

@@ -296,6 +296,7 @@ impl TestNode {
         let known = addresses.to_vec();
         let address: crate::Address = Arc::new(move |node| known.get(node.0 as usize).copied());
         let need = SeedNeed {
+            versions: Arc::new(|_| crate::VERSION),
             token: TOKEN.to_vec(),
             me: Member {
                 node: self.id,
