@@ -26,7 +26,7 @@ pub(crate) struct Cluster {
     /// How many copies new databases have.
     copies: &'static str,
     /// The folder, if it is one.
-    _shared: Option<TempDir>,
+    shared: Option<TempDir>,
 }
 
 impl Cluster {
@@ -37,7 +37,7 @@ impl Cluster {
             space: format!("file://{}", shared.path().display()),
             sessions: "here",
             copies: "all",
-            _shared: Some(shared),
+            shared: Some(shared),
         }
     }
 
@@ -74,25 +74,31 @@ impl Cluster {
             space: format!("etcd://{}/house", members.join(",")),
             sessions: "here",
             copies: "all",
-            _shared: None,
+            shared: None,
         }
     }
 
     pub(crate) fn start_on(&self, data: TempDir, name: &str) -> Aerostat {
-        self.start_with(data, name, "512MB")
+        self.start_with_flags(data, name, &["--memory", "512MB"])
     }
 
-    fn start_with(&self, data: TempDir, name: &str, memory: &str) -> Aerostat {
+    /// Starts a node with these flags besides, which say how much memory it has.
+    pub(crate) fn start_with_flags(&self, data: TempDir, name: &str, more: &[&str]) -> Aerostat {
         let flags = ["--cluster", &self.space, "--node-name", name];
-        let peers = ["--peer-listen", "127.0.0.1:0", "--memory", memory];
+        let peers = ["--peer-listen", "127.0.0.1:0"];
         let sessions = ["--sessions", self.sessions];
         let copies = ["--copies", self.copies, "--replace-after", "12"];
-        let all = [&flags[..], &peers[..], &sessions[..], &copies[..]];
+        let all = [&flags[..], &peers[..], &sessions[..], &copies[..], more];
         Aerostat::start_on(data, &all.concat())
     }
 
     pub(crate) fn start(&self, name: &str) -> Aerostat {
         self.start_on(tempfile::tempdir().unwrap(), name)
+    }
+
+    /// The folder that the nodes share.
+    pub(crate) fn folder(&self) -> &Path {
+        self.shared.as_ref().unwrap().path()
     }
 
     /// What a node says that cannot join with this folder.
@@ -758,7 +764,7 @@ async fn clients_that_do_not_read_hold_up_no_promotion() {
 async fn a_copy_without_room_holds_up_nobody() {
     let cluster = Cluster::new();
     let a = cluster.start("a");
-    let b = cluster.start_with(tempfile::tempdir().unwrap(), "b", "96MB");
+    let b = cluster.start_with_flags(tempfile::tempdir().unwrap(), "b", &["--memory", "96MB"]);
     wait_for_members(&a, "aerostat", 2);
     let leader = a.create("large").await;
     leader

@@ -56,3 +56,4 @@ mod sessions;
 mod slt;
 mod sockets;
 mod sql;
+mod upgrading;
