@@ -23,13 +23,13 @@ mod usage;
 
 pub use actor::Actor;
 pub use state::{
-    AEROSTAT_OID, Catalog, CatalogState, Change, ClusterFacts, ClusterNodes, CopiesRecord,
-    CopyFacts, CopyState, Database, DatabaseRecord, Definitions, Draft, FIRST_USER_OID, ForeignKey,
-    Grant, INFORMATION_SCHEMA_OID, Identity, IndexEntry, Lowered, Mark, NodeFacts, NodeRecord,
-    OnCommit, Order, OwnedBy, PG_CATALOG_OID, PG_TEMP, PUBLIC, PUBLIC_OID, PartComments, PeerFacts,
-    PlacedFacts, Placing, RecordError, ReferentialAction, Relation, RoleRecord, SEQUENCE_COLUMNS,
-    SchemaEntry, SchemaGrant, SequenceEntry, Standing, TableEntry, Temporaries, ViewEntry,
-    is_temporary, relation_tag, temporary_schema, undefined_node, undefined_relation,
-    undefined_schema,
+    AEROSTAT_OID, BuildName, CATALOG_FORMAT, Catalog, CatalogState, Change, ClusterFacts,
+    ClusterNodes, CopiesRecord, CopyFacts, CopyState, Database, DatabaseRecord, Definitions, Draft,
+    FIRST_USER_OID, ForeignKey, Grant, INFORMATION_SCHEMA_OID, Identity, IndexEntry, Lowered, Mark,
+    NodeFacts, NodeRecord, OnCommit, Order, OwnedBy, PG_CATALOG_OID, PG_TEMP, PUBLIC, PUBLIC_OID,
+    PartComments, PeerFacts, PlacedFacts, Placing, RecordError, ReferentialAction, Relation,
+    RoleRecord, SEQUENCE_COLUMNS, SchemaEntry, SchemaGrant, SequenceEntry, Standing, TableEntry,
+    Temporaries, UnknownFields, ViewEntry, is_temporary, relation_tag, temporary_schema,
+    undefined_node, undefined_relation, undefined_schema,
 };
 pub use usage::{RecordedScan, Usage};

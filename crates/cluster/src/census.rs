@@ -27,7 +27,7 @@ use aerostat_catalog::{
     failure::with_causes,
     undefined_node,
 };
-use aerostat_copies::Peers;
+use aerostat_copies::{Peers, Spoken, Versions};
 use aerostat_placement::{Load, SmoothedLoad};
 use aerostat_storage::{MetaStore, Swapped, Version};
 use aerostat_transport::{Peer, Transport};
@@ -36,7 +36,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Identity, JoinError, Space, SpaceError,
+    Build, Identity, JoinError, Space, SpaceError,
     inventory::{Inventory, NodeEntry},
     placing::{Picture, place_new},
 };
@@ -66,6 +66,9 @@ struct Report {
 struct CopyReport {
     database: TenantId,
     leads: bool,
+    /// Whether commits wait for it, and what it has is known to be committed. Builds before this one do not say.
+    #[serde(default)]
+    is_current: bool,
     epoch: u64,
     members: Vec<NodeId>,
     bytes: u64,
@@ -116,6 +119,23 @@ pub struct Census {
     telling: Mutex<Telling>,
     /// Whether databases that are made on this node begin to be led by it.
     leads_new: bool,
+    build: Build,
+    programs: Option<Arc<dyn Programs>>,
+}
+
+/// The programs that a node's process may be replaced by.
+pub trait Programs: Send + Sync {
+    /// What a program says of itself that could go on in the place of this process.
+    ///
+    /// # Errors
+    /// It may not be run, does not start with the node's configuration, or says nothing.
+    fn examine(&self, program: &str) -> Result<Build, SqlError>;
+
+    /// Has the process end as if it was stopped, and be replaced by a program that was examined. Does not wait for that.
+    ///
+    /// # Errors
+    /// It may not be run any more.
+    fn replace(&self, program: &str) -> Result<(), SqlError>;
 }
 
 /// How long a database's statements have taken of this node's threads, since it was opened.
@@ -127,7 +147,12 @@ impl Census {
     ///
     /// # Errors
     /// The space cannot be used.
-    pub fn new(space: &Space, identity: &Identity, leads_new: bool) -> Result<Census, SpaceError> {
+    pub fn new(
+        space: &Space,
+        identity: &Identity,
+        leads_new: bool,
+        (build, programs): (Build, Option<Arc<dyn Programs>>),
+    ) -> Result<Census, SpaceError> {
         Ok(Census {
             me: identity.node,
             incarnation: identity.incarnation,
@@ -138,7 +163,17 @@ impl Census {
             known: Mutex::default(),
             telling: Mutex::default(),
             leads_new,
+            build,
+            programs,
         })
+    }
+
+    /// In which version of frames a node is greeted: the newest that both know. One that knows none of these refuses it.
+    pub(crate) fn version_with(&self, node: NodeId) -> u16 {
+        let here = Spoken::here();
+        let theirs = self.nodes(|all| all.node(node).map(|(_, entry)| entry.spoken()));
+        let version = here.with(theirs.unwrap_or(Spoken::FIRST));
+        version.unwrap_or(here.most)
     }
 
     /// Which node this is.
@@ -324,10 +359,60 @@ impl Census {
         }
     }
 
+    /// A build that can go on in the place of this node's, among the others.
+    fn require_successor(
+        &self,
+        all: &Inventory,
+        program: &str,
+        next: &Build,
+    ) -> Result<(), SqlError> {
+        let others = all.nodes.iter().filter(|(_, entry)| entry.id != self.me);
+        let others: Vec<(String, Option<Build>)> = others
+            .map(|(name, entry)| (name.clone(), entry.build.clone()))
+            .collect();
+        match self.build.refuses(next, &others) {
+            None => Ok(()),
+            Some(why) => {
+                let message = format!("this node cannot go on as {program}");
+                let kind = ErrorKind::ObjectNotInPrerequisiteState;
+                Err(SqlError::new(kind, message).with_detail(why))
+            }
+        }
+    }
+
+    /// Refuses to restart while another node does.
+    fn require_alone(&self, all: &Inventory) -> Result<(), SqlError> {
+        let mut entries = all.nodes.iter();
+        let restarts = entries.find(|(_, entry)| entry.id != self.me && entry.restarts);
+        match restarts {
+            None => Ok(()),
+            Some((name, _)) => {
+                let message = format!("node \"{name}\" is on its way to another build");
+                Err(SqlError::new(ErrorKind::ObjectInUse, message)
+                    .with_hint("One node restarts at a time. Wait until it is back, or start it."))
+            }
+        }
+    }
+
+    /// Says which build this node was asked to go on as, and whether it is about to; `None`: as it was said.
+    fn note(&self, all: &mut Inventory, next: &Build, restarts: Option<bool>) {
+        let mut entries = all.nodes.values_mut();
+        if let Some(entry) = entries.find(|entry| entry.id == self.me) {
+            entry.next_build = Some(next.clone());
+            entry.restarts = restarts.unwrap_or(entry.restarts);
+        }
+    }
+
     fn read_again(&self) -> Result<(), SqlError> {
         let looked = self.look_at_nodes().and_then(|()| self.look(None));
         looked.map_err(|error| unread(&error))
     }
+}
+
+/// In which versions nodes are greeted.
+pub(crate) fn versions(census: &Arc<Census>) -> Versions {
+    let census = Arc::clone(census);
+    Arc::new(move |node| census.version_with(node))
 }
 
 /// What a node's catalogue is shared by. A new database has so many copies, or one on every node.
@@ -370,6 +455,7 @@ impl Telling {
             Some(CopyReport {
                 database: database.id,
                 leads: copy.leads(),
+                is_current: facts.counts && copy.is_shown(),
                 epoch: facts.epoch.0,
                 members: facts.members,
                 bytes: database.store.budget().used(),
@@ -447,6 +533,41 @@ impl ClusterNodes for Census {
         })
     }
 
+    fn upgrade(&self, program: &str, only_check: bool) -> Result<(), SqlError> {
+        let Some(programs) = &self.programs else {
+            let message = "this node goes on as no other build";
+            return Err(
+                SqlError::new(ErrorKind::ObjectNotInPrerequisiteState, message)
+                    .with_hint("Start it with --upgrades, a folder that has such builds."),
+            );
+        };
+        let next = programs.examine(program)?;
+        self.change(|all| {
+            self.require_successor(all, program, &next)?;
+            if !only_check {
+                self.require_alone(all)?;
+            }
+            self.note(all, &next, (!only_check).then_some(true));
+            Ok(())
+        })?;
+        if only_check {
+            return Ok(());
+        }
+        tracing::info!(
+            program,
+            version = next.version,
+            build = next.id,
+            "this process is replaced"
+        );
+        programs.replace(program).or_else(|error| {
+            self.change(|all| {
+                self.note(all, &next, Some(false));
+                Ok(())
+            })?;
+            Err(error)
+        })
+    }
+
     fn facts(&self) -> ClusterFacts {
         let known = self.known.lock();
         let nodes = self.nodes(|all| {
@@ -462,12 +583,15 @@ impl ClusterNodes for Census {
                 continue;
             };
             let is_up = !report.is_stopped && heard.silent < NodeFacts::SILENT_MAX;
+            let incarnation = self.nodes(|all| all.node(*node).map(|(_, entry)| entry.incarnation));
+            let is_of_now = incarnation.is_some_and(|now| report.incarnation >= now);
             for copy in &report.copies {
                 let of = said.entry(copy.database).or_default();
                 of.push(Said {
                     node: *node,
                     copy,
                     is_up,
+                    is_current: is_up && is_of_now && copy.is_current,
                 });
             }
         }
@@ -484,6 +608,8 @@ struct Said<'a> {
     node: NodeId,
     copy: &'a CopyReport,
     is_up: bool,
+    /// It runs, and its process of now has everything.
+    is_current: bool,
 }
 
 /// 0 of nothing, which the library's sum is −0 of.
@@ -499,10 +625,14 @@ fn placed(said: &[Said<'_>]) -> PlacedFacts {
     let up = || said.iter().filter(|said| said.is_up);
     let mut members = newest.map_or(Vec::new(), |said| said.copy.members.clone());
     members.sort_unstable();
+    let current = said.iter().filter(|said| said.is_current);
+    let mut current: Vec<NodeId> = current.map(|said| said.node).collect();
+    current.sort_unstable();
     PlacedFacts {
         leader: leader.map(|said| said.node),
         epoch: newest.map_or(0, |said| said.copy.epoch),
         members,
+        current,
         bytes: said.iter().map(|said| said.copy.bytes).max().unwrap_or(0),
         load: sum(up().map(|said| said.copy.load)),
         load_beside_leader: sum(up()
@@ -518,6 +648,8 @@ fn facts_of(name: &str, entry: &NodeEntry, heard: Option<&Heard>) -> NodeFacts {
         id: entry.id,
         address: entry.address.to_string(),
         clients: entry.clients.to_string(),
+        build: entry.build.as_ref().map(Build::name),
+        next_build: entry.next_build.as_ref().map(Build::name),
         is_draining: entry.draining,
         // Of the process before this one, it says nothing.
         is_stopped: report

@@ -9,13 +9,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use aerostat_catalog::admin::MARKER;
+use aerostat_catalog::{UnknownFields, admin::MARKER};
+use aerostat_copies::Spoken;
 use aerostat_storage::{DataFolder, MetaError, MetaStore, Swapped, Versioned};
 use aerostat_types::NodeId;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::{Space, SpaceError, space::at};
+use crate::{Build, Space, SpaceError, space::at};
 
 /// The nodes of a cluster, as the space has them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,6 +28,9 @@ pub(crate) struct Inventory {
     pub(crate) nodes: BTreeMap<String, NodeEntry>,
     /// The number of the next.
     next: u32,
+    /// What later builds have written into it, which is kept as it is.
+    #[serde(flatten)]
+    unknown: UnknownFields,
 }
 
 /// A node.
@@ -45,6 +49,27 @@ pub struct NodeEntry {
     /// Whether its databases are to go to others.
     #[serde(default)]
     pub draining: bool,
+    /// The build of its process; of builds before this one, nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub build: Option<Build>,
+    /// The build that it was last asked to go on as, until it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_build: Option<Build>,
+    /// Its process ends for that, and the next one has not come yet.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub restarts: bool,
+    /// What later builds have written into it.
+    #[serde(flatten)]
+    unknown: UnknownFields,
+}
+
+impl NodeEntry {
+    /// What its process speaks with other nodes.
+    pub(crate) fn spoken(&self) -> Spoken {
+        self.build
+            .as_ref()
+            .map_or(Spoken::FIRST, |build| build.between_nodes)
+    }
 }
 
 /// What a data folder says of itself.
@@ -55,6 +80,9 @@ struct Marker {
     /// Of which cluster the node is; `None` until it has joined.
     #[serde(default)]
     cluster: Option<String>,
+    /// What later builds have written into it.
+    #[serde(flatten)]
+    unknown: UnknownFields,
 }
 
 /// Who a process is.
@@ -147,7 +175,7 @@ impl Inventory {
     }
 }
 
-/// Makes a process one of the node that a data folder is, and says to others where it is.
+/// Makes a process one of the node that a data folder is, and says to others where it is, and which build.
 ///
 /// # Errors
 /// [`JoinError`]. Nothing has changed then, but that the folder may have a name.
@@ -156,6 +184,7 @@ pub fn join(
     data: &Path,
     name: &str,
     (address, clients): (SocketAddr, SocketAddr),
+    build: &Build,
 ) -> Result<Identity, JoinError> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     if name.is_empty() || name.len() > 63 || !name.chars().all(is_plain) {
@@ -210,6 +239,10 @@ pub fn join(
             address,
             clients,
             draining: false,
+            build: None,
+            next_build: None,
+            restarts: false,
+            unknown: UnknownFields::new(),
         });
         if entry.folder != marker.folder {
             return Err(JoinError::Taken {
@@ -218,6 +251,8 @@ pub fn join(
         }
         entry.incarnation += 1;
         (entry.address, entry.clients) = (address, clients);
+        (entry.build, entry.next_build) = (Some(build.clone()), None);
+        entry.restarts = false;
         let identity = Identity {
             name: name.to_owned(),
             node: entry.id,
@@ -256,6 +291,7 @@ impl Marker {
             node: name.to_owned(),
             folder: format!("{:032x}", rand::random::<u128>()),
             cluster: None,
+            unknown: UnknownFields::new(),
         };
         marker.write(data)?;
         Ok(marker)

@@ -19,6 +19,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
+mod builds;
 mod census;
 mod coordinator;
 mod inventory;
@@ -37,7 +38,8 @@ pub use aerostat_catalog::admin::Shared;
 pub use aerostat_copies::Door;
 pub use aerostat_etcd::Access;
 pub use aerostat_replication::Settings;
-pub use census::{Census, TimeUsed, shared};
+pub use builds::{Build, Format};
+pub use census::{Census, Programs, TimeUsed, shared};
 pub use inventory::{Identity, JoinError, NodeEntry, join};
 pub use keeper::{Cluster, Setup};
 pub use others::Others;

@@ -273,6 +273,7 @@ fn facts(home: &Home, known: &Known) -> CopyFacts {
         epoch: config.map(|config| config.epoch).unwrap_or_default(),
         leader: config.map(|config| config.leader),
         members,
+        counts: known.counts,
         written: known.written,
         durable: known.durable,
         committed: known.committed,

@@ -10,6 +10,8 @@ use aerostat_types::CommitTs;
 pub struct Known {
     /// The newest configuration.
     pub config: Option<Config>,
+    /// Whether commits wait for this process of its node, by that configuration.
+    pub counts: bool,
     /// Whether what it shows is committed.
     pub is_shown: bool,
     /// The log is written through this.

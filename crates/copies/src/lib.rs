@@ -45,6 +45,7 @@ mod peers;
 mod pool;
 mod process;
 pub mod seed;
+mod spoken;
 mod syncs;
 mod taking;
 #[cfg(test)]
@@ -65,7 +66,8 @@ pub use job::Job;
 pub use known::{Known, KnownPeer};
 pub use link::{Links, Route, Served, serve};
 pub use packet::{PART_BYTES, Packet, Records};
-pub use peers::{Address, Peers};
+pub use peers::{Address, Peers, Versions};
 pub use process::{Owner, Running, Setup, run};
+pub use spoken::{Spoken, VERSION};
 pub use threads::Threads;
-pub use wire::{Greeting, Purpose, VERSION, WireError};
+pub use wire::{Greeting, Purpose, WireError};

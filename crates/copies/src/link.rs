@@ -17,11 +17,12 @@ use crate::{
     Door, Greeting, Packet,
     guests::{take_cancel, take_session},
     inbox::Inbox,
-    peers::{Peers, frame, give_up_in_silence, is_same},
+    peers::{Peers, Versions, frame, give_up_in_silence, is_same},
     seed::{Seeds, give},
+    spoken::VERSION,
     taking::Taking,
     way::{ROOM_BYTES, Way},
-    wire::{self, GREETING_BYTES_MAX, Purpose, VERSION},
+    wire::{self, GREETING_BYTES_MAX, Purpose},
 };
 
 /// How long whoever dials has to say who it is.
@@ -31,6 +32,7 @@ const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct Links {
     runtime: Handle,
     peers: Peers,
+    versions: Versions,
     greeting: Greeting,
     inbox: Option<Inbox>,
     all: BTreeMap<NodeId, Arc<Way>>,
@@ -48,6 +50,7 @@ impl Links {
         Links {
             runtime,
             peers,
+            versions: Arc::new(|_| VERSION),
             greeting: Greeting {
                 version: VERSION,
                 token,
@@ -59,6 +62,13 @@ impl Links {
             inbox: None,
             all: BTreeMap::new(),
         }
+    }
+
+    /// Greets nodes in the versions that they speak.
+    #[must_use]
+    pub fn speaking(mut self, versions: Versions) -> Links {
+        self.versions = versions;
+        self
     }
 
     /// Where what a process has to do for a copy is done.
@@ -77,13 +87,18 @@ impl Links {
 
     pub(crate) fn send(&mut self, to: NodeId, packet: &Packet) {
         let (peers, runtime) = (&self.peers, &self.runtime);
-        let (greeting, inbox) = (&self.greeting, &self.inbox);
+        let (greeting, inbox, versions) = (&self.greeting, &self.inbox, &self.versions);
         let way = self.all.entry(to).or_insert_with(|| {
             let way = Way::new();
-            let greeting = wire::of_greeting(&Greeting {
-                to,
-                ..greeting.clone()
-            });
+            let (greeting, versions) = (greeting.clone(), Arc::clone(versions));
+            let greeting = move || {
+                let version = versions(to);
+                wire::of_greeting(&Greeting {
+                    version,
+                    to,
+                    ..greeting.clone()
+                })
+            };
             let Peers { address, transport } = peers.clone();
             let peer = move || address(to);
             let kept = Arc::clone(&way).keep(peer, transport, greeting, inbox.clone());

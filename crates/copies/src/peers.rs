@@ -51,6 +51,9 @@ impl Peers {
     }
 }
 
+/// In which version a node is greeted.
+pub type Versions = Arc<dyn Fn(NodeId) -> u16 + Send + Sync>;
+
 /// The next frame's content and checksum; `None` at the end.
 pub(crate) async fn frame(
     stream: &mut (impl AsyncRead + Unpin),

@@ -104,13 +104,13 @@ impl Way {
         sending.frames.is_empty() && !sending.is_over
     }
 
-    /// Dials, and writes what waits, until nobody sends any more. `greeting` says who dials; `peer` where the node is,
-    /// if that is known.
+    /// Dials, and writes what waits, until nobody sends any more. `greeting` says who dials, in what the node speaks by
+    /// then; `peer` where it is, if that is known.
     pub(crate) async fn keep(
         self: Arc<Self>,
         peer: impl Fn() -> Option<Peer> + Send,
         transport: Transport,
-        greeting: Vec<u8>,
+        greeting: impl Fn() -> Vec<u8> + Send,
         inbox: Option<Inbox>,
     ) {
         loop {
@@ -121,7 +121,7 @@ impl Way {
                 return;
             }
             if let Some(peer) = peer()
-                && let Err(error) = self.serve((&transport, &peer), &greeting, &inbox).await
+                && let Err(error) = self.serve((&transport, &peer), &greeting(), &inbox).await
             {
                 tracing::debug!(node = peer.name, %error, "a node does not answer");
             }

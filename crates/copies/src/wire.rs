@@ -14,7 +14,7 @@ use aerostat_types::TenantId;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::Packet;
+use crate::{Packet, spoken::Spoken};
 
 /// Bytes before a frame's content.
 pub(crate) const HEAD_BYTES: usize = 8;
@@ -27,9 +27,6 @@ pub(crate) const FRAME_BYTES_MAX: usize = 256 << 20;
 
 /// The most that a greeting has.
 pub(crate) const GREETING_BYTES_MAX: usize = 1 << 10;
-
-/// Raised whenever older frames could be misread.
-pub const VERSION: u16 = 1;
 
 /// Who sends on a connection, and to whom.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -159,7 +156,7 @@ pub(crate) fn packet(content: &[u8], crc: u32) -> Result<Packet, WireError> {
 /// [`WireError`].
 pub(crate) fn greeting(content: &[u8], crc: u32) -> Result<Greeting, WireError> {
     let (greeting, rest): (Greeting, _) = decode(content, crc)?;
-    match greeting.version == VERSION && rest.is_empty() {
+    match Spoken::here().has(greeting.version) && rest.is_empty() {
         true => Ok(greeting),
         false => Err(WireError::Unknown),
     }
@@ -175,7 +172,7 @@ mod tests {
     use rand::{Rng, SeedableRng, rngs::StdRng};
 
     use super::*;
-    use crate::Records;
+    use crate::{Records, VERSION};
 
     fn member(node: u32) -> Member {
         Member {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use aerostat_embedded::machine_memory_bytes;
 use aerostat_lab::LabCommand;
-use clap::{Arg, ArgMatches, Args, FromArgMatches, Parser, Subcommand};
+use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches, Parser, Subcommand};
 
 use crate::broker::BrokerCommand;
 use crate::client::backup::{BackupArguments, RestoreArguments};
@@ -21,12 +21,13 @@ use crate::client::promote::PromoteArguments;
 use crate::config::{
     self, Config, ConfigError, Layer, Machine, OF_ENGINE, Origin, SETTINGS, Setting, Sourced,
 };
+use crate::program;
 use crate::repair::RepairArguments;
 use crate::sql::SqlArguments;
 
 /// An elastic, multi-tenant, main-memory SQL database that speaks PostgreSQL's protocol.
 #[derive(Parser)]
-#[command(name = "aerostat", version, disable_help_subcommand = true)]
+#[command(name = "aerostat", version = program::shown(), disable_help_subcommand = true)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -108,7 +109,12 @@ pub(crate) type EngineArguments = SettingArguments<false>;
 pub(crate) struct SettingArguments<const ALL: bool> {
     flags: Layer,
     file: Option<PathBuf>,
+    /// Whether it is only looked at.
+    only_check: bool,
 }
+
+/// The flag that is no setting.
+const CHECK: &str = "check";
 
 /// What a command that does not serve logs by itself, since its output is for people.
 const QUIET_LOG_FILTER: &str = "warn";
@@ -132,6 +138,11 @@ impl<const ALL: bool> SettingArguments<ALL> {
         Ok((values, config))
     }
 
+    /// Whether a node is only to look at its configuration, and say which build it is.
+    pub(crate) fn only_checks(&self) -> bool {
+        self.only_check
+    }
+
     fn settings() -> impl Iterator<Item = &'static Setting> {
         let is_flag = |setting: &&Setting| ALL || OF_ENGINE.contains(&setting.name);
         SETTINGS.iter().filter(is_flag)
@@ -153,6 +164,14 @@ impl<const ALL: bool> Args for SettingArguments<ALL> {
             .value_name("FILE")
             .value_parser(clap::value_parser!(PathBuf))
             .help("TOML file with settings named as these flags are");
+        let check = Arg::new(CHECK)
+            .long(CHECK)
+            .action(ArgAction::SetTrue)
+            .help("Only look at the configuration, and print as JSON which build this is and which formats it has");
+        let command = match ALL {
+            true => command.arg(check),
+            false => command,
+        };
         Self::settings().fold(command.arg(file), |command, setting| {
             let default = match setting.default {
                 "" => String::new(),
@@ -186,6 +205,7 @@ impl<const ALL: bool> FromArgMatches for SettingArguments<ALL> {
         Ok(Self {
             flags,
             file: matches.get_one::<PathBuf>("config").cloned(),
+            only_check: ALL && matches.get_flag(CHECK),
         })
     }
 

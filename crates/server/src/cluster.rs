@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use aerostat_api::OtherNodes;
 use aerostat_cluster::{
-    Access, Census, Cluster, Door, Identity, Others, Pace, Settings, Setup, Shared, Space,
+    Access, Census, Cluster, Door, Identity, Others, Pace, Programs, Settings, Setup, Shared, Space,
 };
 use aerostat_embedded::Engine;
 use aerostat_transport::{Parked, Transport};
@@ -17,7 +17,7 @@ use anyhow::{Context, Result, bail};
 use futures::future::BoxFuture;
 use tokio::{net::TcpListener, runtime::Handle};
 
-use crate::{config::Peers, secret::first_line};
+use crate::{config::Peers, program, secret::first_line, successor::Successor};
 
 /// How long a start waits until its databases can be read: others may be about to start, too.
 const SHOWN_WAIT: Duration = Duration::from_secs(5);
@@ -46,6 +46,7 @@ impl Joining {
         peers: &Peers,
         data: &std::path::Path,
         clients: SocketAddr,
+        successor: Option<&Arc<Successor>>,
     ) -> Result<Joining> {
         let listener = TcpListener::bind(peers.listen).await.with_context(|| {
             let address = peers.listen;
@@ -63,13 +64,18 @@ impl Joining {
         // Clients may be let in on this machine alone.
         let clients = advertise(clients, advertised)?;
         let space = Space::open(&peers.space, &access(peers)?)?;
-        let identity = aerostat_cluster::join(&space, data, &peers.name, (address, clients))
-            .with_context(|| format!("cannot join the cluster {}", peers.space))?;
+        let build = program::build();
+        let identity =
+            aerostat_cluster::join(&space, data, &peers.name, (address, clients), &build)
+                .with_context(|| format!("cannot join the cluster {}", peers.space))?;
         tracing::info!(
             node = identity.name, number = %identity.node, process = identity.incarnation,
-            peers = %address, cluster = peers.space, "joined"
+            peers = %address, cluster = peers.space, version = build.version, build = build.id, "joined"
         );
-        let census = Arc::new(Census::new(&space, &identity, !peers.sessions_at_leader)?);
+        let programs = successor.map(|successor| Arc::clone(successor) as Arc<dyn Programs>);
+        let leads_new = !peers.sessions_at_leader;
+        let census = Census::new(&space, &identity, leads_new, (build, programs))?;
+        let census = Arc::new(census);
         Ok(Joining {
             space,
             identity,

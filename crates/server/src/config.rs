@@ -143,6 +143,8 @@ pub(crate) struct Peers {
     pub(crate) copies: Option<NonZeroU8>,
     /// When a node that is silent is taken for lost.
     pub(crate) replace_after: Duration,
+    /// Where the programs are that its process may be replaced by.
+    pub(crate) upgrades: Option<PathBuf>,
 }
 
 /// How a client proves who it is.
@@ -383,6 +385,7 @@ impl Reader<'_> {
                 None
             }
         };
+        let upgrades = self.path("upgrades");
         (!space.is_empty()).then(|| Peers {
             space,
             etcd_certificates,
@@ -394,6 +397,7 @@ impl Reader<'_> {
             sessions_at_leader,
             copies,
             replace_after,
+            upgrades,
         })
     }
 

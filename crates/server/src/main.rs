@@ -28,10 +28,12 @@ mod http;
 mod logs;
 mod metrics;
 mod process;
+mod program;
 mod repair;
 mod secret;
 mod serve;
 mod sql;
+mod successor;
 mod threads;
 mod tls;
 
@@ -58,6 +60,9 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match cli.command {
         Command::Serve(arguments) => match arguments.config() {
+            Ok(_) if arguments.only_checks() => serde_json::to_string(&program::build())
+                .map_err(anyhow::Error::from)
+                .and_then(|build| print(&build)),
             Ok((_, config)) => serve::run(config),
             Err(errors) => return refuse(&errors),
         },

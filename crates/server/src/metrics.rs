@@ -400,7 +400,10 @@ impl Metrics {
             Unit::Seconds,
             self.uptime.clone(),
         );
-        let build = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
+        let build = Info::new(vec![
+            ("version", env!("CARGO_PKG_VERSION")),
+            ("build", crate::program::id()),
+        ]);
         registry.register("build", "The build", build);
     }
 

@@ -5,6 +5,7 @@
 //!   SIGTERM, Ctrl-C ─► /healthz 503, no new connections, sessions told to end
 //!                      ─► up to STOP_GRACE for open statements ─► exit 0
 //!   second signal, or grace over ─► exit at once
+//!   ALTER NODE … UPGRADE ─► the same, and then exec of the other build (`successor`)
 //! ```
 
 use std::path::Path;
@@ -20,6 +21,7 @@ use aerostat_embedded::{
 use aerostat_gateway::{GatewayOptions, Listeners, LocalListener, NodeSecret};
 use aerostat_transport::Transport;
 use anyhow::{Context, Result};
+use futures::FutureExt;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
@@ -32,6 +34,7 @@ use crate::http::{self, Pages};
 use crate::logs;
 use crate::metrics::{MemorySample, Metrics, NodeSample, Outcome, TenantSample, TenantState};
 use crate::secret::{self, first_line};
+use crate::successor::Successor;
 use crate::threads::Threads;
 use crate::tls;
 
@@ -56,15 +59,31 @@ pub(crate) fn run(config: Config) -> Result<()> {
     logs::install(config.log_format, &config.log_filter)?;
     // Upkeep gives back what is free.
     leave_purging_to_others();
+    let upgrades = config
+        .peers
+        .as_ref()
+        .and_then(|peers| peers.upgrades.as_deref());
+    // Before threads get what the next process is not to inherit.
+    let successor = upgrades.map(Successor::begin).transpose()?.map(Arc::new);
     let threads = Threads::start(config.threads, config.io_precedence)?;
-    let result = threads.block_on(node(config, &threads));
+    let result = threads.block_on(node(config, &threads, successor.as_ref()));
     threads.shut_down();
-    result
+    let next = successor.and_then(|successor| Some((successor.chosen()?, successor)));
+    let Some((program, successor)) = next else {
+        return result;
+    };
+    if let Err(error) = result {
+        tracing::error!(
+            error = &*error,
+            "this process did not end as it should, and is replaced"
+        );
+    }
+    Err(successor.replace_now(program))
 }
 
-async fn node(config: Config, threads: &Threads) -> Result<()> {
+async fn node(config: Config, threads: &Threads, successor: Option<&Arc<Successor>>) -> Result<()> {
     // Handlers first: a signal during start must stop, not kill.
-    let signals = Signals::new()?;
+    let mut signals = Signals::new()?;
     let metrics = Arc::new(Metrics::new());
     let balloon = match &config.balloon {
         Some(balloon) => Some(Broker::ask(balloon, &config).await?),
@@ -76,7 +95,7 @@ async fn node(config: Config, threads: &Threads) -> Result<()> {
         Some(peers) => {
             let sql = bind("listen", config.listen).await?;
             let clients = sql.local_addr()?;
-            let joining = Joining::begin(peers, &config.data, clients).await?;
+            let joining = Joining::begin(peers, &config.data, clients, successor).await?;
             (Some(joining), Some(sql))
         }
         None => (None, None),
@@ -159,7 +178,8 @@ async fn node(config: Config, threads: &Threads) -> Result<()> {
 
     let balloon = balloon.map(|broker| broker.decides_on(database.engine(), stopping.clone()));
 
-    let result = wait(signals, member.as_ref(), stopping, gateway).await;
+    let ends = wait(&mut signals, successor, member.as_ref(), stopping, gateway);
+    let result = ends.await;
     stopped.cancel();
     if let Some(balloon) = balloon {
         // It has said goodbye, or has no broker.
@@ -167,6 +187,11 @@ async fn node(config: Config, threads: &Threads) -> Result<()> {
     }
     if let Some(member) = member {
         member.leave().await;
+    }
+    // Whoever has stopped the process meanwhile does not want another.
+    if let (Some(name), Some(successor)) = (signals.next().now_or_never(), successor) {
+        tracing::info!(signal = name, "stopping");
+        successor.forget();
     }
     let pages = pages.await;
     // Queries that ignore their cancellation must not hold the process.
@@ -252,9 +277,11 @@ fn bind_local(folder: &Path, port: u16) -> Result<LocalListener> {
     })
 }
 
-/// Waits for a signal, then until others lead what this node does, and for the gateway to end its sessions.
+/// Waits for a signal or another build, then until others lead what this node does, and for the gateway to end its
+/// sessions.
 async fn wait(
-    mut signals: Signals,
+    signals: &mut Signals,
+    successor: Option<&Arc<Successor>>,
     member: Option<&Member>,
     stopping: CancellationToken,
     mut gateway: JoinHandle<std::io::Result<()>>,
@@ -265,22 +292,41 @@ async fn wait(
             anyhow::bail!("the gateway ended by itself");
         }
         name = signals.next() => tracing::info!(signal = name, "stopping"),
+        () = asked(successor) => tracing::info!("stopping to go on as another build"),
     }
     if let Some(member) = member {
         member.hand_over().await;
     }
     stopping.cancel();
-    tokio::select! {
-        ended = &mut gateway => ended.context("the gateway died")?.context("the SQL listener failed"),
-        () = tokio::time::sleep(STOP_GRACE + STOP_MARGIN) => {
-            tracing::warn!("sessions were still open after {} s; they end now", STOP_GRACE.as_secs());
-            gateway.abort();
-            Ok(())
+    let grace = tokio::time::sleep(STOP_GRACE + STOP_MARGIN);
+    tokio::pin!(grace);
+    loop {
+        tokio::select! {
+            ended = &mut gateway => return ended.context("the gateway died")?.context("the SQL listener failed"),
+            () = &mut grace => {
+                tracing::warn!("sessions were still open after {} s; they end now", STOP_GRACE.as_secs());
+                gateway.abort();
+                return Ok(());
+            }
+            name = signals.next() => match successor.filter(|successor| successor.chosen().is_some()) {
+                Some(successor) => {
+                    tracing::info!(signal = name, "stopping, and not going on as another build");
+                    successor.forget();
+                }
+                None => {
+                    tracing::warn!(signal = name, "stopping at once");
+                    std::process::exit(EXIT_FORCED);
+                }
+            }
         }
-        name = signals.next() => {
-            tracing::warn!(signal = name, "stopping at once");
-            std::process::exit(EXIT_FORCED);
-        }
+    }
+}
+
+/// Waits until the process is to be replaced, if it can be.
+async fn asked(successor: Option<&Arc<Successor>>) {
+    match successor {
+        Some(successor) => successor.asked().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -97,6 +97,7 @@ pub use error::{COLUMNS_MAX, StorageError};
 pub use files::{
     damage::RecoverError,
     disk::{Disk, DiskFile, DiskLock, DiskSpace, Found, Opened, SystemDisk},
+    formats::{FILE_FORMATS, FileFormat},
     log::{
         Ended,
         point::{StreamPoint, last_place, unplaced},

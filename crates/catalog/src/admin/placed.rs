@@ -185,7 +185,8 @@ impl Node {
     /// Runs ALTER NODE or DROP NODE.
     ///
     /// # Errors
-    /// Only operators may; the node is in no cluster; there is none of the name; one that is to go runs, or has databases.
+    /// Only operators may, and superusers alone have a node go on as another build; the node is in no cluster; there is
+    /// none of the name; one that is to go runs, or has databases; that build cannot go on.
     pub fn execute_node(
         &self,
         actor: &Actor,
@@ -196,6 +197,14 @@ impl Node {
         let shared = self.require_cluster("there are no others")?;
         let done = CommandResult::new(tag);
         match command {
+            NodeCommand::Upgrade {
+                name,
+                program,
+                only_check,
+            } => {
+                require_to_upgrade(actor, shared, name)?;
+                shared.nodes.upgrade(program, *only_check)?;
+            }
             NodeCommand::Drain { name } => shared.nodes.set_draining(name, true)?,
             NodeCommand::Resume { name } => shared.nodes.set_draining(name, false)?,
             NodeCommand::Drop {
@@ -294,6 +303,30 @@ impl Node {
             _ => opening(name),
         }
     }
+}
+
+/// Whoever says which program a node runs, at the node itself: its machine is where the file is.
+fn require_to_upgrade(actor: &Actor, shared: &Shared, name: &str) -> Result<(), SqlError> {
+    if !actor.superuser {
+        return Err(denied("permission denied to run ALTER NODE … UPGRADE")
+            .with_detail("Only superusers say which program a node runs."));
+    }
+    let all = shared.nodes.list()?;
+    if !all.contains_key(name) {
+        return Err(undefined_node(name, all.keys()));
+    }
+    if name == shared.name {
+        return Ok(());
+    }
+    let message = format!(
+        "node \"{name}\" is another one than this, \"{}\"",
+        shared.name
+    );
+    Err(
+        SqlError::new(ErrorKind::ObjectNotInPrerequisiteState, message).with_hint(
+            "Connect to that node with options='-c aerostat.read_from=any', so that the session is there; aerostat.cluster_nodes says where it is.",
+        ),
+    )
 }
 
 impl Placed {

@@ -12,7 +12,9 @@ use aerostat_storage::{
 use aerostat_types::{RoleId, TenantId};
 use thiserror::Error;
 
-use crate::state::{DatabaseRecord, FIRST_USER_OID, NodeRecord, RecordError, RoleRecord};
+use crate::state::{
+    DatabaseRecord, FIRST_USER_OID, NodeRecord, RecordError, RoleRecord, UnknownFields,
+};
 
 /// The superuser and the database that a new node begins with.
 pub const BOOTSTRAP: &str = "aerostat";
@@ -164,6 +166,7 @@ pub(super) fn first_record() -> NodeRecord {
         verifier: None,
         comment: None,
         member_of: BTreeSet::new(),
+        unknown: UnknownFields::new(),
     };
     // Who makes a database has the limits of the one it is connected to, and these have none: superusers say who
     // else comes in.
@@ -188,5 +191,6 @@ pub(super) fn first_record() -> NodeRecord {
         next_oid: FIRST_USER_OID + 1,
         dropped: BTreeSet::new(),
         memory: None,
+        unknown: UnknownFields::new(),
     }
 }

@@ -18,7 +18,7 @@ use super::{
 use crate::{
     actor::Actor,
     ddl::{CommandResult, belongings, rename_role},
-    state::{NodeRecord, PUBLIC, RoleRecord, undefined_role},
+    state::{NodeRecord, PUBLIC, RoleRecord, UnknownFields, undefined_role},
 };
 
 /// What cannot be done while a database cannot be looked into.
@@ -95,6 +95,7 @@ impl Node {
                 verifier: None,
                 comment: None,
                 member_of: BTreeSet::new(),
+                unknown: UnknownFields::new(),
             };
             apply(&mut role, options, verifier);
             record.roles.insert(name.to_owned(), role);

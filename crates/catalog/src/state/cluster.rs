@@ -42,6 +42,14 @@ pub trait ClusterNodes: Send + Sync {
     /// It runs, or there is none of the name; it cannot be stored.
     fn remove(&self, name: &str) -> Result<(), SqlError>;
 
+    /// Has this node's process go on as another build, once that is known to be able to; or only finds out whether it is.
+    /// Returns before it does.
+    ///
+    /// # Errors
+    /// The node takes no other builds, or not this file; that build does not start, reads other files, or speaks with
+    /// other nodes in other ways. Nothing has changed then.
+    fn upgrade(&self, program: &str, only_check: bool) -> Result<(), SqlError>;
+
     /// What was known of nodes and their databases some seconds ago.
     fn facts(&self) -> ClusterFacts;
 }
@@ -75,6 +83,10 @@ pub struct NodeFacts {
     pub address: String,
     /// Where clients find it.
     pub clients: String,
+    /// The build that it runs; `None` of one before builds said so.
+    pub build: Option<BuildName>,
+    /// The build that it was last asked to go on as, until it does.
+    pub next_build: Option<BuildName>,
     /// Whether its databases are to go to others.
     pub is_draining: bool,
     /// Whether it has said that it ends.
@@ -89,6 +101,15 @@ pub struct NodeFacts {
     pub load: f64,
 }
 
+/// What a build of the program is called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BuildName {
+    /// Its version.
+    pub version: String,
+    /// Tells it from others of the same version.
+    pub id: String,
+}
+
 /// What nodes have said of a database.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PlacedFacts {
@@ -98,6 +119,8 @@ pub struct PlacedFacts {
     pub epoch: u64,
     /// The nodes that must have a commit before it is acknowledged, ascending.
     pub members: Vec<NodeId>,
+    /// The nodes that run whose copies are known to have everything, by what their processes of now have said, ascending.
+    pub current: Vec<NodeId>,
     /// Memory of the largest copy, in bytes.
     pub bytes: u64,
     /// The share of a node's threads that its statements take, on all nodes together.

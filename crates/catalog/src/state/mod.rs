@@ -46,16 +46,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::usage::Usage;
 
-pub use cluster::{ClusterFacts, ClusterNodes, NodeFacts, PlacedFacts, Placing, undefined_node};
+pub use cluster::{
+    BuildName, ClusterFacts, ClusterNodes, NodeFacts, PlacedFacts, Placing, undefined_node,
+};
 pub use comments::PartComments;
 pub use constraint::{ForeignKey, IndexEntry, ReferentialAction};
 pub use definitions::{Definitions, Mark};
 pub(crate) use definitions::{Effect, forget_index, rename_index};
 pub use draft::{Change, Draft};
 pub(crate) use node::undefined_role;
-pub use node::{CopiesRecord, Database, DatabaseRecord, Lowered, NodeRecord, RoleRecord};
+pub use node::{
+    CopiesRecord, Database, DatabaseRecord, Lowered, NodeRecord, RoleRecord, UnknownFields,
+};
 pub(crate) use record::NamedRoles;
-pub use record::RecordError;
+pub use record::{FORMAT as CATALOG_FORMAT, RecordError};
 pub use sequence::{Identity, OwnedBy, SEQUENCE_COLUMNS, SequenceEntry};
 pub use standing::{CopyFacts, CopyState, Order, PeerFacts, Standing};
 pub use temporary::{OnCommit, PG_TEMP, Temporaries, is_temporary, temporary_schema};

@@ -20,6 +20,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{Catalog, CopyState, Order, RecordError, Standing};
 
+/// Fields of a document that this build does not know.
+pub type UnknownFields = BTreeMap<String, serde_json::Value>;
+
 /// What the node keeps about roles and databases; the document in the data folder.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeRecord {
@@ -37,6 +40,9 @@ pub struct NodeRecord {
     /// the node is started with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<ByteSize>,
+    /// What later builds have written into it, which is kept as it is.
+    #[serde(flatten)]
+    pub unknown: UnknownFields,
 }
 
 impl NodeRecord {
@@ -69,6 +75,9 @@ pub struct RoleRecord {
     /// The predefined roles that it is a member of.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub member_of: BTreeSet<PredefinedRole>,
+    /// What later builds have written into it, which is kept as it is.
+    #[serde(flatten)]
+    pub unknown: UnknownFields,
 }
 
 impl RoleRecord {
@@ -89,6 +98,7 @@ impl RoleRecord {
             verifier: None,
             comment: None,
             member_of: BTreeSet::new(),
+            unknown: UnknownFields::new(),
         }
     }
 }
@@ -135,6 +145,9 @@ pub struct DatabaseRecord {
     /// In a cluster: what its copies are of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copies: Option<CopiesRecord>,
+    /// What later builds have written into it, which is kept as it is.
+    #[serde(flatten)]
+    pub unknown: UnknownFields,
 }
 
 /// What the copies of a database are of.
@@ -181,6 +194,7 @@ impl DatabaseRecord {
             nodes: BTreeSet::new(),
             copies_kept: None,
             copies: None,
+            unknown: UnknownFields::new(),
         }
     }
 

@@ -21,8 +21,8 @@ use super::{
 };
 use crate::sequence::{Counter, Definition, Position};
 
-/// Raised whenever older documents could be misread.
-const FORMAT: u32 = 1;
+/// The format of a database's catalogue in its log. Raised whenever older documents could be misread.
+pub const FORMAT: u32 = 1;
 
 /// Why a document could not become a catalogue.
 #[derive(Debug, Error)]

@@ -76,6 +76,8 @@ pub struct CopyFacts {
     pub leader: Option<NodeId>,
     /// The nodes that must have a commit before it is acknowledged, ascending.
     pub members: Vec<NodeId>,
+    /// Whether this process of the node is one of them.
+    pub counts: bool,
     /// This node has written its log through this.
     pub written: CommitTs,
     /// This node's disk has the log through this.

@@ -4,8 +4,11 @@ use std::{fs, thread};
 
 use aerostat_catalog::admin::{BOOTSTRAP, Node, NodeError, Opening};
 
-use super::{clients, host, start, wait_until};
-use crate::{JoinError, Space, inventory::Inventory, join};
+use aerostat_storage::{MetaStore, Swapped};
+use serde_json::Value;
+
+use super::{clients, host, join, start, wait_until};
+use crate::{JoinError, Space, inventory::Inventory};
 
 #[test]
 fn a_name_and_a_folder_belong_together() {
@@ -152,4 +155,54 @@ fn a_node_that_runs_keeps_its_place() {
     assert!(join(&space, data.path(), "a", (clients(), clients())).is_err());
     assert_eq!(Inventory::load(&*space.nodes().unwrap()).unwrap(), before);
     drop(node);
+}
+
+/// Changes a document as a build would that knows more of it.
+fn change(store: &dyn MetaStore, change: impl FnOnce(&mut Value)) {
+    let found = store.load().unwrap().unwrap();
+    let mut document: Value = serde_json::from_slice(&found.document).unwrap();
+    change(&mut document);
+    let bytes = serde_json::to_vec(&document).unwrap();
+    let swapped = store.compare_and_swap(Some(found.version), &bytes);
+    assert!(matches!(swapped.unwrap(), Swapped::Done(_)));
+}
+
+fn read(store: &dyn MetaStore) -> Value {
+    serde_json::from_slice(&store.load().unwrap().unwrap().document).unwrap()
+}
+
+#[test]
+fn what_later_builds_write_is_kept() {
+    let (shared, data) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let space = Space::of(shared.path());
+    let node = start(&space, data.path(), "a");
+    wait_until("it leads", || node.leads(BOOTSTRAP));
+    let (nodes, record) = (space.nodes().unwrap(), space.record().unwrap());
+    change(&*nodes, |all| {
+        all["later"] = 7.into();
+        all["nodes"]["a"]["later"] = serde_json::json!({"deep": [1, 2]});
+    });
+    change(&*record, |all| {
+        all["later"] = "x".into();
+        all["roles"][BOOTSTRAP]["later"] = true.into();
+        all["databases"][BOOTSTRAP]["later"] = 1.5.into();
+    });
+    node.run("CREATE ROLE eve LOGIN").unwrap();
+    node.run("ALTER NODE a DRAIN").unwrap();
+    drop(node);
+    let marker = data.path().join(aerostat_catalog::admin::MARKER);
+    let said = fs::read_to_string(&marker).unwrap();
+    assert!(said.contains("\"cluster\""), "{said}");
+    let at = (clients(), clients());
+    join(&space, data.path(), "a", at).unwrap();
+    let all = read(&*nodes);
+    assert_eq!(all["later"], 7);
+    assert_eq!(all["nodes"]["a"]["later"]["deep"][1], 2);
+    assert_eq!(all["nodes"]["a"]["draining"], true);
+    assert_eq!(all["nodes"]["a"]["build"]["version"], "1.0.0");
+    let record = read(&*record);
+    assert_eq!(record["later"], "x");
+    assert!(record["roles"]["eve"].is_object());
+    assert_eq!(record["roles"][BOOTSTRAP]["later"], true);
+    assert_eq!(record["databases"][BOOTSTRAP]["later"], 1.5);
 }

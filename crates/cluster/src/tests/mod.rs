@@ -27,7 +27,7 @@ use aerostat_transport::Transport;
 use aerostat_txn::CancelToken;
 use aerostat_types::{ByteSize, SqlError};
 
-use crate::{Census, Cluster, Pace, Setup, Space, join, shared};
+use crate::{Build, Census, Cluster, Identity, JoinError, Pace, Setup, Space, shared};
 
 /// A fifth of what is usual, so that a test does not take long.
 fn settings() -> Settings {
@@ -65,6 +65,19 @@ impl Drop for TestNode {
     }
 }
 
+fn build() -> Build {
+    Build::here("1.0.0", "tests")
+}
+
+fn join(
+    space: &Space,
+    data: &Path,
+    name: &str,
+    addresses: (SocketAddr, SocketAddr),
+) -> Result<Identity, JoinError> {
+    crate::join(space, data, name, addresses, &build())
+}
+
 fn clients() -> SocketAddr {
     "127.0.0.1:5433".parse().unwrap()
 }
@@ -85,7 +98,7 @@ fn try_start(
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let identity = join(space, data, name, (address, clients())).unwrap();
-    let census = Arc::new(Census::new(space, &identity, true).unwrap());
+    let census = Arc::new(Census::new(space, &identity, true, (build(), None)).unwrap());
     let shared = shared(space, &identity, &census, copies).unwrap();
     let node = Arc::new(Node::open(data, host(Some(shared)), Opening::Eager)?);
     let setup = Setup {

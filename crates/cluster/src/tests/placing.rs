@@ -6,10 +6,11 @@ use aerostat_catalog::admin::BOOTSTRAP;
 use aerostat_types::{ErrorKind, TenantId};
 
 use super::{
+    join,
     moving::{NAMES, Three},
     wait_until,
 };
-use crate::{JoinError, Space, join};
+use crate::{JoinError, Space};
 
 /// Twice what a node may be silent here.
 const LONG: Duration = Duration::from_secs(4);
@@ -122,9 +123,11 @@ fn who_is_away_for_a_moment_is_waited_for() {
     );
     fs::rename(shared, &aside).unwrap();
     thread::sleep(LONG);
-    // Nodes that ask make some of it anew.
-    let _ = fs::remove_dir_all(shared);
-    fs::rename(&aside, shared).unwrap();
+    // Nodes that ask make some of it anew, perhaps between these two.
+    wait_until("it is there again", || {
+        let _ = fs::remove_dir_all(shared);
+        fs::rename(&aside, shared).is_ok()
+    });
     thread::sleep(LONG);
     assert_eq!(three.wanted(0, "shop"), before);
     three.await_placed("shop", |nodes| *nodes == before);

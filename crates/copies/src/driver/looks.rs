@@ -79,6 +79,7 @@ impl Driver {
         Known {
             peers: peers.collect(),
             config: self.replica.config().cloned(),
+            counts: (self.replica.config()).is_some_and(|config| config.has(self.replica.member())),
             is_shown: self.shows_what_is_committed(),
             written: self.replica.history().last(),
             durable: self.durable,

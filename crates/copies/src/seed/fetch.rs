@@ -21,9 +21,9 @@ use thiserror::Error;
 
 use super::{Begin, PART_BYTES, Refusal, Request, Response};
 use crate::{
-    Greeting, Peers, WireError,
+    Greeting, Peers, Versions, WireError,
     configurations::load,
-    wire::{self, FRAME_BYTES_MAX, HEAD_BYTES, Purpose, VERSION},
+    wire::{self, FRAME_BYTES_MAX, HEAD_BYTES, Purpose},
 };
 
 /// How long a leader may take to be reached.
@@ -61,6 +61,8 @@ pub struct SeedNeed {
     pub token: Vec<u8>,
     /// The process that asks.
     pub me: Member,
+    /// In which version its leader is greeted.
+    pub versions: Versions,
     /// The tenant.
     pub tenant: TenantId,
     /// Its history; `None` where the copy is new, and takes the leader's for it.
@@ -240,7 +242,7 @@ fn dial(what: &Fetch) -> io::Result<Blocking> {
     let mut stream = what.transport.dial_blocking(&what.peer, DIAL_MAX)?;
     stream.set_timeouts(SILENCE)?;
     let greeting = Greeting {
-        version: VERSION,
+        version: (what.need.versions)(what.to),
         token: what.need.token.clone(),
         tenant: what.need.tenant,
         from: what.need.me,

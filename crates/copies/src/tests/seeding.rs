@@ -25,10 +25,9 @@ use super::{
     pair::{CLIENTS, TENANT, TOKEN, TestNode, led, members, open, options, wait_until},
 };
 use crate::{
-    Greeting, Peer, Peers, Purpose, Served, Transport,
+    Greeting, Peer, Peers, Purpose, Served, Transport, VERSION,
     seed::{Fetch, FetchError, PaceLimits, Refusal, SeedNeed, Seeded, Seeds, fetch_seed},
-    serve,
-    wire::{self, VERSION},
+    serve, wire,
 };
 
 /// So that the log runs away from a copy within a second.
@@ -252,6 +251,7 @@ impl Leader {
 
     fn need(&self, folder: &Path) -> SeedNeed {
         SeedNeed {
+            versions: Arc::new(|_| VERSION),
             token: TOKEN.to_vec(),
             me: Member {
                 node: NodeId(1),

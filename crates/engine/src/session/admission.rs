@@ -164,7 +164,11 @@ fn is_for_leaders(utility: &Utility) -> bool {
     match utility {
         Utility::Lock(lock) => lock.mode > LockMode::RowExclusive,
         Utility::Notify(command) => !matches!(command, NotifyCommand::Unlisten(_)),
-        Utility::Maintenance(command) => !matches!(command, MaintenanceCommand::Checkpoint),
+        // Dead rows, and how rows are kept, are each copy's own.
+        Utility::Maintenance(command) => !matches!(
+            command,
+            MaintenanceCommand::Checkpoint | MaintenanceCommand::Vacuum { .. }
+        ),
         _ => false,
     }
 }

@@ -47,6 +47,8 @@ fn everything_can_be_read() {
         ("explain analyze select * from t", ""),
         ("table s limit 0", ""),
         ("checkpoint", "CHECKPOINT"),
+        ("vacuum", "VACUUM"),
+        ("vacuum freeze t", "VACUUM"),
         ("unlisten *", "UNLISTEN"),
         ("discard temp", "DISCARD TEMP"),
         ("discard sequences", "DISCARD SEQUENCES"),

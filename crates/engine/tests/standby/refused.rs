@@ -74,8 +74,6 @@ fn what_recovery_excludes_is_refused_as_postgresql_does() {
     });
     let before = copied.state(&mut session);
     for (sql, word) in [
-        ("vacuum", "VACUUM"),
-        ("vacuum freeze t", "VACUUM"),
         ("analyze t", "ANALYZE"),
         ("reindex table t", "REINDEX"),
         ("listen c", "LISTEN"),

@@ -345,6 +345,7 @@ fn views_show_the_copies() {
         epoch: Epoch(4),
         leader: Some(NodeId(1)),
         members: vec![NodeId(1), NodeId(2)],
+        counts: true,
         written: CommitTs(100),
         durable: CommitTs(90),
         committed: CommitTs(99),

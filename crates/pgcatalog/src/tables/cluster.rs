@@ -1,8 +1,9 @@
 //! Relations of a cluster: its nodes, and which of them have which database. Rows are for roles that may see other
 //! tenants' statistics; a node in no cluster has none.
 
-use aerostat_catalog::{ClusterFacts, NodeFacts};
+use aerostat_catalog::{BuildName, ClusterFacts, NodeFacts};
 use aerostat_sql::names::AEROSTAT;
+use aerostat_types::NodeId;
 
 use super::{Builder, replication::sees_nodes};
 use crate::{CatalogView, cell::Rows};
@@ -28,6 +29,14 @@ fn state(node: &NodeFacts) -> &'static str {
     }
 }
 
+fn version(build: &Option<BuildName>) -> Option<&String> {
+    build.as_ref().map(|build| &build.version)
+}
+
+fn build(build: &Option<BuildName>) -> Option<&String> {
+    build.as_ref().map(|build| &build.id)
+}
+
 /// One row for each node.
 fn nodes(view: &CatalogView, rows: &mut Rows) {
     let Some(facts) = facts(view) else { return };
@@ -45,6 +54,10 @@ fn nodes(view: &CatalogView, rows: &mut Rows) {
             ("node", node.id.0.into()),
             ("state", state(node).into()),
             ("draining", node.is_draining.into()),
+            ("version", version(&node.build).into()),
+            ("build", build(&node.build).into()),
+            ("next_version", version(&node.next_build).into()),
+            ("next_build", build(&node.next_build).into()),
             ("address", (&node.address).into()),
             ("clients", (&node.clients).into()),
             ("copies", copies.count().into()),
@@ -64,15 +77,18 @@ fn databases(view: &CatalogView, rows: &mut Rows) {
     for (name, entry) in entries.filter(|(_, entry)| entry.copies.is_some()) {
         let told = facts.databases.get(&entry.oid);
         let nodes: Vec<&str> = entry.nodes.iter().map(String::as_str).collect();
-        let members = told.map(|told| {
-            let names: Vec<String> = told.members.iter().map(|id| facts.name_of(*id)).collect();
+        let names = |ids: &Vec<NodeId>| {
+            let names: Vec<String> = ids.iter().map(|id| facts.name_of(*id)).collect();
             names.join(", ")
-        });
+        };
+        let members = told.map(|told| names(&told.members));
+        let current = told.map(|told| names(&told.current));
         let leader = told
             .and_then(|told| told.leader)
             .map(|id| facts.name_of(id));
         rows.push([
             ("name", name.into()),
+            ("number", entry.oid.0.into()),
             (
                 "copies",
                 entry.copies_kept.map(|kept| u64::from(kept.get())).into(),
@@ -83,6 +99,7 @@ fn databases(view: &CatalogView, rows: &mut Rows) {
             ),
             ("leader", leader.into()),
             ("members", members.into()),
+            ("current", current.into()),
             ("epoch", told.map(|told| told.epoch).into()),
             ("bytes", told.map(|told| told.bytes).into()),
             ("load", told.map(|told| told.load).into()),

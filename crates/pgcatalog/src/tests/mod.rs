@@ -363,14 +363,14 @@ async fn the_cluster_is_shown_to_who_may_see_nodes() {
     assert_eq!(
         admin.lines(nodes).await,
         [
-            "alpha|1|up|f|10.0.0.1:5434|10.0.0.1:5433|1|1|1073741824|1048576|0.25|1500",
-            "delta|4|silent|f|10.0.0.4:5434|10.0.0.4:5433|0|0|∅|∅|∅|∅",
-            "gamma|3|stopped|t|10.0.0.3:5434|10.0.0.3:5433|0|0|1073741824|1048576|0.25|1500",
+            "alpha|1|up|f|1.2.3|0a1b2c|∅|∅|10.0.0.1:5434|10.0.0.1:5433|1|1|1073741824|1048576|0.25|1500",
+            "delta|4|silent|f|∅|∅|∅|∅|10.0.0.4:5434|10.0.0.4:5433|0|0|∅|∅|∅|∅",
+            "gamma|3|stopped|t|1.2.3|0a1b2c|1.3.0|0a1b2c|10.0.0.3:5434|10.0.0.3:5433|0|0|1073741824|1048576|0.25|1500",
         ]
     );
     assert_eq!(
         admin.lines(databases).await,
-        ["shop|2|alpha, beta|alpha|alpha, 9|7|4096|0.5|0.25"]
+        ["shop|16386|2|alpha, beta|alpha|alpha, 9|alpha|7|4096|0.5|0.25"]
     );
     let alice = Asker::new("alice");
     assert!(alice.lines(nodes).await.is_empty());

@@ -11,10 +11,10 @@ use std::{
 
 use aerostat_advice::Machine;
 use aerostat_catalog::{
-    ClusterFacts, CopiesRecord, CopyFacts, CopyState, Database, DatabaseRecord, ForeignKey, Grant,
-    IndexEntry, NodeFacts, NodeRecord, OnCommit, PartComments, PeerFacts, PlacedFacts,
-    ReferentialAction, Relation, RoleRecord, SchemaEntry, SequenceEntry, Standing, TableEntry,
-    ViewEntry,
+    BuildName, ClusterFacts, CopiesRecord, CopyFacts, CopyState, Database, DatabaseRecord,
+    ForeignKey, Grant, IndexEntry, NodeFacts, NodeRecord, OnCommit, PartComments, PeerFacts,
+    PlacedFacts, ReferentialAction, Relation, RoleRecord, SchemaEntry, SequenceEntry, Standing,
+    TableEntry, UnknownFields, ViewEntry,
     admin::DatabaseState,
     sequence::{Counter, Definition, Taken},
 };
@@ -100,6 +100,7 @@ fn node() -> NodeRecord {
         verifier: None,
         comment: None,
         member_of: BTreeSet::new(),
+        unknown: UnknownFields::new(),
     };
     let database = |oid: u32, owner: &str, comment: Option<&str>| DatabaseRecord {
         comment: comment.map(str::to_owned),
@@ -136,6 +137,7 @@ fn node() -> NodeRecord {
         next_oid: 16_403,
         dropped: BTreeSet::new(),
         memory: None,
+        unknown: UnknownFields::new(),
     }
 }
 
@@ -400,6 +402,7 @@ fn copies() -> CopyFacts {
         epoch: Epoch(3),
         leader: Some(NodeId(1)),
         members: vec![NodeId(1), NodeId(2)],
+        counts: true,
         written: CommitTs(0x1_0000_002B),
         durable: CommitTs(0x1_0000_0020),
         committed: CommitTs(0x1_0000_002A),
@@ -607,11 +610,17 @@ impl Facts for SampleFacts {
     }
 
     fn cluster(&self) -> Option<ClusterFacts> {
+        let build = |version: &str| BuildName {
+            version: version.to_owned(),
+            id: "0a1b2c".to_owned(),
+        };
         let node = |id, name: &str| NodeFacts {
             name: name.to_owned(),
             id: NodeId(id),
             address: format!("10.0.0.{id}:5434"),
             clients: format!("10.0.0.{id}:5433"),
+            build: (id < 4).then(|| build("1.2.3")),
+            next_build: (id == 3).then(|| build("1.3.0")),
             is_draining: id == 3,
             is_stopped: id == 3,
             silent: (id < 4).then_some(Duration::from_millis(1_500)),
@@ -623,6 +632,7 @@ impl Facts for SampleFacts {
             leader: Some(NodeId(1)),
             epoch: 7,
             members: vec![NodeId(1), NodeId(9)],
+            current: vec![NodeId(1)],
             bytes: 4_096,
             load: 0.5,
             load_beside_leader: 0.25,

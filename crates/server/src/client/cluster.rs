@@ -6,8 +6,11 @@
 //! ```
 
 mod apply;
+mod looking;
+mod merge;
 mod picture;
 mod show;
+mod upgrade;
 
 use std::{num::NonZeroU32, time::Duration};
 
@@ -38,6 +41,10 @@ pub(crate) enum ClusterCommand {
     Add(Named),
     /// Take a node that was drained and stopped out of the cluster
     Remove(Removed),
+    /// Have one node after another go on as another build of the program
+    Upgrade(upgrade::Upgraded),
+    /// Have copies freeze, one while another serves
+    Merge(merge::Merged),
 }
 
 /// What is printed.
@@ -128,6 +135,8 @@ pub(crate) fn run(command: &ClusterCommand) -> Result<()> {
             ClusterCommand::Drain(drained) => drain(drained).await,
             ClusterCommand::Add(named) => add(named).await,
             ClusterCommand::Remove(removed) => remove(removed).await,
+            ClusterCommand::Upgrade(upgraded) => upgrade::run(upgraded).await,
+            ClusterCommand::Merge(merged) => merge::run(merged).await,
         }
     })
 }

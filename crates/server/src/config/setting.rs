@@ -92,6 +92,11 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "Seconds after which a node that says nothing is taken for lost, and its copies are made elsewhere",
     ),
     setting(
+        "upgrades",
+        "",
+        "Folder of the programs that the node may go on as (ALTER NODE … UPGRADE TO), if it is one of a cluster; none if empty",
+    ),
+    setting(
         "memory",
         "60%",
         "Memory for data and queries: 8GB, or a share of what machine and cgroup allow",

@@ -21,7 +21,7 @@ pub(crate) struct Cluster {
     /// How many copies new databases have.
     copies: &'static str,
     /// The folder, if it is one.
-    _shared: Option<TempDir>,
+    shared: Option<TempDir>,
     /// Certificates by which nodes know each other, if they do.
     certificates: Option<Certificates>,
 }
@@ -34,7 +34,7 @@ impl Cluster {
             space: format!("file://{}", shared.path().display()),
             sessions: "here",
             copies: "all",
-            _shared: Some(shared),
+            shared: Some(shared),
             certificates: is_secured().then(Certificates::new),
         }
     }
@@ -80,20 +80,26 @@ impl Cluster {
             space: format!("etcd://{}/house", members.join(",")),
             sessions: "here",
             copies: "all",
-            _shared: None,
+            shared: None,
             certificates: is_secured().then(Certificates::new),
         }
     }
 
     pub(crate) fn start_on(&self, data: TempDir, name: &str) -> Aerostat {
-        self.start_with(data, name, "512MB")
+        self.start_with_flags(data, name, &["--memory", "512MB"])
     }
 
-    pub(crate) fn start_with(&self, data: TempDir, name: &str, memory: &str) -> Aerostat {
+    /// Starts a node with these flags besides, which say how much memory it has.
+    pub(crate) fn start_with_flags(&self, data: TempDir, name: &str, more: &[&str]) -> Aerostat {
         let made = self.certificates.as_ref().map(|made| made.of(name));
         let certs = made.as_ref().map(|made| ["--peer-certs", made]);
         let certs = certs.as_ref().map_or(&[][..], |certs| certs);
-        self.start_by(data, name, &[&["--memory", memory][..], certs].concat())
+        self.start_by(data, name, &[more, certs].concat())
+    }
+
+    /// The folder that the nodes share.
+    pub(crate) fn folder(&self) -> &Path {
+        self.shared.as_ref().unwrap().path()
     }
 
     /// Starts a node with these flags, and no certificates but by them.

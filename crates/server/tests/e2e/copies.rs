@@ -653,7 +653,7 @@ async fn clients_that_do_not_read_hold_up_no_promotion() {
 async fn a_copy_without_room_holds_up_nobody() {
     let cluster = Cluster::new();
     let a = cluster.start("a");
-    let b = cluster.start_with(tempfile::tempdir().unwrap(), "b", "96MB");
+    let b = cluster.start_with_flags(tempfile::tempdir().unwrap(), "b", &["--memory", "96MB"]);
     wait_for_members(&a, "aerostat", 2);
     let leader = a.create("large").await;
     leader

@@ -61,3 +61,4 @@ mod sessions;
 mod slt;
 mod sockets;
 mod sql;
+mod upgrading;

@@ -17,6 +17,15 @@ pub enum NodeCommand {
         /// Its name.
         name: String,
     },
+    /// ALTER NODE … UPGRADE TO: its process goes on as another build of the program.
+    Upgrade {
+        /// Its name.
+        name: String,
+        /// The program, a file of the node's machine.
+        program: String,
+        /// ALTER NODE … CHECK UPGRADE TO: it is only found out whether it could.
+        only_check: bool,
+    },
     /// DROP NODE: the cluster has it no more.
     Drop {
         /// Its name.
@@ -32,7 +41,9 @@ impl NodeCommand {
     /// The command tag that ends the statement.
     pub fn tag(&self) -> &'static str {
         match self {
-            NodeCommand::Drain { .. } | NodeCommand::Resume { .. } => "ALTER NODE",
+            NodeCommand::Drain { .. }
+            | NodeCommand::Resume { .. }
+            | NodeCommand::Upgrade { .. } => "ALTER NODE",
             NodeCommand::Drop { .. } => "DROP NODE",
         }
     }
@@ -41,9 +52,23 @@ impl NodeCommand {
 /// Behind ALTER NODE.
 pub(super) fn parse_alter(tokens: &mut Tokens<'_>) -> Result<NodeCommand, SqlError> {
     let name = tokens.name()?;
-    match tokens.accept_one(&["DRAIN", "RESUME"]) {
+    match tokens.accept_one(&["DRAIN", "RESUME", "CHECK", "UPGRADE"]) {
         Some("DRAIN") => Ok(NodeCommand::Drain { name }),
-        Some(_) => Ok(NodeCommand::Resume { name }),
+        Some("RESUME") => Ok(NodeCommand::Resume { name }),
+        Some(word) => {
+            let only_check = word == "CHECK";
+            let rest: &[&str] = if only_check {
+                &["UPGRADE", "TO"]
+            } else {
+                &["TO"]
+            };
+            tokens.expect(rest)?;
+            Ok(NodeCommand::Upgrade {
+                name,
+                program: tokens.string()?,
+                only_check,
+            })
+        }
         None => Err(tokens.unexpected()),
     }
 }

@@ -11,6 +11,7 @@
 //!        private   folders that only the owner reads
 //!        replace   a folder in the place of another
 //!        disk      what all of this asks of a disk
+//!        formats   which of them a build reads and writes
 //!        damage    why files cannot be used           fault   where a test has the process die
 //! ```
 //!
@@ -22,6 +23,7 @@ pub(crate) mod codec;
 pub(crate) mod damage;
 pub(crate) mod disk;
 pub(crate) mod fault;
+pub(crate) mod formats;
 pub(crate) mod last_checkpoint;
 pub(crate) mod log;
 pub(crate) mod manifest;

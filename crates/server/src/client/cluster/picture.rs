@@ -1,12 +1,19 @@
 //! What a node knows of its cluster, read from its views.
 
-use std::{collections::BTreeSet, num::NonZeroU8, time::Duration};
+use std::{collections::BTreeSet, fmt, num::NonZeroU8, time::Duration};
 
 use aerostat_cluster::{Picture, PictureDatabase, PictureNode};
 use aerostat_types::{NodeId, TenantId};
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use tokio_postgres::{Client, Row};
+
+/// A build of the program.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct BuildRow {
+    version: String,
+    build: String,
+}
 
 /// A row of `aerostat.cluster_nodes`.
 #[derive(Debug, Serialize)]
@@ -15,6 +22,10 @@ pub(super) struct NodeRow {
     node: i64,
     pub(super) state: String,
     pub(super) draining: bool,
+    /// What it runs.
+    pub(super) build: Option<BuildRow>,
+    /// What it was last asked to go on as, until it does.
+    pub(super) next_build: Option<BuildRow>,
     address: String,
     pub(super) clients: String,
     pub(super) copies: i64,
@@ -29,11 +40,14 @@ pub(super) struct NodeRow {
 #[derive(Debug, Serialize)]
 pub(super) struct DatabaseRow {
     pub(super) name: String,
+    pub(super) number: i64,
     pub(super) copies: Option<i64>,
     /// `None`: all.
     pub(super) nodes: Option<Vec<String>>,
     pub(super) leader: Option<String>,
     pub(super) members: Vec<String>,
+    /// The nodes whose copies have everything.
+    pub(super) current: Vec<String>,
     pub(super) bytes: Option<i64>,
     pub(super) load: Option<f64>,
     load_beside_leader: Option<f64>,
@@ -47,9 +61,9 @@ pub(super) struct Rows {
 }
 
 const NODES: &str = "SELECT name::text, node, state, draining, address, clients, copies, leads, memory_bytes, \
-    memory_used, load, heard_ms_ago FROM aerostat.cluster_nodes ORDER BY name";
+    memory_used, load, heard_ms_ago, version, build, next_version, next_build FROM aerostat.cluster_nodes ORDER BY name";
 
-const DATABASES: &str = "SELECT name::text, copies, nodes, leader, members, bytes, load, load_beside_leader \
+const DATABASES: &str = "SELECT name::text, copies, nodes, leader, members, bytes, load, load_beside_leader, current, number \
     FROM aerostat.cluster_databases ORDER BY name";
 
 /// Asks a node.
@@ -77,6 +91,8 @@ fn node_of(row: &Row) -> Result<NodeRow> {
         node: row.try_get(1)?,
         state: row.try_get(2)?,
         draining: row.try_get(3)?,
+        build: BuildRow::of(row.try_get(12)?, row.try_get(13)?),
+        next_build: BuildRow::of(row.try_get(14)?, row.try_get(15)?),
         address: row.try_get(4)?,
         clients: row.try_get(5)?,
         copies: row.try_get(6)?,
@@ -98,19 +114,43 @@ fn database_of(row: &Row) -> Result<DatabaseRow> {
     };
     let nodes: Option<String> = row.try_get(2)?;
     let members: Option<String> = row.try_get(4)?;
+    let current: Option<String> = row.try_get(8)?;
     Ok(DatabaseRow {
         name: row.try_get(0)?,
+        number: row.try_get(9)?,
         copies: row.try_get(1)?,
         nodes: nodes.map(listed),
         leader: row.try_get(3)?,
         members: members.map(listed).unwrap_or_default(),
+        current: current.map(listed).unwrap_or_default(),
         bytes: row.try_get(5)?,
         load: row.try_get(6)?,
         load_beside_leader: row.try_get(7)?,
     })
 }
 
+impl BuildRow {
+    pub(super) fn of(version: Option<String>, build: Option<String>) -> Option<BuildRow> {
+        Some(BuildRow {
+            version: version?,
+            build: build?,
+        })
+    }
+}
+
+impl fmt::Display for BuildRow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.version, self.build)
+    }
+}
+
 impl NodeRow {
+    /// What it runs, for people.
+    pub(super) fn running(&self) -> String {
+        let build = self.build.as_ref();
+        build.map_or_else(|| "an older build".to_owned(), ToString::to_string)
+    }
+
     pub(super) fn is_up(&self) -> bool {
         self.state == "up"
     }
@@ -123,6 +163,13 @@ impl NodeRow {
 }
 
 impl DatabaseRow {
+    /// Whether a node is to have a copy.
+    pub(super) fn is_on(&self, node: &NodeRow) -> bool {
+        self.nodes
+            .as_ref()
+            .is_none_or(|nodes| nodes.contains(&node.name))
+    }
+
     /// Whether commits wait for exactly the nodes that are to have it, as far as these run.
     pub(super) fn is_there(&self, rows: &Rows) -> bool {
         let all = || rows.nodes.iter().map(|node| node.name.clone()).collect();

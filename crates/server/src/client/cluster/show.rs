@@ -11,7 +11,9 @@ use super::{
 
 pub(super) fn status(rows: &Rows) -> String {
     let nodes = table(
-        ["", "state", "copies", "leads", "memory", "load", "heard"],
+        [
+            "", "state", "build", "copies", "leads", "memory", "load", "heard",
+        ],
         rows.nodes.iter().map(node),
     );
     let databases = plain_table(
@@ -30,12 +32,16 @@ fn load(value: Option<f64>) -> String {
     value.map_or_else(|| "?".to_owned(), |load| format!("{load:.2}"))
 }
 
-fn node(row: &NodeRow) -> [String; 7] {
+fn node(row: &NodeRow) -> [String; 8] {
     [
         row.name.clone(),
         match row.draining {
             true => format!("{}, drains", row.state),
             false => row.state.clone(),
+        },
+        match &row.next_build {
+            Some(next) if row.build.as_ref() != Some(next) => format!("{} ► {next}", row.running()),
+            _ => row.running(),
         },
         row.copies.to_string(),
         row.leads.to_string(),

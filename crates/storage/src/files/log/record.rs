@@ -39,10 +39,10 @@ pub(crate) const FILE_HEAD_BYTES: usize = 48;
 const MAGIC: &[u8; 8] = b"AEROLOG1";
 
 /// Raised whenever older bytes could be misread, or an older version would misread these.
-const FORMAT: u32 = 4;
+pub(crate) const FORMAT: u32 = 4;
 
 /// The oldest that is read.
-const FORMAT_MIN: u32 = 2;
+pub(crate) const FORMAT_MIN: u32 = 2;
 
 /// Lets a search for records skip most bytes.
 const SYNC: &[u8; 3] = b"AEL";
