@@ -1,5 +1,7 @@
 //! Databases that go from node to node while clients write, and nodes that end meanwhile.
 
+mod steps;
+
 use std::{
     net::SocketAddr,
     sync::{
