@@ -28,8 +28,8 @@ pub use state::{
     Grant, INFORMATION_SCHEMA_OID, Identity, IndexEntry, Lowered, Mark, NodeFacts, NodeRecord,
     OnCommit, Order, OwnedBy, PG_CATALOG_OID, PG_TEMP, PUBLIC, PUBLIC_OID, PartComments, PeerFacts,
     PlacedFacts, Placing, RecordError, ReferentialAction, Relation, RoleRecord, SEQUENCE_COLUMNS,
-    SchemaEntry, SchemaGrant, SequenceEntry, Standing, TableEntry, Temporaries, ViewEntry,
-    is_temporary, relation_tag, temporary_schema, undefined_node, undefined_relation,
-    undefined_schema,
+    SchemaEntry, SchemaGrant, SequenceEntry, Standing, StatementLimits, Statements,
+    StatementsRecord, TableEntry, Temporaries, ViewEntry, is_temporary, relation_tag,
+    temporary_schema, undefined_node, undefined_relation, undefined_schema,
 };
 pub use usage::{RecordedScan, Usage};

@@ -473,6 +473,7 @@ fn open(
         &recovered,
         Some(Arc::clone(copy)),
     )?;
+    database.statements.begin(host.statements, entry);
     tracing::info!(
         database = name,
         records = recovered.records,

@@ -12,13 +12,16 @@ use std::{
     },
 };
 
-use aerostat_sql::{grants::PredefinedRole, utility::MEMORY_WEIGHT_DEFAULT};
+use aerostat_sql::{
+    grants::PredefinedRole,
+    utility::{CPU_WEIGHT_DEFAULT, MEMORY_WEIGHT_DEFAULT},
+};
 use aerostat_storage::{Durability, FreezeBacklog, Recovered, TenantStore, Timeline};
 use aerostat_types::{ByteSize, ErrorKind, NodeId, RoleId, SqlError, TenantId};
 use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 
-use super::{Catalog, CopyState, Order, RecordError, Standing};
+use super::{Catalog, CopyState, Order, RecordError, Standing, Statements, StatementsRecord};
 
 /// What the node keeps about roles and databases; the document in the data folder.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -108,8 +111,14 @@ pub struct DatabaseRecord {
     /// Its weight among databases, for memory beyond their minima.
     #[serde(default = "weight_default")]
     pub memory_weight: u32,
+    /// Its weight among databases, for the time of the query threads.
+    #[serde(default = "cpu_weight_default")]
+    pub cpu_weight: u32,
     /// At most this many connections, as the operator said; −1 for no limit.
     pub connection_limit: i32,
+    /// How many statements run and wait, as the operator said.
+    #[serde(default, skip_serializing_if = "StatementsRecord::is_empty")]
+    pub statements: StatementsRecord,
     /// Roles with CONNECT beyond the owner; `public` stands for everyone.
     pub connect: Vec<String>,
     /// Roles that may make schemas in it, beyond the owner; `public` stands for everyone.
@@ -150,6 +159,10 @@ fn weight_default() -> u32 {
     MEMORY_WEIGHT_DEFAULT
 }
 
+fn cpu_weight_default() -> u32 {
+    CPU_WEIGHT_DEFAULT
+}
+
 /// The limits that a database's owner has set below the operator's; `None` where these hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -158,6 +171,9 @@ pub struct Lowered {
     pub memory_max: Option<ByteSize>,
     /// See [`DatabaseRecord::connection_limit`]; not negative.
     pub connection_limit: Option<i32>,
+    /// See [`DatabaseRecord::statements`]; each a limit.
+    #[serde(skip_serializing_if = "StatementsRecord::is_empty")]
+    pub statements: StatementsRecord,
     /// See [`DatabaseRecord::durability`].
     pub durability: Option<Durability>,
 }
@@ -171,7 +187,9 @@ impl DatabaseRecord {
             memory_max: None,
             memory_min: None,
             memory_weight: MEMORY_WEIGHT_DEFAULT,
+            cpu_weight: CPU_WEIGHT_DEFAULT,
             connection_limit: -1,
+            statements: StatementsRecord::default(),
             connect: Vec::new(),
             create: Vec::new(),
             comment: None,
@@ -201,6 +219,11 @@ impl DatabaseRecord {
             .unwrap_or(self.connection_limit)
     }
 
+    /// How many of its statements run and wait, on a node with these defaults.
+    pub fn statements_in_force(&self, defaults: StatementsRecord) -> StatementsRecord {
+        self.lowered.statements.or(self.statements).or(defaults)
+    }
+
     /// What its commits wait for.
     pub fn commit_durability(&self) -> Durability {
         self.lowered.durability.unwrap_or(self.durability)
@@ -219,6 +242,8 @@ pub struct Database {
     pub store: Arc<TenantStore>,
     /// Sessions connected now.
     pub connections: AtomicI64,
+    /// How many of its statements run at once, and how many wait.
+    pub statements: Statements,
     /// What this node does with it, if other nodes have it, too.
     pub copy: Option<Arc<CopyState>>,
 }
@@ -232,6 +257,7 @@ impl Database {
             catalog: Catalog::new(owner, None),
             store,
             connections: AtomicI64::new(0),
+            statements: Statements::default(),
             copy: None,
         })
     }
@@ -276,6 +302,7 @@ impl Database {
             catalog,
             store,
             connections: AtomicI64::new(0),
+            statements: Statements::default(),
             copy,
         }))
     }
