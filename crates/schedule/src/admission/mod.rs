@@ -229,12 +229,32 @@ impl Drop for Entrance {
     }
 }
 
+impl Place {
+    /// Has the statement count among those of the node, too, whether there is room or not: it has turned out to
+    /// need that, and its tenant's bound holds for it already.
+    pub fn take_of_node(&mut self) {
+        if self.needs == Needs::Tenant {
+            let admission = &self.entrance.admission;
+            admission.places.lock().take_of_node(self.entrance.no);
+            self.needs = Needs::Node;
+        }
+    }
+}
+
 impl Drop for Place {
     fn drop(&mut self) {
         let (no, needs) = (self.entrance.no, self.needs);
         self.entrance
             .admission
             .change(|places| ((), places.leave(no, needs)));
+    }
+}
+
+impl Waiting {
+    /// Whether it is the node that has no room at the moment, and not the tenant.
+    pub fn is_for_node(&self) -> bool {
+        let places = self.entrance.admission.places.lock();
+        self.needs == Needs::Node && places.tenant_has_room(self.entrance.no)
     }
 }
 

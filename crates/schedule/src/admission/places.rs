@@ -186,6 +186,17 @@ impl<W> Places<W> {
         }
     }
 
+    /// A statement that has its tenant's place alone has the node's, too.
+    pub(crate) fn take_of_node(&mut self, no: EntranceNo) {
+        self.tenant(no).on_node += 1;
+        self.node_running += 1;
+    }
+
+    /// Whether a tenant runs fewer statements than it may.
+    pub(crate) fn tenant_has_room(&self, no: EntranceNo) -> bool {
+        self.tenants[&no].has_room()
+    }
+
     /// A statement has ended; gives those that run from now on.
     pub(crate) fn leave(&mut self, no: EntranceNo, needs: Needs) -> Vec<W> {
         let tenant = self.tenant(no);
