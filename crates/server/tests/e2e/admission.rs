@@ -116,7 +116,10 @@ async fn plain(node: &Aerostat, database: &str) -> Client {
 /// The error of a statement that must fail.
 fn failure<T: std::fmt::Debug>(result: Result<T, Error>) -> DbError {
     let error = result.expect_err("it must fail");
-    error.as_db_error().cloned().unwrap_or_else(|| panic!("{error:?}"))
+    error
+        .as_db_error()
+        .cloned()
+        .unwrap_or_else(|| panic!("{error:?}"))
 }
 
 fn cause(result: Result<(), Error>) -> (String, String) {
@@ -155,7 +158,10 @@ async fn those_beyond_the_limit_come_in_by_their_order_and_too_many_are_refused(
         .unwrap();
     // In a block that has failed it is told that, and not to wait.
     assert_eq!(sqlstate(&refused, "BEGIN; SELECT 1").await, "53300");
-    assert_eq!(sqlstate(&refused, "SELECT v FROM t WHERE id = 1").await, "25P02");
+    assert_eq!(
+        sqlstate(&refused, "SELECT v FROM t WHERE id = 1").await,
+        "25P02"
+    );
     refused.batch_execute("ROLLBACK").await.unwrap();
 
     // The operator sees who waits for what.
@@ -180,7 +186,10 @@ async fn those_beyond_the_limit_come_in_by_their_order_and_too_many_are_refused(
     assert_eq!(value(&stage.operator, order).await, "1 2 3");
     assert_eq!(value(&stage.operator, waiting).await, "0");
     stage.ends_idle();
-    refused.batch_execute("SELECT v FROM t WHERE id = 1").await.unwrap();
+    refused
+        .batch_execute("SELECT v FROM t WHERE id = 1")
+        .await
+        .unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -209,7 +218,10 @@ async fn whoever_waits_can_be_stopped_and_leaves_the_queue() {
 
         // By its own time.
         let session = stage.plain().await;
-        session.batch_execute("SET statement_timeout = 300").await.unwrap();
+        session
+            .batch_execute("SET statement_timeout = 300")
+            .await
+            .unwrap();
         let began = Instant::now();
         let error = cause(session.batch_execute(sql).await);
         let told = "canceling statement due to statement timeout".to_owned();
@@ -246,7 +258,10 @@ async fn whoever_waits_can_be_stopped_and_leaves_the_queue() {
     stage.release().await;
     ended(holder).await.unwrap();
     let session = stage.plain().await;
-    session.batch_execute("UPDATE t SET v = 7 WHERE id = 1").await.unwrap();
+    session
+        .batch_execute("UPDATE t SET v = 7 WHERE id = 1")
+        .await
+        .unwrap();
     assert_eq!(value(&session, "SELECT sum(v) FROM t").await, "7");
     stage.ends_idle();
 }
@@ -256,27 +271,46 @@ async fn the_time_in_the_queue_is_part_of_the_statements_time() {
     let stage = Stage::new("statements_max = 1").await;
     let (_, token) = stage.holder().await;
     let session = stage.plain().await;
-    session.batch_execute("SET statement_timeout = '3s'").await.unwrap();
+    session
+        .batch_execute("SET statement_timeout = '3s'")
+        .await
+        .unwrap();
     let began = Instant::now();
     let sleeps = stage.waits(async move { session.batch_execute("SELECT pg_sleep(10)").await });
     tokio::time::sleep(Duration::from_secs(1)).await;
     token.cancel_query(NoTls).await.unwrap();
     assert_eq!(cause(ended(sleeps).await).0, "57014");
     // It would be four if they began anew.
-    assert!(began.elapsed() < Duration::from_millis(3_800), "{:?}", began.elapsed());
+    assert!(
+        began.elapsed() < Duration::from_millis(3_800),
+        "{:?}",
+        began.elapsed()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_holds_a_lock_goes_ahead_so_that_nobody_waits_in_a_circle() {
     let stage = Stage::new("statements_max = 1, queue_timeout = '20s'").await;
     for (lock, other) in [
-        ("UPDATE t SET v = 1 WHERE id = 1", "UPDATE t SET v = 2 WHERE id = 1"),
-        ("UPDATE t SET v = v + 1 WHERE id <= 1", "UPDATE t SET v = v + 2 WHERE id <= 1"),
-        ("SELECT v FROM t WHERE id = 1 FOR UPDATE", "DELETE FROM t WHERE id = 1 AND v < 0"),
+        (
+            "UPDATE t SET v = 1 WHERE id = 1",
+            "UPDATE t SET v = 2 WHERE id = 1",
+        ),
+        (
+            "UPDATE t SET v = v + 1 WHERE id <= 1",
+            "UPDATE t SET v = v + 2 WHERE id <= 1",
+        ),
+        (
+            "SELECT v FROM t WHERE id = 1 FOR UPDATE",
+            "DELETE FROM t WHERE id = 1 AND v < 0",
+        ),
         ("LOCK TABLE t", "SELECT count(*) FROM t"),
         // A reader is in the way of who locks the table.
         ("SELECT count(*) FROM t", "BEGIN; LOCK TABLE t; COMMIT"),
-        ("DECLARE c CURSOR FOR SELECT * FROM t", "BEGIN; LOCK TABLE t; COMMIT"),
+        (
+            "DECLARE c CURSOR FOR SELECT * FROM t",
+            "BEGIN; LOCK TABLE t; COMMIT",
+        ),
     ] {
         let block = stage.plain().await;
         block.batch_execute("BEGIN").await.unwrap();
@@ -298,18 +332,25 @@ async fn whoever_holds_a_lock_goes_ahead_so_that_nobody_waits_in_a_circle() {
             "COMMIT",
         ] {
             let done = tokio::time::timeout(PATIENCE, block.batch_execute(sql)).await;
-            done.unwrap_or_else(|_| panic!("{lock}: {sql} waits")).unwrap();
+            done.unwrap_or_else(|_| panic!("{lock}: {sql} waits"))
+                .unwrap();
         }
-        ended(task).await.unwrap_or_else(|error| panic!("{lock}, {other}: {error:?}"));
+        ended(task)
+            .await
+            .unwrap_or_else(|error| panic!("{lock}, {other}: {error:?}"));
         ended(waiter).await.unwrap();
         stage.ends_idle();
     }
 
     // A session's own advisory lock.
     let locks = stage.plain().await;
-    locks.batch_execute("SELECT pg_advisory_lock(2)").await.unwrap();
+    locks
+        .batch_execute("SELECT pg_advisory_lock(2)")
+        .await
+        .unwrap();
     let wants = stage.plain().await;
-    let wants = tokio::spawn(async move { wants.batch_execute("SELECT pg_advisory_lock(2)").await });
+    let wants =
+        tokio::spawn(async move { wants.batch_execute("SELECT pg_advisory_lock(2)").await });
     stage.until("running", 1.0);
     let unlocked = tokio::time::timeout(PATIENCE, value(&locks, "SELECT pg_advisory_unlock(2)"));
     assert_eq!(unlocked.await.unwrap(), "t");
@@ -319,14 +360,21 @@ async fn whoever_holds_a_lock_goes_ahead_so_that_nobody_waits_in_a_circle() {
     let (holder, _) = stage.holder().await;
     let block = stage.plain().await;
     let waits = stage.waits(async move {
-        block.batch_execute("BEGIN; SET LOCAL search_path = public").await?;
-        block.batch_execute("UPDATE t SET v = 5 WHERE id = 5").await?;
+        block
+            .batch_execute("BEGIN; SET LOCAL search_path = public")
+            .await?;
+        block
+            .batch_execute("UPDATE t SET v = 5 WHERE id = 5")
+            .await?;
         block.batch_execute("COMMIT").await
     });
     stage.release().await;
     ended(holder).await.unwrap();
     ended(waits).await.unwrap();
-    assert_eq!(value(&stage.operator, "SELECT v FROM t WHERE id = 5").await, "5");
+    assert_eq!(
+        value(&stage.operator, "SELECT v FROM t WHERE id = 5").await,
+        "5"
+    );
     stage.ends_idle();
 }
 
@@ -341,8 +389,14 @@ async fn statements_of_one_message_or_pipeline_have_one_place() {
         .await
         .unwrap();
     // Many at once on one connection are a pipeline.
-    let read = session.prepare("SELECT v FROM t WHERE id = $1").await.unwrap();
-    let sum = session.prepare("SELECT sum(v) FROM t WHERE v > $1").await.unwrap();
+    let read = session
+        .prepare("SELECT v FROM t WHERE id = $1")
+        .await
+        .unwrap();
+    let sum = session
+        .prepare("SELECT sum(v) FROM t WHERE v > $1")
+        .await
+        .unwrap();
     let reads = (1..=50).map(|id| {
         let (session, read, sum) = (&session, &read, &sum);
         async move {
@@ -362,7 +416,10 @@ async fn preparing_takes_no_place_and_fetching_has_one_only_while_it_fetches() {
     let stage = Stage::new("statements_max = 1").await;
     let mut session = stage.plain().await;
     let (holder, token) = stage.holder().await;
-    let statement = session.prepare("SELECT id FROM t ORDER BY id").await.unwrap();
+    let statement = session
+        .prepare("SELECT id FROM t ORDER BY id")
+        .await
+        .unwrap();
     let run = {
         let (session, statement) = (stage.plain().await, "SELECT id FROM t WHERE v = $1");
         stage.waits(async move { session.query(statement, &[&0]).await })
@@ -377,10 +434,16 @@ async fn preparing_takes_no_place_and_fetching_has_one_only_while_it_fetches() {
     // The rest of the rows waits, and the place is free.
     stage.ends_idle();
     let other = stage.plain().await;
-    other.batch_execute("UPDATE t SET v = 1 WHERE id = 1").await.unwrap();
+    other
+        .batch_execute("UPDATE t SET v = 1 WHERE id = 1")
+        .await
+        .unwrap();
     let (holder, token) = stage.holder().await;
     assert_eq!(block.query_portal(&portal, 0).await.unwrap().len(), 90);
-    block.batch_execute("DECLARE c CURSOR FOR SELECT id FROM t; FETCH 5 FROM c").await.unwrap();
+    block
+        .batch_execute("DECLARE c CURSOR FOR SELECT id FROM t; FETCH 5 FROM c")
+        .await
+        .unwrap();
     block.commit().await.unwrap();
     token.cancel_query(NoTls).await.unwrap();
     assert_eq!(cause(ended(holder).await).0, "57014");
@@ -395,14 +458,24 @@ async fn copies_have_a_place_until_their_last_row() {
     copy.send(Bytes::from("1001\t1\n")).await.unwrap();
     stage.until("running", 1.0);
     let waiter = stage.waiter("UPDATE t SET v = 2 WHERE id = 1001").await;
-    let own = stage.waiter("COPY (SELECT count(*) FROM t) TO STDOUT").await;
+    let own = stage
+        .waiter("COPY (SELECT count(*) FROM t) TO STDOUT")
+        .await;
     copy.send(Bytes::from("1002\t1\n")).await.unwrap();
     assert_eq!(copy.as_mut().finish().await.unwrap(), 2);
     ended(waiter).await.unwrap();
     ended(own).await.unwrap();
-    assert_eq!(value(&session, "SELECT v FROM t WHERE id = 1001").await, "2");
+    assert_eq!(
+        value(&session, "SELECT v FROM t WHERE id = 1001").await,
+        "2"
+    );
     // One that its client gives up.
-    let copy = Box::pin(session.copy_in::<_, Bytes>("COPY t FROM STDIN").await.unwrap());
+    let copy = Box::pin(
+        session
+            .copy_in::<_, Bytes>("COPY t FROM STDIN")
+            .await
+            .unwrap(),
+    );
     let waiter = stage.waiter("SELECT count(*) FROM t").await;
     drop(copy);
     ended(waiter).await.unwrap();
@@ -413,13 +486,19 @@ async fn copies_have_a_place_until_their_last_row() {
 async fn other_limits_hold_at_once_and_the_owner_lowers_them_while_all_places_are_taken() {
     let stage = Stage::new("statements_max = 3, queue_max = 10").await;
     let owner = stage.plain().await;
-    owner.batch_execute("ALTER DATABASE d SET (statements_max = 1)").await.unwrap();
+    owner
+        .batch_execute("ALTER DATABASE d SET (statements_max = 1)")
+        .await
+        .unwrap();
     let (holder, _) = stage.holder().await;
     let first = stage.waiter(HOLD).await;
     let second = stage.waiter(HOLD).await;
     let third = stage.waiter(HOLD).await;
     // One more may run, which is the first.
-    owner.batch_execute("ALTER DATABASE d SET (statements_max = 2)").await.unwrap();
+    owner
+        .batch_execute("ALTER DATABASE d SET (statements_max = 2)")
+        .await
+        .unwrap();
     stage.until("running", 2.0);
     stage.until("waiting", 2.0);
     assert_eq!(
@@ -427,17 +506,29 @@ async fn other_limits_hold_at_once_and_the_owner_lowers_them_while_all_places_ar
         "42501"
     );
     // Nobody else may wait; those that do go on with it.
-    owner.batch_execute("ALTER DATABASE d SET (queue_max = 0)").await.unwrap();
+    owner
+        .batch_execute("ALTER DATABASE d SET (queue_max = 0)")
+        .await
+        .unwrap();
     assert_eq!(sqlstate(&owner, "SELECT 1").await, "53300");
     stage.until("waiting", 2.0);
-    owner.batch_execute("ALTER DATABASE d RESET (statements_max, queue_max)").await.unwrap();
+    owner
+        .batch_execute("ALTER DATABASE d RESET (statements_max, queue_max)")
+        .await
+        .unwrap();
     stage.until("running", 3.0);
     stage.until("waiting", 1.0);
     let operator = &stage.operator;
-    operator.batch_execute("ALTER DATABASE d SET (statements_max = -1)").await.unwrap();
+    operator
+        .batch_execute("ALTER DATABASE d SET (statements_max = -1)")
+        .await
+        .unwrap();
     stage.until("running", 4.0);
     stage.until("waiting", 0.0);
-    owner.batch_execute("SELECT v FROM t WHERE id = 1").await.unwrap();
+    owner
+        .batch_execute("SELECT v FROM t WHERE id = 1")
+        .await
+        .unwrap();
     stage.release().await;
     for task in [holder, first, second, third] {
         ended(task).await.unwrap();
@@ -464,7 +555,10 @@ async fn a_database_goes_whose_sessions_wait_once_they_were_ended() {
     let admin = stage.node.connect("aerostat").await;
     assert_eq!(sqlstate(&admin, "DROP DATABASE d").await, "55006");
     // Its sessions are ended with it, wherever they stand.
-    admin.batch_execute("ALTER DATABASE d CLOSE WITH (FORCE)").await.unwrap();
+    admin
+        .batch_execute("ALTER DATABASE d CLOSE WITH (FORCE)")
+        .await
+        .unwrap();
     for task in [holder, first, second] {
         let error = ended(task).await.expect_err("its session has ended");
         let code = error.code().map(|code| code.code().to_owned());
@@ -487,20 +581,38 @@ async fn a_tenant_that_sleeps_on_all_places_of_the_node_keeps_no_other_out() {
     }
     // By its key a statement needs no place of the node.
     let session = stage.plain().await;
-    session.batch_execute("UPDATE t SET v = 1 WHERE id = 1").await.unwrap();
+    session
+        .batch_execute("UPDATE t SET v = 1 WHERE id = 1")
+        .await
+        .unwrap();
     let error = failure(session.batch_execute("SELECT count(*) FROM t").await);
     assert_eq!(error.code().code(), "57014");
     assert!(error.detail().unwrap().contains("(node-statements-max)"));
     // The operator looks, and another tenant works.
-    assert_eq!(value(&stage.operator, "SELECT count(*) FROM t").await, "100");
+    assert_eq!(
+        value(&stage.operator, "SELECT count(*) FROM t").await,
+        "100"
+    );
     let admin = stage.node.connect("aerostat").await;
-    admin.batch_execute("CREATE DATABASE e OWNER plain").await.unwrap();
+    admin
+        .batch_execute("CREATE DATABASE e OWNER plain")
+        .await
+        .unwrap();
     let neighbour = plain(&stage.node, "e").await;
-    assert_eq!(value(&neighbour, "SELECT count(*) FROM generate_series(1, 10)").await, "10");
+    assert_eq!(
+        value(&neighbour, "SELECT count(*) FROM generate_series(1, 10)").await,
+        "10"
+    );
     // A block that has locked something comes to its end.
     let block = stage.plain().await;
-    block.batch_execute("BEGIN; UPDATE t SET v = 1 WHERE id = 2").await.unwrap();
-    block.batch_execute("UPDATE t SET v = v + 1 WHERE id < 3; COMMIT").await.unwrap();
+    block
+        .batch_execute("BEGIN; UPDATE t SET v = 1 WHERE id = 2")
+        .await
+        .unwrap();
+    block
+        .batch_execute("UPDATE t SET v = v + 1 WHERE id < 3; COMMIT")
+        .await
+        .unwrap();
     stage.release().await;
     for task in holders {
         ended(task).await.unwrap();
@@ -510,7 +622,14 @@ async fn a_tenant_that_sleeps_on_all_places_of_the_node_keeps_no_other_out() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_node_says_what_holds_where_nobody_has_said_anything() {
-    let flags = ["--statements-max", "1", "--queue-max", "0", "--queue-timeout", "7s"];
+    let flags = [
+        "--statements-max",
+        "1",
+        "--queue-max",
+        "0",
+        "--queue-timeout",
+        "7s",
+    ];
     let stage = Stage::with(&flags, "").await;
     let shown = "SELECT format('%s %s %s %s', statements_max, queue_max, queue_timeout_ms, cpu_weight) \
                  FROM aerostat.tenants WHERE name = 'd'";
@@ -518,7 +637,10 @@ async fn the_node_says_what_holds_where_nobody_has_said_anything() {
     let (holder, _) = stage.holder().await;
     let session = stage.plain().await;
     assert_eq!(sqlstate(&session, "SELECT 1").await, "53300");
-    assert_eq!(sqlstate(&session, "ALTER DATABASE d SET (queue_max = 1)").await, "42501");
+    assert_eq!(
+        sqlstate(&session, "ALTER DATABASE d SET (queue_max = 1)").await,
+        "42501"
+    );
     let more = "ALTER DATABASE d SET (queue_max = 1, statements_max = 2, cpu_weight = 300)";
     stage.operator.batch_execute(more).await.unwrap();
     assert_eq!(value(&stage.operator, shown).await, "2 1 7000 300");
@@ -536,7 +658,10 @@ async fn the_node_says_what_holds_where_nobody_has_said_anything() {
 async fn a_database_takes_as_many_connections_as_it_may() {
     let stage = Stage::new("").await;
     let operator = &stage.operator;
-    operator.batch_execute("ALTER DATABASE d CONNECTION LIMIT 2").await.unwrap();
+    operator
+        .batch_execute("ALTER DATABASE d CONNECTION LIMIT 2")
+        .await
+        .unwrap();
     let first = stage.plain().await;
     let mut config = stage.node.config("d");
     config.user("plain");
@@ -546,12 +671,18 @@ async fn a_database_takes_as_many_connections_as_it_may() {
     // A superuser comes in, and is counted.
     let second = stage.node.connect("d").await;
     assert_eq!(value(&second, "SELECT 1").await, "1");
-    first.batch_execute("ALTER DATABASE d CONNECTION LIMIT 0").await.unwrap();
+    first
+        .batch_execute("ALTER DATABASE d CONNECTION LIMIT 0")
+        .await
+        .unwrap();
     drop(first);
     assert_eq!(refusal(&config).await, "53300");
     let wrong = "ALTER DATABASE d CONNECTION LIMIT -2";
     assert_eq!(sqlstate(operator, wrong).await, "22023");
-    operator.batch_execute("ALTER DATABASE d CONNECTION LIMIT -1").await.unwrap();
+    operator
+        .batch_execute("ALTER DATABASE d CONNECTION LIMIT -1")
+        .await
+        .unwrap();
     config.connect(NoTls).await.unwrap();
 }
 
@@ -594,7 +725,10 @@ async fn an_overload_is_shed_and_leaves_nothing_behind() {
     let done: usize = counts.iter().map(|(done, _)| done).sum();
     let refused: usize = counts.iter().map(|(_, refused)| refused).sum();
     assert_eq!(done + refused, 10 * CLIENTS);
-    assert!(done >= 10 * 20, "those for whom there is room go on: {done} {refused}");
+    assert!(
+        done >= 10 * 20,
+        "those for whom there is room go on: {done} {refused}"
+    );
     stage.ends_idle();
     assert_eq!(stage.gauge("refused_total"), refused as f64);
 }
