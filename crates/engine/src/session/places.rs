@@ -1,9 +1,9 @@
 //! The place of a statement among those of its database that run at once (`aerostat_schedule::admission`).
 //!
 //! ```text
-//!  statement ─► works in the database? ─► superuser? ─► holds a lock? ─► room? ─► runs
-//!                   no: runs               runs,          goes ahead,      no: waits, until it has its place, is
-//!                                          uncounted      counted              cancelled, or has waited too long
+//!  statement ─► works in the database? ─► holds a lock? ─► room? ─► runs
+//!                   no: runs               goes ahead,      no: waits, until it has its place, is
+//!                                          counted              cancelled, or has waited too long
 //! ```
 //!
 //! *Whoever waits here holds nothing that another may wait for*: no lock on a relation or row, and no advisory lock. So
@@ -12,7 +12,8 @@
 //! is let through to its end.
 //!
 //! BEGIN, COMMIT, SET, SHOW and statements about the node, such as ALTER DATABASE, take no place: they work on nothing
-//! that others wait for, and are how somebody ends what holds a place. Superusers have a way in for the same reason.
+//! that others wait for, and are how somebody ends what holds a place. Superusers have a way in for the same reason: their statements are in no bound of the
+//! database's, and have places of the node that are reserved for them.
 //!
 //! A place is kept until the statement's last row has been sent, or until the client is told that it may send the next:
 //! one that fetches its rows part by part has none between its fetches. A portal that goes on needs no other.
@@ -120,9 +121,11 @@ impl Executor {
             }
             return Ok(None);
         }
-        if self.engine.node().is_superuser(&client.role) {
-            return Ok(None);
-        }
+        let needs = match (self.engine.node().is_superuser(&client.role), needs) {
+            (true, Needs::Tenant) => return Ok(None),
+            (true, _) => Needs::Reserve,
+            (false, needs) => needs,
+        };
         let entrance = self.tenant.entrance();
         let place = match transaction.holds_locks(client) {
             true => entrance.enter_ahead(needs),
@@ -197,14 +200,16 @@ impl Executor {
         let name = self.database().name.read().clone();
         let what = match is_of_node {
             true => "the node runs as many statements as it may (node-statements-max)".to_owned(),
-            false => format!("database \"{name}\" runs as many as it may (statements_max)"),
+            false => {
+                format!("database \"{name}\" runs as many statements as it may (statements_max)")
+            }
         };
         SqlError::new(
             ErrorKind::QueryCanceled,
             "canceling statement due to queue timeout",
         )
         .with_detail(format!(
-            "It has waited {} ms for a place (queue_timeout), for {what}.",
+            "It has waited {} ms (queue_timeout) for a place: {what}.",
             timeout.as_millis()
         ))
         .with_hint("Try again later, or raise queue_timeout or statements_max with ALTER DATABASE … SET (…).")

@@ -13,6 +13,8 @@
 //! tenant the order is that of arrival. A tenant that runs hardly anything is let in beyond the node's bound
 //! ([`OWN_PLACES`]), so that nobody keeps others out by statements that sleep.
 //!
+//! Superusers' statements are in no tenant's bound, and have a reserve beyond the node's ([`RESERVED_PLACES`]).
+//!
 //! Whoever waits here must hold nothing that a running statement may want, or the two would wait for each other. The
 //! caller sees to that: a statement that follows others in its transaction goes in by [`Entrance::enter_ahead`],
 //! which counts it and never waits. So the bounds may be exceeded by as many as there are transactions under way,
@@ -36,7 +38,7 @@ use std::{
 use aerostat_sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 
 use places::{Entered, EntranceNo, Places, Ticket};
-pub use places::{Full, Limits, Needs, OWN_PLACES};
+pub use places::{Full, Limits, Needs, OWN_PLACES, RESERVED_PLACES};
 
 /// Whose statements run on a node, and whose wait.
 pub struct Admission {
@@ -155,22 +157,21 @@ impl Entrance {
     /// # Errors
     /// There is no room for it, and as many wait as may.
     pub fn enter(self: &Arc<Self>, needs: Needs) -> Result<Entry, Full> {
-        let waiter = Arc::new(Waiter::default());
-        let entered = self
-            .admission
-            .places
-            .lock()
-            .enter(self.no, needs, || Arc::clone(&waiter));
-        match entered {
-            Ok(Entered::Now) => Ok(Entry::Admitted(self.place(needs))),
-            Ok(Entered::Waits(ticket)) => Ok(Entry::Waits(Waiting {
+        // Mostly nobody waits.
+        let mut waiter = None;
+        let entered = self.admission.places.lock().enter(self.no, needs, || {
+            Arc::clone(waiter.insert(Arc::new(Waiter::default())))
+        });
+        match (entered, waiter) {
+            (Ok(Entered::Waits(ticket)), Some(waiter)) => Ok(Entry::Waits(Waiting {
                 entrance: Arc::clone(self),
                 needs,
                 ticket,
                 waiter,
                 has_place: false,
             })),
-            Err(full) => {
+            (Ok(_), _) => Ok(Entry::Admitted(self.place(needs))),
+            (Err(full), _) => {
                 self.refused.fetch_add(1, Ordering::Relaxed);
                 Err(full)
             }
@@ -254,7 +255,11 @@ impl Waiting {
     /// Whether it is the node that has no room at the moment, and not the tenant.
     pub fn is_for_node(&self) -> bool {
         let places = self.entrance.admission.places.lock();
-        self.needs == Needs::Node && places.tenant_has_room(self.entrance.no)
+        match self.needs {
+            Needs::Tenant => false,
+            Needs::Node => places.tenant_has_room(self.entrance.no),
+            Needs::Reserve => true,
+        }
     }
 }
 

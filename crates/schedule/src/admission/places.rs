@@ -10,6 +10,10 @@ use std::collections::{BTreeMap, HashMap};
 /// statements, and hundreds of tenants at once exceed the bound by no more than a few times what it is.
 pub const OWN_PLACES: u32 = 4;
 
+/// So many statements of superusers run beyond the node's bound, so that an operator gets in while it is reached. They are
+/// in no tenant's bound, and wait as others do where superusers themselves are the load.
+pub const RESERVED_PLACES: u32 = 32;
+
 /// How many of a tenant's statements run, and how many wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
@@ -26,6 +30,8 @@ pub enum Needs {
     Tenant,
     /// The node's, too.
     Node,
+    /// The node's alone, of which some are reserved for such: it is a superuser's.
+    Reserve,
 }
 
 /// Why a statement is refused: there is no room for it to run, and none to wait.
@@ -72,17 +78,25 @@ struct Tenant<W> {
     /// By what they need.
     queue_of_tenant: BTreeMap<Ticket, W>,
     queue_of_node: BTreeMap<Ticket, W>,
+    queue_of_reserve: BTreeMap<Ticket, W>,
 }
 
 impl<W> Tenant<W> {
+    /// How many wait, of those that the tenant's bounds are for.
     fn waiting(&self) -> usize {
         self.queue_of_tenant.len() + self.queue_of_node.len()
+    }
+
+    fn waiting_all(&self) -> u32 {
+        let all = self.waiting() + self.queue_of_reserve.len();
+        u32::try_from(all).unwrap_or(u32::MAX)
     }
 
     fn queue(&mut self, needs: Needs) -> &mut BTreeMap<Ticket, W> {
         match needs {
             Needs::Tenant => &mut self.queue_of_tenant,
             Needs::Node => &mut self.queue_of_node,
+            Needs::Reserve => &mut self.queue_of_reserve,
         }
     }
 
@@ -112,6 +126,7 @@ impl<W> Places<W> {
             on_node: 0,
             queue_of_tenant: BTreeMap::new(),
             queue_of_node: BTreeMap::new(),
+            queue_of_reserve: BTreeMap::new(),
         };
         self.tenants.insert(no, tenant);
         no
@@ -121,7 +136,7 @@ impl<W> Places<W> {
     pub(crate) fn close(&mut self, no: EntranceNo) {
         let gone = self.tenants.remove(&no);
         debug_assert!(
-            gone.is_none_or(|tenant| tenant.running == 0 && tenant.waiting() == 0),
+            gone.is_none_or(|tenant| tenant.running == 0 && tenant.waiting_all() == 0),
             "a tenant goes when its last statement has gone"
         );
     }
@@ -142,6 +157,12 @@ impl<W> Places<W> {
         max.is_none_or(|max| self.node_running < max) || tenant.on_node < OWN_PLACES
     }
 
+    /// Whether it has one for a superuser's statement.
+    fn reserve_has_room(&self) -> bool {
+        let max = self.node_max.map(|max| max.saturating_add(RESERVED_PLACES));
+        max.is_none_or(|max| self.node_running < max)
+    }
+
     /// A statement comes; `waiter` is called if it has to wait.
     pub(crate) fn enter(
         &mut self,
@@ -157,13 +178,15 @@ impl<W> Places<W> {
                 let node_has_room = self.node_has_room(tenant);
                 (tenant_has_room && node_has_room, tenant_has_room)
             }
+            Needs::Reserve => (self.reserve_has_room(), true),
         };
         if has_room {
             self.enter_ahead(no, needs);
             return Ok(Entered::Now);
         }
         let waiting = u32::try_from(tenant.waiting()).unwrap_or(u32::MAX);
-        if tenant.limits.waiting_max.is_some_and(|max| waiting >= max) {
+        let is_full = tenant.limits.waiting_max.is_some_and(|max| waiting >= max);
+        if is_full && needs != Needs::Reserve {
             return Err(Full {
                 running: tenant.running,
                 waiting,
@@ -179,11 +202,9 @@ impl<W> Places<W> {
     /// A statement runs, whether there is room for it or not.
     pub(crate) fn enter_ahead(&mut self, no: EntranceNo, needs: Needs) {
         let tenant = self.tenant(no);
-        tenant.running += 1;
-        if needs == Needs::Node {
-            tenant.on_node += 1;
-            self.node_running += 1;
-        }
+        tenant.running += u32::from(needs != Needs::Reserve);
+        tenant.on_node += u32::from(needs == Needs::Node);
+        self.node_running += u32::from(needs != Needs::Tenant);
     }
 
     /// A statement that has its tenant's place alone has the node's, too.
@@ -200,13 +221,13 @@ impl<W> Places<W> {
     /// A statement has ended; gives those that run from now on.
     pub(crate) fn leave(&mut self, no: EntranceNo, needs: Needs) -> Vec<W> {
         let tenant = self.tenant(no);
-        assert!(tenant.running > 0, "who leaves has a place");
-        tenant.running -= 1;
-        if needs == Needs::Node {
-            assert!(tenant.on_node > 0, "who leaves has a place of the node");
-            tenant.on_node -= 1;
-            self.node_running -= 1;
-        }
+        let less = |count: &mut u32, is_one: bool| {
+            let left = count.checked_sub(u32::from(is_one));
+            *count = left.expect("who leaves has a place");
+        };
+        less(&mut tenant.running, needs != Needs::Reserve);
+        less(&mut tenant.on_node, needs == Needs::Node);
+        less(&mut self.node_running, needs != Needs::Tenant);
         self.settle()
     }
 
@@ -239,9 +260,14 @@ impl<W> Places<W> {
         admitted
     }
 
-    /// The next for whom there is room: of those that need the tenant's places alone any; of the others one of the
+    /// The next for whom there is room: a superuser's; of those that need the tenant's places alone any; of the others one of the
     /// tenant that would have the fewest of the node's places for its weight; of equal ones whoever came first.
     fn next(&self) -> Option<(EntranceNo, Needs)> {
+        if self.reserve_has_room()
+            && let Some(no) = self.next_of_reserve()
+        {
+            return Some((no, Needs::Reserve));
+        }
         let with_room = self.tenants.iter().filter(|(_, tenant)| tenant.has_room());
         let candidates = with_room.flat_map(|(no, tenant)| {
             let of_tenant = tenant.queue_of_tenant.first_key_value();
@@ -261,11 +287,18 @@ impl<W> Places<W> {
         first.map(|(_, _, no, needs)| (no, needs))
     }
 
+    fn next_of_reserve(&self) -> Option<EntranceNo> {
+        let first = self.tenants.iter().filter_map(|(no, tenant)| {
+            let first = tenant.queue_of_reserve.first_key_value();
+            first.map(|(ticket, _)| (*ticket, *no))
+        });
+        first.min().map(|(_, no)| no)
+    }
+
     /// How many of a tenant's statements run, and how many wait.
     pub(crate) fn counts(&self, no: EntranceNo) -> (u32, u32) {
         let tenant = &self.tenants[&no];
-        let waiting = u32::try_from(tenant.waiting()).unwrap_or(u32::MAX);
-        (tenant.running, waiting)
+        (tenant.running, tenant.waiting_all())
     }
 
     /// Whether no tenant is known.

@@ -191,6 +191,28 @@ fn what_needs_no_place_of_the_node_passes_those_that_wait_for_one() {
     assert_eq!(places.leave(no, Needs::Node), [1]);
 }
 
+#[test]
+fn superusers_have_a_reserve_beyond_the_nodes_bound_and_are_in_no_tenants() {
+    let mut places = Bench::new(Some(8));
+    let no = tenant(&mut places, limits(1, 0), 1);
+    runs(&mut places, no, Needs::Node);
+    // Full for others, and not for them.
+    assert!(places.enter(no, Needs::Node, || 1).is_err());
+    (0..RESERVED_PLACES + 7).for_each(|_| runs(&mut places, no, Needs::Reserve));
+    assert_eq!(places.counts(no), (1, 0));
+    assert_eq!(places.of_node(), (Some(8), RESERVED_PLACES + 8));
+    waits(&mut places, no, Needs::Reserve, 2);
+    let other = tenant(&mut places, limits(None, None), 1);
+    waits(&mut places, other, Needs::Reserve, 3);
+    (0..OWN_PLACES).for_each(|_| runs(&mut places, other, Needs::Node));
+    assert_eq!(places.counts(no), (1, 1));
+    for _ in 0..OWN_PLACES {
+        assert_eq!(places.leave(other, Needs::Node), []);
+    }
+    assert_eq!(places.leave(no, Needs::Node), [2]);
+    assert_eq!(places.leave(no, Needs::Reserve), [3]);
+}
+
 /// What the model knows of a statement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Known {
@@ -215,9 +237,10 @@ fn whatever_happens_the_bounds_are_kept_and_nobody_is_forgotten() {
         for step in 0..400 {
             let at = random.random_range(0..tenants.len());
             let (no, of_tenant) = tenants[at];
-            let needs = match random.random_bool(0.5) {
-                true => Needs::Tenant,
-                false => Needs::Node,
+            let needs = match random.random_range(0..5) {
+                0 => Needs::Reserve,
+                1 | 2 => Needs::Tenant,
+                _ => Needs::Node,
             };
             number += 1;
             let known = Known {
@@ -228,7 +251,9 @@ fn whatever_happens_the_bounds_are_kept_and_nobody_is_forgotten() {
             let mut admitted = Vec::new();
             match random.random_range(0..10) {
                 0..=4 => {
-                    let own = waiting.values().filter(|one| one.no == no).count() as u32;
+                    let own = waiting.values();
+                    let own = own.filter(|one| one.no == no && one.needs != Needs::Reserve);
+                    let own = own.count() as u32;
                     match places.enter(no, needs, || number) {
                         Ok(Entered::Now) => drop(running.insert(number, known)),
                         Ok(Entered::Waits(ticket)) => {
@@ -238,6 +263,7 @@ fn whatever_happens_the_bounds_are_kept_and_nobody_is_forgotten() {
                         Err(full) => {
                             assert_eq!(full.waiting, own, "seed {seed} step {step}");
                             assert!(of_tenant.waiting_max.is_some_and(|max| own >= max));
+                            assert_ne!(needs, Needs::Reserve);
                         }
                     }
                 }
@@ -306,24 +332,32 @@ fn check(
         of.filter(|one| needs.is_none_or(|needs| one.needs == needs))
             .count() as u32
     };
-    let on_node = count(running, None, Some(Needs::Node));
+    let reserved = count(running, None, Some(Needs::Reserve));
+    let on_node = count(running, None, Some(Needs::Node)) + reserved;
+    let reserve_has_room = node_max.is_none_or(|max| on_node < max + RESERVED_PLACES);
+    assert!(
+        !reserve_has_room || count(waiting, None, Some(Needs::Reserve)) == 0,
+        "seed {seed} step {step}: a superuser is forgotten"
+    );
     assert_eq!(
         places.of_node(),
         (node_max, on_node),
         "seed {seed} step {step}"
     );
     for &(no, limits) in tenants {
+        let of_superusers = count(running, Some(no), Some(Needs::Reserve));
         let counts = (
-            count(running, Some(no), None),
+            count(running, Some(no), None) - of_superusers,
             count(waiting, Some(no), None),
         );
         assert_eq!(places.counts(no), counts, "seed {seed} step {step}");
         let has_room = limits.running_max.is_none_or(|max| counts.0 < max);
         let own = count(running, Some(no), Some(Needs::Node));
         let node_has_room = node_max.is_none_or(|max| on_node < max) || own < OWN_PLACES;
-        let forgotten = waiting
-            .values()
-            .any(|one| one.no == no && has_room && (one.needs == Needs::Tenant || node_has_room));
+        let forgotten = waiting.values().any(|one| {
+            let node_is_enough = one.needs == Needs::Node && node_has_room;
+            one.no == no && has_room && (one.needs == Needs::Tenant || node_is_enough)
+        });
         assert!(!forgotten, "seed {seed} step {step}: {counts:?} {limits:?}");
     }
 }
