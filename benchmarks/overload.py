@@ -8,7 +8,7 @@ with four and sixteen times as many, under each setting of the database, all in 
 printed. Clients are of a role that is no superuser, send one statement after another by the simple protocol, and wait
 a little after one that was refused (53300). All are sockets of this one process, whose own time bounds what is reached.
 
-    read      an aggregate over 20,000 rows, planned
+    read      an aggregate over 2,000 rows, planned
     write     an UPDATE of three rows that all clients update, planned
     by key    a SELECT by primary key, on the fast path
 """
@@ -115,6 +115,7 @@ def main():
     parser.add_argument("--clients", type=int, default=4)
     parser.add_argument("--seconds", type=float, default=5)
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--workload", choices=WORKLOADS, action="append", help="those alone; all if not given")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         node = Aerostat(options.binary.resolve(), folder, "--memory", "2GB")
@@ -129,7 +130,7 @@ def measure(node, options):
     node.psql("CREATE DATABASE d WITH (durability = 'none') OWNER plain", "aerostat")
     for sql in [
         "CREATE TABLE t (id int PRIMARY KEY, v int)",
-        "INSERT INTO t SELECT g, g % 100 FROM generate_series(1, 20000) AS g",
+        "INSERT INTO t SELECT g, g % 100 FROM generate_series(1, 2000) AS g",
         "CREATE TABLE c (id int PRIMARY KEY, n int)",
         "INSERT INTO c SELECT g, 0 FROM generate_series(1, 10) AS g",
         "GRANT ALL ON t, c TO plain",
@@ -137,7 +138,8 @@ def measure(node, options):
         node.psql(sql, "d")
     found = {}
     for _ in range(options.runs):
-        for workload, text in WORKLOADS.items():
+        for workload in options.workload or WORKLOADS:
+            text = WORKLOADS[workload]
             for times in (1, 4, 16):
                 for setting, change in SETTINGS.items():
                     node.psql(f"ALTER DATABASE d {change}", "aerostat")

@@ -366,7 +366,7 @@ impl Node {
             |databases, (entry, sink)| {
                 if let Some(database) = databases.stage(name).and_then(Stage::inside) {
                     limits::set(database.store.budget(), &entry);
-                    database.statements.follow(&entry);
+                    database.statements.follow(entry.statement_limits());
                     database.set_durability(entry.commit_durability());
                     if let Some(sink) = sink {
                         database.store.archive_log_to(sink);

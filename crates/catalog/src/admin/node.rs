@@ -395,7 +395,9 @@ pub(super) fn open_database(
         );
     }
     let database = Database::recover(id, name, &entry.owner, store, &recovered, None)?;
-    database.statements.begin(host.statements, entry);
+    database
+        .statements
+        .begin(host.statements, entry.statement_limits());
     if let Some(archive) = &entry.log_archive {
         let sink = host.places.for_archive(archive)?;
         database.store.archive_log_to(Some(sink));

@@ -21,7 +21,9 @@ use aerostat_types::{ByteSize, ErrorKind, NodeId, RoleId, SqlError, TenantId};
 use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 
-use super::{Catalog, CopyState, Order, RecordError, Standing, Statements, StatementsRecord};
+use super::{
+    Catalog, CopyState, Order, RecordError, Standing, StatementLimits, Statements, StatementsRecord,
+};
 
 /// What the node keeps about roles and databases; the document in the data folder.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -221,7 +223,15 @@ impl DatabaseRecord {
 
     /// How many of its statements run and wait, on a node with these defaults.
     pub fn statements_in_force(&self, defaults: StatementsRecord) -> StatementsRecord {
-        self.lowered.statements.or(self.statements).or(defaults)
+        self.statement_limits().statements.or(defaults)
+    }
+
+    /// What is said of its statements.
+    pub(crate) fn statement_limits(&self) -> StatementLimits {
+        StatementLimits {
+            statements: self.lowered.statements.or(self.statements),
+            cpu_weight: self.cpu_weight,
+        }
     }
 
     /// What its commits wait for.

@@ -11,8 +11,6 @@ use std::{fmt, time::Duration};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use super::DatabaseRecord;
-
 /// What is said of a database's statements; `None` where nothing is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -89,18 +87,18 @@ struct State {
 }
 
 impl Statements {
-    /// The database is open, on a node with these defaults.
-    pub(crate) fn begin(&self, defaults: StatementsRecord, entry: &DatabaseRecord) {
+    /// The database is open, on a node with these defaults, and its record says this.
+    pub(crate) fn begin(&self, defaults: StatementsRecord, said: StatementLimits) {
         self.0.lock().defaults = defaults;
-        self.follow(entry);
+        self.follow(said);
     }
 
     /// Its record says this from now on.
-    pub(crate) fn follow(&self, entry: &DatabaseRecord) {
+    pub(crate) fn follow(&self, said: StatementLimits) {
         let mut state = self.0.lock();
         let limits = StatementLimits {
-            statements: entry.statements_in_force(state.defaults),
-            cpu_weight: entry.cpu_weight,
+            statements: said.statements.or(state.defaults),
+            ..said
         };
         // Whoever is told does not come back here. With the lock, or what was said before could be told after.
         state.limits = Some(limits);
@@ -138,8 +136,6 @@ impl fmt::Debug for Statements {
 mod tests {
     use std::sync::Arc;
 
-    use aerostat_types::TenantId;
-
     use super::*;
 
     fn said(statements_max: i32) -> StatementsRecord {
@@ -150,42 +146,39 @@ mod tests {
     }
 
     #[test]
-    fn the_owner_goes_before_the_operator_and_he_before_the_node() {
+    fn what_is_said_goes_before_what_holds_otherwise() {
         let defaults = StatementsRecord {
             statements_max: Some(64),
             queue_max: Some(100),
             queue_timeout_ms: Some(0),
         };
-        let mut entry = DatabaseRecord::new(TenantId(1), "owner");
-        let in_force = |entry: &DatabaseRecord| entry.statements_in_force(defaults);
-        assert_eq!(in_force(&entry), defaults);
-        assert_eq!(in_force(&entry).timeout(), None);
-        entry.statements = said(8);
-        entry.lowered.statements = said(3);
-        entry.lowered.statements.queue_timeout_ms = Some(250);
-        assert_eq!(in_force(&entry).running_max(), Some(3));
-        assert_eq!(in_force(&entry).waiting_max(), Some(100));
-        assert_eq!(in_force(&entry).timeout(), Some(Duration::from_millis(250)));
-        // An operator's word that there is no limit is one against the node's.
-        entry.lowered = Default::default();
-        entry.statements = said(-1);
-        assert_eq!(in_force(&entry).running_max(), None);
+        assert_eq!(StatementsRecord::default().or(defaults), defaults);
+        assert_eq!(defaults.timeout(), None);
+        let mut owner = said(3);
+        owner.queue_timeout_ms = Some(250);
+        let in_force = owner.or(said(8)).or(defaults);
+        assert_eq!(in_force.running_max(), Some(3));
+        assert_eq!(in_force.waiting_max(), Some(100));
+        assert_eq!(in_force.timeout(), Some(Duration::from_millis(250)));
+        // A word that there is no limit is one against the node's.
+        assert_eq!(said(-1).or(defaults).running_max(), None);
     }
 
     #[test]
     fn whoever_listens_knows_what_holds_at_first_and_after_each_change() {
         let statements = Statements::default();
-        let mut entry = DatabaseRecord::new(TenantId(1), "owner");
-        statements.begin(said(64), &entry);
+        let of = |statements, cpu_weight| StatementLimits {
+            statements,
+            cpu_weight,
+        };
+        statements.begin(said(64), of(StatementsRecord::default(), 100));
         let heard = Arc::new(Mutex::new(Vec::new()));
         let hears = Arc::clone(&heard);
         statements.tell(move |limits| {
             let heard = (limits.statements.running_max(), limits.cpu_weight);
             hears.lock().push(heard);
         });
-        entry.cpu_weight = 300;
-        entry.statements = said(7);
-        statements.follow(&entry);
+        statements.follow(of(said(7), 300));
         assert_eq!(*heard.lock(), [(Some(64), 100), (Some(7), 300)]);
         assert_eq!(statements.limits(), said(7));
     }

@@ -20,7 +20,7 @@
 //! which counts it and never waits. So the bounds may be exceeded by as many as there are transactions under way,
 //! and nobody new comes in until they are kept again.
 //!
-//! [`Places`] decides, and is pure; this module has its lock and the waiting tasks. A place that was given to
+//! `places` decides, and is pure; this module has its lock and the waiting tasks. A place that was given to
 //! somebody who gives up at the same moment goes on to the next.
 
 mod places;

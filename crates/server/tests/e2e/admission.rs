@@ -642,5 +642,5 @@ async fn a_database_takes_as_many_connections_as_it_may() {
         .batch_execute("ALTER DATABASE d CONNECTION LIMIT -1")
         .await
         .unwrap();
-    config.connect(NoTls).await.unwrap();
+    drop(config.connect(NoTls).await.unwrap());
 }
