@@ -86,7 +86,8 @@ async fn many_short_statements_leave_others_their_turns() {
         });
         raw.ask(&bytes).await;
         let most = watch.await.unwrap();
-        assert!(most <= 200, "{what}: {most} statements in one turn");
+        // Two budgets of a task, of 128 each (tokio's).
+        assert!(most <= 300, "{what}: {most} statements in one turn");
     }
 }
 
@@ -218,7 +219,7 @@ fn noise() -> impl Strategy<Value = Vec<u8>> {
         parse("", "count 5"),
         bind("", ""),
         sync(),
-        super::raw::execute("", 2),
+        execute("", 2),
         query("copy out binary"),
     ]);
     prop::collection::vec(
