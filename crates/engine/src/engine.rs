@@ -95,7 +95,7 @@ impl Default for StatementOptions {
 }
 
 /// Planned statements that a node runs at once if nothing is said. Each that writes, or waits for a row or a relation,
-/// has one of the runtime's 512 threads for that, of which half is for functions that wait ([`WAITS_MAX`]); with so
+/// has one of the runtime's 512 threads for that, of which half is for functions that wait (`WAITS_MAX`); with so
 /// many there are as many again for commits and whatever goes ahead.
 pub const NODE_STATEMENTS_MAX: u32 = 128;
 

@@ -9,6 +9,8 @@ use super::*;
 /// A statement is known by its number.
 type Bench = Places<u32>;
 
+const NOBODY: [u32; 0] = [];
+
 fn limits(running_max: impl Into<Option<u32>>, waiting_max: impl Into<Option<u32>>) -> Limits {
     Limits {
         running_max: running_max.into(),
@@ -18,7 +20,7 @@ fn limits(running_max: impl Into<Option<u32>>, waiting_max: impl Into<Option<u32
 
 fn tenant(places: &mut Bench, limits: Limits, weight: u32) -> EntranceNo {
     let no = places.open();
-    assert_eq!(places.set_limits(no, limits, weight), []);
+    assert_eq!(places.set_limits(no, limits, weight), NOBODY);
     no
 }
 
@@ -48,8 +50,8 @@ fn those_beyond_the_limit_wait_and_come_in_by_their_order() {
     assert_eq!(places.leave(no, Needs::Tenant), [1]);
     assert_eq!(places.leave(no, Needs::Node), [2]);
     assert_eq!(places.leave(no, Needs::Tenant), [3]);
-    assert_eq!(places.leave(no, Needs::Node), []);
-    assert_eq!(places.leave(no, Needs::Node), []);
+    assert_eq!(places.leave(no, Needs::Node), NOBODY);
+    assert_eq!(places.leave(no, Needs::Node), NOBODY);
     assert_eq!((places.counts(no), places.of_node()), ((0, 0), (None, 0)));
 }
 
@@ -92,8 +94,8 @@ fn who_goes_ahead_is_counted_and_nobody_new_comes_until_the_bound_is_kept_again(
     places.enter_ahead(no, Needs::Tenant);
     waits(&mut places, no, Needs::Node, 1);
     assert_eq!(places.counts(no), (3, 1));
-    assert_eq!(places.leave(no, Needs::Node), []);
-    assert_eq!(places.leave(no, Needs::Tenant), []);
+    assert_eq!(places.leave(no, Needs::Node), NOBODY);
+    assert_eq!(places.leave(no, Needs::Tenant), NOBODY);
     assert_eq!(places.leave(no, Needs::Node), [1]);
 }
 
@@ -120,10 +122,10 @@ fn other_limits_let_in_who_waits_and_turn_nobody_out() {
     }
     assert_eq!(places.set_limits(no, limits(3, None), 1), [1, 2]);
     // Fewer may run and wait than do: they do so, and nobody comes after them.
-    assert_eq!(places.set_limits(no, limits(1, 1), 1), []);
+    assert_eq!(places.set_limits(no, limits(1, 1), 1), NOBODY);
     assert!(places.enter(no, Needs::Node, || 5).is_err());
-    assert_eq!(places.leave(no, Needs::Node), []);
-    assert_eq!(places.leave(no, Needs::Node), []);
+    assert_eq!(places.leave(no, Needs::Node), NOBODY);
+    assert_eq!(places.leave(no, Needs::Node), NOBODY);
     assert_eq!(places.leave(no, Needs::Node), [3]);
     assert_eq!(places.set_limits(no, limits(None, None), 1), [4]);
 }
@@ -207,7 +209,7 @@ fn superusers_have_a_reserve_beyond_the_nodes_bound_and_are_in_no_tenants() {
     (0..OWN_PLACES).for_each(|_| runs(&mut places, other, Needs::Node));
     assert_eq!(places.counts(no), (1, 1));
     for _ in 0..OWN_PLACES {
-        assert_eq!(places.leave(other, Needs::Node), []);
+        assert_eq!(places.leave(other, Needs::Node), NOBODY);
     }
     assert_eq!(places.leave(no, Needs::Node), [2]);
     assert_eq!(places.leave(no, Needs::Reserve), [3]);
