@@ -28,8 +28,9 @@ pub use state::{
     FIRST_USER_OID, ForeignKey, Grant, INFORMATION_SCHEMA_OID, Identity, IndexEntry, Lowered, Mark,
     NodeFacts, NodeRecord, OnCommit, Order, OwnedBy, PG_CATALOG_OID, PG_TEMP, PUBLIC, PUBLIC_OID,
     PartComments, PeerFacts, PlacedFacts, Placing, RecordError, ReferentialAction, Relation,
-    RoleRecord, SEQUENCE_COLUMNS, SchemaEntry, SchemaGrant, SequenceEntry, Standing, TableEntry,
-    Temporaries, UnknownFields, ViewEntry, is_temporary, relation_tag, temporary_schema,
-    undefined_node, undefined_relation, undefined_schema,
+    RoleRecord, SEQUENCE_COLUMNS, SchemaEntry, SchemaGrant, SequenceEntry, Standing,
+    StatementLimits, Statements, StatementsRecord, TableEntry, Temporaries, UnknownFields,
+    ViewEntry, is_temporary, relation_tag, temporary_schema, undefined_node, undefined_relation,
+    undefined_schema,
 };
 pub use usage::{RecordedScan, Usage};

@@ -165,6 +165,7 @@ impl Aerostat {
             machine,
             spill: options.spill,
             opening: options.opening,
+            statements: options.statements,
             shared: options.shared,
         });
         let engine = match opened {

@@ -35,15 +35,19 @@ mod wait;
 pub use aerostat_api::{
     ColumnDescription, Notice, NoticeSeverity, ParameterType, TransactionStatus, Value, Zone,
 };
-pub use aerostat_catalog::admin::{DatabaseState, Examined, Verdict};
+pub use aerostat_catalog::{
+    StatementsRecord,
+    admin::{DatabaseState, Examined, Verdict},
+};
 pub use aerostat_engine::{
-    CancelHandle, DiskQuantity, Engine, Eviction, NoObserver, Observer, Opening, SERVER_VERSION,
-    SpillLimits, StatementRecord,
+    CancelHandle, DiskQuantity, Engine, Eviction, NODE_STATEMENTS_MAX, NoObserver, Observer,
+    Opening, SERVER_VERSION, SpillLimits, StatementCounts, StatementOptions, StatementRecord,
 };
 pub use aerostat_memory::{
     Counted, heap_bytes, leave_purging_to_others, machine_memory_bytes, release_heap_if_asked,
     resident_bytes,
 };
+pub use aerostat_sql::utility::read_time_ms;
 pub use aerostat_types::{ByteSize, ErrorKind, SqlError, SqlType};
 pub use arrow;
 

@@ -4,7 +4,7 @@ use std::{path::PathBuf, sync::Arc, thread};
 
 use aerostat_catalog::admin::Shared;
 pub use aerostat_engine::MEMORY_BYTES_MIN;
-use aerostat_engine::{Eviction, NoObserver, Observer, Opening, SpillLimits};
+use aerostat_engine::{Eviction, NoObserver, Observer, Opening, SpillLimits, StatementOptions};
 use aerostat_memory::machine_memory_bytes;
 use aerostat_types::ByteSize;
 
@@ -42,6 +42,8 @@ pub struct Options {
     pub spill: SpillLimits,
     /// When its databases are opened.
     pub opening: Opening,
+    /// How many statements run at once, and how many wait.
+    pub statements: StatementOptions,
     /// What `aerostat calibrate` wrote; `None`: in the data folder, if it is there.
     pub calibration: Option<PathBuf>,
     /// Who is told of every statement.
@@ -73,6 +75,7 @@ impl Options {
             eviction: Eviction::default(),
             spill: SpillLimits::default(),
             opening: Opening::Eager,
+            statements: StatementOptions::default(),
             calibration: None,
             observer: Arc::new(NoObserver),
             shared: None,

@@ -10,7 +10,9 @@
 use std::{sync::Arc, time::Instant};
 
 use aerostat_api::{Outcome, Value};
-use aerostat_engine::{Engine, EngineOptions, NoObserver, Prepared, QUERY_STACK_BYTES, Session};
+use aerostat_engine::{
+    Engine, EngineOptions, NoObserver, Prepared, QUERY_STACK_BYTES, Session, StatementOptions,
+};
 use aerostat_memory::Governor;
 use aerostat_storage::backup::Folders;
 use aerostat_types::ByteSize;
@@ -204,6 +206,7 @@ fn main() {
         places: Arc::new(Folders),
         spill: aerostat_engine::SpillLimits::default(),
         opening: aerostat_engine::Opening::Eager,
+        statements: StatementOptions::default(),
         shared: None,
     })
     .unwrap();

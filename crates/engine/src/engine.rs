@@ -14,7 +14,7 @@ use std::{
 use aerostat_advice::Machine;
 use aerostat_api::{Controls, OtherNodes, RoleInfo};
 use aerostat_catalog::{
-    Database,
+    Database, StatementsRecord,
     admin::{Claim, Connection, DatabaseState, Holders, Host, Node, NodeError, Opening, Shared},
 };
 use aerostat_memory::Governor;
@@ -22,7 +22,10 @@ use aerostat_pgcatalog::{FunctionDescription, SessionDescription};
 use aerostat_query::{
     SpillLimits, SpillSpace, base_state, describe_functions, turns::follow_tasks,
 };
-use aerostat_schedule::Scheduler;
+use aerostat_schedule::{
+    Scheduler,
+    admission::{Admission, Counts},
+};
 use aerostat_storage::{FreezeBacklog, backup::Places};
 use aerostat_txn::{AdvisoryLocks, TxnManager};
 use aerostat_types::{ErrorKind, SqlError, TenantId};
@@ -63,9 +66,42 @@ pub struct EngineOptions {
     pub spill: SpillLimits,
     /// When databases are opened.
     pub opening: Opening,
+    /// How many statements run and wait.
+    pub statements: StatementOptions,
     /// What the node shares with others, in a cluster.
     pub shared: Option<Shared>,
 }
+
+/// How many statements run at once, and what holds for the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StatementOptions {
+    /// So many statements that are planned run on the node at once; `None` for any number.
+    pub node_max: Option<u32>,
+    /// What holds for databases of which nothing is said.
+    pub of_database: StatementsRecord,
+}
+
+impl Default for StatementOptions {
+    fn default() -> Self {
+        Self {
+            node_max: Some(NODE_STATEMENTS_MAX),
+            of_database: StatementsRecord {
+                statements_max: None,
+                queue_max: None,
+                queue_timeout_ms: Some(QUEUE_TIMEOUT_MS),
+            },
+        }
+    }
+}
+
+/// Planned statements that a node runs at once if nothing is said. Each that writes, or waits for a row or a relation,
+/// has one of the runtime's 512 threads for that, of which half is for functions that wait (`WAITS_MAX`); with so
+/// many there are as many again for commits and whatever goes ahead.
+pub const NODE_STATEMENTS_MAX: u32 = 128;
+
+/// How long a statement waits for its place if nothing is said: as long as for a connection of PgBouncer
+/// (`query_wait_timeout`).
+const QUEUE_TIMEOUT_MS: u32 = 120_000;
 
 /// Is told of what sessions do, for metrics.
 pub trait Observer: Send + Sync {
@@ -108,6 +144,8 @@ pub struct DatabaseStatistics {
     pub memory_min: u64,
     /// Sessions connected.
     pub connections: i64,
+    /// What its statements do, and what became of others.
+    pub statements: Counts,
     /// What its planned statements have taken of the query threads, since it was opened.
     pub query_time: Duration,
     /// Queries that a kept plan was found for, since it was opened.
@@ -136,6 +174,7 @@ pub struct Engine {
     grants: Grants,
     queries: Handle,
     scheduler: Arc<Scheduler>,
+    admission: Arc<Admission>,
     observer: Arc<dyn Observer>,
     machine: Arc<Machine>,
     /// Everything of a session state that no session changes.
@@ -171,6 +210,7 @@ impl Engine {
             governor: Arc::clone(&options.governor),
             places: options.places,
             clock: Arc::new(StepsAside::default()),
+            statements: options.statements.of_database,
             shared: options.shared,
         };
         let node = Node::open(&options.data, host, options.opening)?;
@@ -180,6 +220,7 @@ impl Engine {
             node: Arc::new(node),
             grants: Grants::new(&options.governor),
             governor: options.governor,
+            admission: Admission::new(options.statements.node_max),
             scheduler: Scheduler::new(options.queries.metrics().num_workers()),
             queries: options.queries,
             observer: options.observer,
@@ -252,6 +293,7 @@ impl Engine {
                         .map_or(self.governor.limit(), |max| max.0),
                     memory_min: database.store.budget().min().0,
                     connections: database.connection_count(),
+                    statements: self.statement_counts(database.id),
                     query_time: tenant.map(Tenant::query_time).unwrap_or_default(),
                     plan_cache_hits: plans.hits,
                     plan_cache_misses: plans.misses,
@@ -263,6 +305,12 @@ impl Engine {
                 }
             })
             .collect()
+    }
+
+    /// What the statements of a database that is open do.
+    pub(crate) fn statement_counts(&self, database: TenantId) -> Counts {
+        let tenant = self.tenants.lock().get(&database).cloned();
+        tenant.map_or(Counts::default(), |tenant| tenant.entrance().counts())
     }
 
     /// What the statements of a database that is open have taken of threads.
@@ -313,7 +361,7 @@ impl Engine {
         {
             return Ok(Arc::clone(tenant));
         }
-        let tenant = Tenant::of(database, &self.spill, &self.scheduler)?;
+        let tenant = Tenant::of(database, &self.spill, &self.scheduler, &self.admission)?;
         tenants.insert(database.id, Arc::clone(&tenant));
         Ok(tenant)
     }

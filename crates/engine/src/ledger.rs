@@ -16,7 +16,7 @@
 
 use aerostat_catalog::admin::MEMORY_BYTES_MIN;
 use aerostat_memory::{Budget, MemoryClass, ResidentParts, heap_bytes};
-use aerostat_pgcatalog::{EvictionUse, MemoryLimit, MemoryUse};
+use aerostat_pgcatalog::{EvictionUse, MemoryLimit, MemoryUse, StatementUse};
 use aerostat_storage::{ArenaMemory, TenantStore};
 use aerostat_types::{ByteSize, ErrorKind, SqlError};
 
@@ -124,6 +124,22 @@ impl Engine {
         }
         self.governor().set_cap(bytes);
         Ok(())
+    }
+
+    /// What the statements of open databases do.
+    pub fn statements(&self) -> Vec<StatementUse> {
+        let databases = self.node().open_databases().into_iter();
+        let of_database = databases.map(|database| {
+            let counts = self.statement_counts(database.id);
+            StatementUse {
+                database: database.name.read().clone(),
+                running: counts.running,
+                waiting: counts.waiting,
+                refused: counts.refused,
+                timed_out: counts.timed_out,
+            }
+        });
+        of_database.collect()
     }
 
     /// What was evicted of open databases, and read back.

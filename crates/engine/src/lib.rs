@@ -31,8 +31,10 @@ mod upkeep;
 
 pub use aerostat_catalog::admin::{MEMORY_BYTES_MIN, Opening};
 pub use aerostat_query::{CancelHandle, DiskQuantity, SpillLimits};
+pub use aerostat_schedule::admission::Counts as StatementCounts;
 pub use engine::{
-    DatabaseStatistics, Engine, EngineOptions, NoObserver, Observer, StatementRecord,
+    DatabaseStatistics, Engine, EngineOptions, NODE_STATEMENTS_MAX, NoObserver, Observer,
+    StatementOptions, StatementRecord,
 };
 pub use memory::Held;
 pub use session::{Prepared, Sent, Session};

@@ -26,7 +26,11 @@ use aerostat_query::{
     cache::{PlanCache, PlanCacheCounts},
     tenant_environment, turns,
 };
-use aerostat_schedule::{Scheduler, Share};
+use aerostat_schedule::{
+    Scheduler, Share, WEIGHT_DEFAULT,
+    admission::{Admission, Entrance, Limits},
+};
+use aerostat_sql::utility::CPU_WEIGHT_DEFAULT;
 use datafusion::{common::Result, execution::runtime_env::RuntimeEnv};
 use tokio::{runtime::Handle, task::JoinHandle};
 
@@ -47,6 +51,8 @@ pub(crate) struct Tenant {
     channels: Arc<Channels>,
     /// What it has of the query threads.
     share: Arc<Share>,
+    /// Where its statements come in.
+    entrance: Arc<Entrance>,
     /// Nanoseconds that statements by key have taken, about.
     by_key: AtomicU64,
     /// The last to go: all others have to do with it.
@@ -62,6 +68,7 @@ impl Tenant {
         database: &Arc<Database>,
         spill: &Arc<SpillSpace>,
         scheduler: &Arc<Scheduler>,
+        admission: &Arc<Admission>,
     ) -> Result<Arc<Tenant>> {
         let budget = database.store.budget();
         let heap = Heap::new(budget);
@@ -71,6 +78,8 @@ impl Tenant {
         let plans = Arc::new(PlanCache::new(Arc::clone(budget)));
         let reclaim = Arc::downgrade(&plans);
         budget.reclaim_from(0, reclaim);
+        let (share, entrance) = (scheduler.share(database.id), admission.entrance());
+        follow_limits(database, &share, &entrance);
         Ok(Arc::new(Tenant {
             environment,
             spill,
@@ -78,7 +87,8 @@ impl Tenant {
             commits: Arc::default(),
             plans,
             channels: Arc::default(),
-            share: scheduler.share(database.id),
+            share,
+            entrance,
             by_key: AtomicU64::new(0),
             database: Arc::clone(database),
         }))
@@ -99,6 +109,11 @@ impl Tenant {
     ) -> JoinHandle<T> {
         let holding = self.heap.statement(cancellation);
         turns::spawn(queries, self.share.work(), holding, work)
+    }
+
+    /// Where its statements come in.
+    pub(crate) fn entrance(&self) -> &Arc<Entrance> {
+        &self.entrance
     }
 
     pub(crate) fn environment(&self) -> &Arc<RuntimeEnv> {
@@ -137,4 +152,25 @@ impl Tenant {
     pub(crate) fn spilled(&self) -> u64 {
         self.spill.used()
     }
+}
+
+// Both say what holds where nobody has said anything.
+const _: () = assert!(CPU_WEIGHT_DEFAULT == WEIGHT_DEFAULT);
+
+/// Has what the database's record says of its statements hold, from now on and whenever it changes.
+fn follow_limits(database: &Database, share: &Arc<Share>, entrance: &Arc<Entrance>) {
+    // The database may outlive what is kept for it here.
+    let (share, entrance) = (Arc::downgrade(share), Arc::downgrade(entrance));
+    database.statements.tell(move |limits| {
+        if let Some(share) = share.upgrade() {
+            share.set_weight(limits.cpu_weight);
+        }
+        if let Some(entrance) = entrance.upgrade() {
+            let of_tenant = Limits {
+                running_max: limits.statements.running_max(),
+                waiting_max: limits.statements.waiting_max(),
+            };
+            entrance.set_limits(of_tenant, limits.cpu_weight);
+        }
+    });
 }

@@ -44,7 +44,7 @@ pub use view::{
     copies::{CopyDescription, LogPlaces},
     facts::{
         CursorDescription, EvictionUse, Facts, FunctionDescription, FunctionKind, MemoryLimit,
-        MemoryUse, PreparedDescription, SessionDescription, Setting, Signal,
+        MemoryUse, PreparedDescription, SessionDescription, Setting, Signal, StatementUse,
     },
     waits::{LockDescription, Waits},
 };

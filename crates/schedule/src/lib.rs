@@ -6,13 +6,16 @@
 //!        └────── asleep, or woken again: the turn is over ◄──────────────────────┘ as threads
 //! ```
 //!
-//! Tenants share the threads, each through a [`Share`] of its own: the next turn belongs to the tenant with the least time so far;
+//! Tenants share the threads, each through a [`Share`] of its own: the next turn belongs to the tenant with the least time so far
+//! for its weight, so that one with three times the weight has three times the time of another while both have something to do;
 //! time in which a tenant had nothing to do gives it no credit. Of a tenant's statements the one
 //! with the least time so far runs first, in classes of up to 20, 40, 80 and so on milliseconds.
 //! Within a class the oldest statement runs first, so that a line of equal statements is finished
 //! one by one instead of all being started. The last class gets an eighth of the time, or short
 //! statements would starve it. This is the multi-level feedback queue of time-sharing systems
 //! (Corbató et al. 1962), with start-time fair queueing (Goyal et al. 1996) among tenants.
+//!
+//! Which statements run at all, and which wait until others have ended, is decided before, by [`admission`].
 //!
 //! The tasks run on an executor that knows nothing of this: a task is [`Scheduled`], is polled
 //! when it is called, and its time is the time of its polls. A turn thus ends where a task yields
@@ -25,6 +28,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 #![deny(unsafe_code)]
 
+pub mod admission;
 mod queue;
 #[allow(unsafe_code)]
 mod slice;
@@ -39,6 +43,7 @@ use std::{
 use aerostat_sync::{AtomicU64, AtomicUsize, Mutex, Ordering};
 use aerostat_types::TenantId;
 
+pub use queue::WEIGHT_DEFAULT;
 pub use slice::{prefer_latency, take_precedence};
 pub use task::{Scheduled, asleep, current, give_way, turn_is_over};
 
@@ -155,6 +160,16 @@ impl Share {
             arrival: self.scheduler.arrivals.fetch_add(1, Ordering::Relaxed),
             used: AtomicU64::new(0),
         })
+    }
+
+    /// What the tenant's tasks take from now on counts by this weight, among those of the others
+    /// ([`WEIGHT_DEFAULT`] if nothing was said).
+    pub fn set_weight(&self, weight: u32) {
+        self.scheduler
+            .state
+            .lock()
+            .queue
+            .set_weight(self.no, weight);
     }
 
     /// What the tenant's tasks have taken.

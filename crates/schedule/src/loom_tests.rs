@@ -152,3 +152,31 @@ fn who_sleeps_in_a_poll_lets_others_work() {
         assert_idle(&scheduler);
     });
 }
+
+/// A place goes on to whoever still waits, whichever of those before gives up at that moment. Seen to fail: one who
+/// gives up and has been let in meanwhile, and keeps the place.
+#[test]
+fn a_place_goes_to_whoever_still_waits() {
+    use crate::admission::{Admission, Entry, Limits, Needs};
+
+    model(|| {
+        let entrance = Admission::new(None).entrance();
+        let limits = Limits {
+            running_max: Some(1),
+            waiting_max: None,
+        };
+        entrance.set_limits(limits, 1);
+        let enters = || entrance.enter(Needs::Tenant).expect("there is a queue");
+        let (Entry::Admitted(place), Entry::Waits(first), Entry::Waits(second)) =
+            (enters(), enters(), enters())
+        else {
+            unreachable!("one runs at a time");
+        };
+        let ends = thread::spawn(move || drop(place));
+        let gives_up = thread::spawn(move || drop(first));
+        drop(block_on(second));
+        ends.join().expect("no panic");
+        gives_up.join().expect("no panic");
+        assert_eq!(entrance.counts().running, 0);
+    });
+}

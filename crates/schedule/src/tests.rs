@@ -147,6 +147,62 @@ fn tenants_share_whatever_they_run() {
 }
 
 #[test]
+fn tenants_share_by_their_weights() {
+    for (weights, parts) in [
+        ([100, 300], [250, 750]),
+        ([1, 10_000], [0, 1_000]),
+        // Any number is a weight, as long as it is one for all.
+        ([7, 7], [500, 500]),
+        ([0, 1], [500, 500]),
+    ] {
+        let mut bench = Bench::new();
+        for (number, name) in [(1, "first"), (2, "second")] {
+            bench.share(number).set_weight(weights[number as usize - 1]);
+            // However many statements it has.
+            for _ in 0..if number == 1 { 5 } else { 1 } {
+                let work = bench.work(number);
+                bench.task(name, &work, 1_000, 1);
+            }
+        }
+        while bench.turns.lock().len() < 1_000 {
+            bench.round();
+        }
+        let counts = count(&bench.turns.lock());
+        for (name, part) in ["first", "second"].into_iter().zip(parts) {
+            let had = counts.get(name).copied().unwrap_or(0);
+            assert!(had.abs_diff(part) < 7, "{weights:?}: {counts:?}");
+        }
+    }
+}
+
+#[test]
+fn another_weight_counts_from_now_on() {
+    let mut bench = Bench::new();
+    for (number, name) in [(1, "first"), (2, "second")] {
+        let work = bench.work(number);
+        bench.task(name, &work, 2_000, 1);
+    }
+    let part_of_first = |bench: &mut Bench, turns: usize| {
+        bench.turns.lock().clear();
+        while bench.turns.lock().len() < turns {
+            bench.round();
+        }
+        count(&bench.turns.lock())["first"]
+    };
+    assert!(part_of_first(&mut bench, 400).abs_diff(200) < 5);
+    bench.share(1).set_weight(400);
+    assert!(part_of_first(&mut bench, 400).abs_diff(320) < 8);
+    // What it has had more of is not taken back.
+    bench.share(1).set_weight(WEIGHT_DEFAULT);
+    assert!(part_of_first(&mut bench, 400).abs_diff(200) < 5);
+    let used = bench.used(1) + bench.used(2);
+    assert!(
+        used >= Duration::from_millis(1_200),
+        "weights change no clock: {used:?}"
+    );
+}
+
+#[test]
 fn who_was_idle_is_owed_nothing() {
     let mut bench = Bench::new();
     let first = bench.work(1);

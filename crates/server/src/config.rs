@@ -24,7 +24,8 @@ use aerostat_balloon::{
     message::{NAME_BYTES_MAX, is_name},
 };
 use aerostat_embedded::{
-    ByteSize, DiskQuantity, Eviction, MEMORY_BYTES_MIN, Opening, Options, Pinning, SpillLimits,
+    ByteSize, DiskQuantity, Eviction, MEMORY_BYTES_MIN, NODE_STATEMENTS_MAX, Opening, Options,
+    Pinning, SpillLimits, StatementOptions, StatementsRecord, read_time_ms,
 };
 
 use crate::balloon::Identity;
@@ -193,6 +194,8 @@ pub(crate) struct Config {
     pub(crate) spill: SpillLimits,
     /// When databases are opened.
     pub(crate) opening: Opening,
+    /// How many statements run at once, and how many wait.
+    pub(crate) statements: StatementOptions,
     /// What `aerostat calibrate` wrote; `None`: in the data folder, if it is there.
     pub(crate) calibration: Option<PathBuf>,
     pub(crate) auth: Auth,
@@ -273,6 +276,7 @@ impl Config {
             freezer_percent: self.freezer_percent,
             eviction: self.eviction,
             opening: self.opening,
+            statements: self.statements,
             spill: self.spill,
             calibration: self.calibration.clone(),
             ..Options::new(&self.data)
@@ -314,6 +318,9 @@ impl Config {
     }
 }
 
+/// The largest limit that is a number.
+const LIMIT_MAX: u32 = 1_000_000;
+
 /// Reads texts, collecting what is wrong.
 struct Reader<'a> {
     values: &'a [Sourced],
@@ -353,6 +360,7 @@ impl Reader<'_> {
                 tenant: self.disk("spill-tenant-max"),
                 reserve: self.bytes("spill-reserve"),
             },
+            statements: self.statements(),
             calibration: self.path("calibration"),
             auth: self.choice("auth", &[("trust", Auth::Trust), ("scram", Auth::Scram)]),
             password_file: self.path("password-file"),
@@ -411,6 +419,48 @@ impl Reader<'_> {
             self.invalid("copies", "a number from 1 to 255, or all");
         }
         count
+    }
+
+    fn statements(&mut self) -> StatementOptions {
+        let node_max = match self.text("node-statements-max").as_str() {
+            "auto" => Some(NODE_STATEMENTS_MAX),
+            _ => self.limit("node-statements-max", 1, "auto, "),
+        };
+        // −1 is a word of the record's, for no limit.
+        let limit = |limit: Option<u32>| limit.map_or(Some(-1), |limit| i32::try_from(limit).ok());
+        let of_database = StatementsRecord {
+            statements_max: limit(self.limit("statements-max", 1, "")),
+            queue_max: limit(self.limit("queue-max", 0, "")),
+            queue_timeout_ms: self.time_ms("queue-timeout"),
+        };
+        StatementOptions {
+            node_max,
+            of_database,
+        }
+    }
+
+    /// A number from `least` on; `None` for none.
+    fn limit(&mut self, name: &str, least: u32, others: &str) -> Option<u32> {
+        let text = self.text(name);
+        if text == "none" {
+            return None;
+        }
+        let number = text.parse().ok();
+        let number = number.filter(|number| (least..=LIMIT_MAX).contains(number));
+        if number.is_none() {
+            let expected = format!("a number from {least} to {LIMIT_MAX}, {others}or none");
+            self.invalid(name, expected);
+        }
+        number
+    }
+
+    /// A time as PostgreSQL's settings have it.
+    fn time_ms(&mut self, name: &str) -> Option<u32> {
+        let time = read_time_ms(&self.text(name));
+        if time.is_none() {
+            self.invalid(name, "a time such as 500ms, 30s or 2min, or 0 for no limit");
+        }
+        time
     }
 
     fn value(&self, name: &str) -> &Sourced {

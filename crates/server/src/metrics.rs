@@ -9,6 +9,7 @@
 //! engine knows are read when `/metrics` is asked for, never kept in step.
 
 mod copies;
+mod statements;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicI64, AtomicU64};
@@ -26,7 +27,9 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
 use aerostat_cluster::CopySample;
+use aerostat_embedded::StatementCounts;
 use copies::CopyMetrics;
+use statements::StatementMetrics;
 
 use crate::process;
 
@@ -97,6 +100,7 @@ pub(crate) struct TenantSample {
     pub(crate) memory_max_bytes: u64,
     pub(crate) memory_min_bytes: u64,
     pub(crate) connections: u64,
+    pub(crate) statements: StatementCounts,
     pub(crate) query_seconds: f64,
     pub(crate) plan_cache_hits: u64,
     pub(crate) plan_cache_misses: u64,
@@ -182,6 +186,7 @@ pub(crate) struct Metrics {
     tenant_open: Family<TenantLabels, IntegerGauge>,
     copies: CopyMetrics,
     certificate_expires: Family<Unlabelled, IntegerGauge>,
+    tenant_statements: StatementMetrics,
     degraded: IntegerGauge,
     closed: IntegerGauge,
     memory: IntegerGauge,
@@ -222,6 +227,7 @@ impl Metrics {
             tenant_open: Family::default(),
             copies: CopyMetrics::default(),
             certificate_expires: Family::default(),
+            tenant_statements: StatementMetrics::default(),
             degraded: IntegerGauge::default(),
             closed: IntegerGauge::default(),
             memory: IntegerGauge::default(),
@@ -341,6 +347,7 @@ impl Metrics {
             Unit::Seconds,
             self.certificate_expires.clone(),
         );
+        self.tenant_statements.register(registry);
         registry.register(
             "tenants_degraded",
             "Tenants that could not be opened or take no changes",
@@ -468,6 +475,8 @@ impl Metrics {
                 .get_or_create(&[])
                 .set(gauge(expires));
         }
+        self.tenant_statements
+            .set(&node.tenants, |tenant| self.label(tenant));
         let mut text = String::new();
         encode(&mut text, &self.registry).expect("a String takes any text");
         text
@@ -644,6 +653,12 @@ mod tests {
             memory_max_bytes: 50,
             memory_min_bytes: 0,
             connections: 2,
+            statements: StatementCounts {
+                running: 3,
+                waiting: 7,
+                refused: 4,
+                timed_out: 6,
+            },
             query_seconds: 1.5,
             plan_cache_hits: 3,
             plan_cache_misses: 4,
@@ -668,6 +683,10 @@ mod tests {
             "aerostat_statement_latency_seconds_count{tenant=\"a\"} 2",
             "aerostat_tenant_memory_used_bytes{tenant=\"a\"} 5",
             "aerostat_tenant_connections{tenant=\"a\"} 2",
+            "aerostat_tenant_statements_running{tenant=\"a\"} 3",
+            "aerostat_tenant_statements_waiting{tenant=\"a\"} 7",
+            "aerostat_tenant_statements_refused_total{tenant=\"a\"} 4",
+            "aerostat_tenant_statements_timed_out_total{tenant=\"a\"} 6",
             "aerostat_memory_class_bytes{tenant=\"a\",class=\"log\"} 9",
             "aerostat_memory_class_bytes{tenant=\"\",class=\"slack\"} 8",
             "aerostat_tenant_query_time_seconds_total{tenant=\"a\"} 1.5",

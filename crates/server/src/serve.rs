@@ -377,6 +377,7 @@ fn sample(engine: &Engine) -> NodeSample {
         memory_max_bytes: database.memory_max,
         memory_min_bytes: database.memory_min,
         connections: u64::try_from(database.connections).unwrap_or(0),
+        statements: database.statements,
         query_seconds: database.query_time.as_secs_f64(),
         plan_cache_hits: database.plan_cache_hits,
         plan_cache_misses: database.plan_cache_misses,

@@ -70,6 +70,12 @@ impl RelationLocks {
         self.owner
     }
 
+    /// Whether others may wait for their owner.
+    pub fn hold_some(&self) -> bool {
+        let held = self.held.lock();
+        !held.relations.is_empty() || !held.advisory.is_empty()
+    }
+
     /// Whether nobody else can get what the mode excludes.
     pub fn holds(&self, tag: LockTag, mode: LockMode) -> bool {
         let held = self.held.lock();

@@ -168,14 +168,16 @@ impl Node {
                 let mut entry = DatabaseRecord {
                     memory_max: given.memory_max,
                     memory_weight: given.memory_weight,
+                    cpu_weight: given.cpu_weight,
                     connection_limit: given.connection_limit,
+                    statements: given.statements,
                     durability: given.durability,
                     log_archive: archive(&*self.host.places, is_operator, options)?.flatten(),
                     ..DatabaseRecord::new(TenantId(allocate_oid(record)?), &owner)
                 };
                 match is_operator {
                     true => limits::give(&mut entry, options),
-                    false => limits::lower(&mut entry, options)?,
+                    false => limits::lower(&mut entry, options, self.host.statements)?,
                 }
                 if let Some(place) = place {
                     place.give(&mut entry);
@@ -346,7 +348,7 @@ impl Node {
                     limits::give(entry, options);
                 } else {
                     require_owner(actor, name, entry)?;
-                    limits::lower(entry, options)?;
+                    limits::lower(entry, options, self.host.statements)?;
                 }
                 if let Some(placed) = &placed {
                     placed.give(entry);
@@ -364,6 +366,7 @@ impl Node {
             |databases, (entry, sink)| {
                 if let Some(database) = databases.stage(name).and_then(Stage::inside) {
                     limits::set(database.store.budget(), &entry);
+                    database.statements.follow(entry.statement_limits());
                     database.set_durability(entry.commit_durability());
                     if let Some(sink) = sink {
                         database.store.archive_log_to(sink);

@@ -6,7 +6,7 @@ use aerostat_memory::Governor;
 use aerostat_storage::{MetaStore, backup::Places};
 use aerostat_types::{Clock, NodeId, SystemClock};
 
-use crate::state::ClusterNodes;
+use crate::state::{ClusterNodes, StatementsRecord};
 
 /// What the databases of a node have of the process that serves them.
 #[derive(Clone)]
@@ -17,6 +17,8 @@ pub struct Host {
     pub places: Arc<dyn Places>,
     /// What tells them the time. Whoever waits for memory sleeps by it.
     pub clock: Arc<dyn Clock>,
+    /// How many statements of a database run and wait where its record says nothing of it.
+    pub statements: StatementsRecord,
     /// What the node shares with others, in a cluster.
     pub shared: Option<Shared>,
 }
@@ -43,6 +45,7 @@ impl Host {
             governor,
             places,
             clock: Arc::new(SystemClock),
+            statements: StatementsRecord::default(),
             shared: None,
         }
     }

@@ -29,7 +29,9 @@ use crate::{
     admin::DatabaseState,
     ddl,
     failure::with_causes,
-    state::{Database, DatabaseRecord, NodeRecord, PUBLIC, RoleRecord, undefined_role},
+    state::{
+        Database, DatabaseRecord, NodeRecord, PUBLIC, RoleRecord, StatementsRecord, undefined_role,
+    },
 };
 
 /// The folder in the data folder for databases' folders that no record names: they are moved
@@ -101,6 +103,11 @@ impl Node {
     /// The roles and databases as they are now.
     pub fn record(&self) -> Arc<NodeRecord> {
         Arc::clone(&self.record.read())
+    }
+
+    /// How many statements of a database run and wait where its record says nothing of it.
+    pub fn statement_defaults(&self) -> StatementsRecord {
+        self.host.statements
     }
 
     pub(super) fn show(&self, record: NodeRecord) {
@@ -388,6 +395,9 @@ pub(super) fn open_database(
         );
     }
     let database = Database::recover(id, name, &entry.owner, store, &recovered, None)?;
+    database
+        .statements
+        .begin(host.statements, entry.statement_limits());
     if let Some(archive) = &entry.log_archive {
         let sink = host.places.for_archive(archive)?;
         database.store.archive_log_to(Some(sink));

@@ -150,6 +150,7 @@ pub(super) fn follow(
 ) {
     let store = &database.store;
     store.budget().set_max(now.memory_ceiling());
+    database.statements.follow(now.statement_limits());
     // A copy's driver may have begun with what was said before it.
     if database.copy.is_some() || now.commit_durability() != then.commit_durability() {
         database.set_durability(now.commit_durability());

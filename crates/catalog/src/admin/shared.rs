@@ -478,6 +478,9 @@ fn open(
         &recovered,
         Some(Arc::clone(copy)),
     )?;
+    database
+        .statements
+        .begin(host.statements, entry.statement_limits());
     tracing::info!(
         database = name,
         records = recovered.records,

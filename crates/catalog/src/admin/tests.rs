@@ -1,6 +1,7 @@
 //! The node against a data folder.
 
 mod stages;
+mod statements;
 
 use std::{path::Path, sync::Arc};
 

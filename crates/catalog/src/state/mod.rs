@@ -19,6 +19,7 @@ mod node;
 mod record;
 mod sequence;
 mod standing;
+mod statements;
 mod temporary;
 mod twin;
 
@@ -62,6 +63,7 @@ pub(crate) use record::NamedRoles;
 pub use record::{FORMAT as CATALOG_FORMAT, RecordError};
 pub use sequence::{Identity, OwnedBy, SEQUENCE_COLUMNS, SequenceEntry};
 pub use standing::{CopyFacts, CopyState, Order, PeerFacts, Standing};
+pub use statements::{StatementLimits, Statements, StatementsRecord};
 pub use temporary::{OnCommit, PG_TEMP, Temporaries, is_temporary, temporary_schema};
 
 /// The schema that unqualified names go to.

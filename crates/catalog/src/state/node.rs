@@ -12,13 +12,18 @@ use std::{
     },
 };
 
-use aerostat_sql::{grants::PredefinedRole, utility::MEMORY_WEIGHT_DEFAULT};
+use aerostat_sql::{
+    grants::PredefinedRole,
+    utility::{CPU_WEIGHT_DEFAULT, MEMORY_WEIGHT_DEFAULT},
+};
 use aerostat_storage::{Durability, FreezeBacklog, Recovered, TenantStore, Timeline};
 use aerostat_types::{ByteSize, ErrorKind, NodeId, RoleId, SqlError, TenantId};
 use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 
-use super::{Catalog, CopyState, Order, RecordError, Standing};
+use super::{
+    Catalog, CopyState, Order, RecordError, Standing, StatementLimits, Statements, StatementsRecord,
+};
 
 /// Fields of a document that this build does not know.
 pub type UnknownFields = BTreeMap<String, serde_json::Value>;
@@ -118,8 +123,14 @@ pub struct DatabaseRecord {
     /// Its weight among databases, for memory beyond their minima.
     #[serde(default = "weight_default")]
     pub memory_weight: u32,
+    /// Its weight among databases, for the time of the query threads.
+    #[serde(default = "cpu_weight_default")]
+    pub cpu_weight: u32,
     /// At most this many connections, as the operator said; −1 for no limit.
     pub connection_limit: i32,
+    /// How many statements run and wait, as the operator said.
+    #[serde(default, skip_serializing_if = "StatementsRecord::is_empty")]
+    pub statements: StatementsRecord,
     /// Roles with CONNECT beyond the owner; `public` stands for everyone.
     pub connect: Vec<String>,
     /// Roles that may make schemas in it, beyond the owner; `public` stands for everyone.
@@ -163,6 +174,10 @@ fn weight_default() -> u32 {
     MEMORY_WEIGHT_DEFAULT
 }
 
+fn cpu_weight_default() -> u32 {
+    CPU_WEIGHT_DEFAULT
+}
+
 /// The limits that a database's owner has set below the operator's; `None` where these hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -171,6 +186,9 @@ pub struct Lowered {
     pub memory_max: Option<ByteSize>,
     /// See [`DatabaseRecord::connection_limit`]; not negative.
     pub connection_limit: Option<i32>,
+    /// See [`DatabaseRecord::statements`]; each a limit.
+    #[serde(skip_serializing_if = "StatementsRecord::is_empty")]
+    pub statements: StatementsRecord,
     /// See [`DatabaseRecord::durability`].
     pub durability: Option<Durability>,
 }
@@ -184,7 +202,9 @@ impl DatabaseRecord {
             memory_max: None,
             memory_min: None,
             memory_weight: MEMORY_WEIGHT_DEFAULT,
+            cpu_weight: CPU_WEIGHT_DEFAULT,
             connection_limit: -1,
+            statements: StatementsRecord::default(),
             connect: Vec::new(),
             create: Vec::new(),
             comment: None,
@@ -215,6 +235,19 @@ impl DatabaseRecord {
             .unwrap_or(self.connection_limit)
     }
 
+    /// How many of its statements run and wait, on a node with these defaults.
+    pub fn statements_in_force(&self, defaults: StatementsRecord) -> StatementsRecord {
+        self.statement_limits().statements.or(defaults)
+    }
+
+    /// What is said of its statements.
+    pub(crate) fn statement_limits(&self) -> StatementLimits {
+        StatementLimits {
+            statements: self.lowered.statements.or(self.statements),
+            cpu_weight: self.cpu_weight,
+        }
+    }
+
     /// What its commits wait for.
     pub fn commit_durability(&self) -> Durability {
         self.lowered.durability.unwrap_or(self.durability)
@@ -233,6 +266,8 @@ pub struct Database {
     pub store: Arc<TenantStore>,
     /// Sessions connected now.
     pub connections: AtomicI64,
+    /// How many of its statements run at once, and how many wait.
+    pub statements: Statements,
     /// What this node does with it, if other nodes have it, too.
     pub copy: Option<Arc<CopyState>>,
 }
@@ -246,6 +281,7 @@ impl Database {
             catalog: Catalog::new(owner, None),
             store,
             connections: AtomicI64::new(0),
+            statements: Statements::default(),
             copy: None,
         })
     }
@@ -290,6 +326,7 @@ impl Database {
             catalog,
             store,
             connections: AtomicI64::new(0),
+            statements: Statements::default(),
             copy,
         }))
     }

@@ -5,7 +5,7 @@ use std::sync::{Arc, atomic::AtomicI64};
 use arc_swap::ArcSwap;
 use parking_lot::{Mutex, RwLock};
 
-use super::{Catalog, CopyState, Database};
+use super::{Catalog, CopyState, Database, Statements};
 
 impl Database {
     /// The same rows, and the catalogue as it is now, as a node has them that copies the database: for tests
@@ -21,6 +21,7 @@ impl Database {
             },
             store: Arc::clone(&self.store),
             connections: AtomicI64::new(0),
+            statements: Statements::default(),
             copy: Some(copy),
         })
     }

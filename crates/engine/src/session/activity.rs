@@ -19,6 +19,11 @@ impl ClientState {
         tell_query(&mut description, query);
     }
 
+    /// Notes that the statement waits for its place, or does so no more.
+    pub(super) fn note_wait(&self, waits: bool) {
+        self.description.lock().waits_for_place = waits;
+    }
+
     /// Notes that no statement runs any more, and where the session stands.
     pub(super) fn note_idle(&self, status: TransactionStatus) {
         let mut description = self.description.lock();

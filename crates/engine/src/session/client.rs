@@ -81,6 +81,7 @@ impl ClientState {
             listening: Arc::default(),
             hears: false,
             is_busy: false,
+            admitted: None,
             read_for: Duration::ZERO,
         })
     }
@@ -101,9 +102,11 @@ impl ClientState {
             .collect()
     }
 
-    /// The time that a statement has left after its long text was read; `None` for no limit.
+    /// The time that a statement has left after its long text was read and it has waited for its place; `None` for no
+    /// limit.
     pub(super) fn statement_timeout(&self) -> Option<Duration> {
         let timeout = self.settings.lock().statement_timeout();
-        timeout.map(|timeout| timeout.saturating_sub(self.read_for))
+        let gone = self.read_for + self.waited_for();
+        timeout.map(|timeout| timeout.saturating_sub(gone))
     }
 }

@@ -7,11 +7,12 @@ use std::{
 
 use aerostat_advice::Machine;
 use aerostat_catalog::{
-    ClusterFacts, CopyState, Database, SequenceEntry, admin::DatabaseState, sequence::Taken,
+    ClusterFacts, CopyState, Database, SequenceEntry, StatementsRecord, admin::DatabaseState,
+    sequence::Taken,
 };
 use aerostat_pgcatalog::{
     CopyDescription, CursorDescription, EvictionUse, Facts, LogPlaces, MemoryLimit, MemoryUse,
-    PreparedDescription, SessionDescription, Setting, Signal, Waits,
+    PreparedDescription, SessionDescription, Setting, Signal, StatementUse, Waits,
 };
 use aerostat_query::plan::Gate;
 use aerostat_sql::utility::{SettingValue, TransactionModes};
@@ -240,6 +241,14 @@ impl Facts for SessionFacts {
 
     fn set_balloon(&self, bytes: Option<ByteSize>) -> Result<(), SqlError> {
         self.engine.set_balloon(&self.role, bytes)
+    }
+
+    fn statements(&self) -> Vec<StatementUse> {
+        self.engine.statements()
+    }
+
+    fn statement_defaults(&self) -> StatementsRecord {
+        self.engine.node().statement_defaults()
     }
 
     fn evictions(&self) -> Vec<EvictionUse> {

@@ -10,18 +10,19 @@
 //!   2  what may stop it: a request, its timeout             waits              ●
 //!   3  a failed block takes only its exits      (25P02)     plans     ●        ●
 //!   4  a read-only one takes no changes         (25006)     plans              ●
-//!   5  blocks: entered, committed, or no place  (25001)     plans     ●        ●
-//!   6  it runs                                                ●       ●        ●
-//!   7  an error undoes it; a block of its own commits         ●       ●        ●
-//!   8  outside of blocks what was SET LOCAL ends                      ●        ●
-//!   9  pg_stat_activity                                       ●       ●        ●
-//!  10  the observer, of rows that come yet with the last      ●       ●        ●
+//!   5  its place among those that run   (53300, 57014)       limited           ●
+//!   6  blocks: entered, committed, or no place  (25001)     plans     ●        ●
+//!   7  it runs                                                ●       ●        ●
+//!   8  an error undoes it; a block of its own commits         ●       ●        ●
+//!   9  outside of blocks what was SET LOCAL ends                      ●        ●
+//!  10  pg_stat_activity                                       ●       ●        ●
+//!  11  the observer, of rows that come yet with the last      ●       ●        ●
 //! ```
 //!
 //! The three ways differ in what a statement can do. One *by key* ([`Executor::run_fast`]) is declined where
 //! a step has something to say to it, and comes again as a planned one; it begins to be stopped when it
-//! begins to wait, and sets nothing. *Control* is BEGIN, COMMIT and their like: they plan nothing and
-//! change nothing by themselves, and no request stops what they wait for; their step 5 is an event of
+//! begins to wait, sets nothing, and has a place only where its database has a bound ([`places`](super::places)). *Control* is BEGIN, COMMIT and their like: they plan nothing and
+//! change nothing by themselves, and no request stops what they wait for; their step 6 is an event of
 //! their own.
 //!
 //! A statement within another has passed as a part of it: the statement of EXECUTE, the query or change of
@@ -137,6 +138,13 @@ impl Session {
             self.transaction.mark_time(&mut self.client);
         }
         let ran = match &asked {
+            Asked::ByKey(by_key) if self.counts_by_key() => {
+                match Box::pin(self.run_counted(by_key)).await {
+                    Ok(None) => return Ok(None),
+                    Ok(Some(ran)) => Ok(ran),
+                    Err(error) => Err(error),
+                }
+            }
             Asked::ByKey(by_key) => match self
                 .executor
                 .run_fast(&mut self.client, &self.transaction, by_key)
@@ -160,6 +168,9 @@ impl Session {
             self.client.settings.lock().end_local();
         }
         self.client.is_busy = matches!(&ran, Ok(Ran { rows: None, .. }));
+        if !self.client.is_busy {
+            self.client.admitted = None;
+        }
         match &asked {
             Asked::Planned(..) if self.client.is_busy => {}
             Asked::Planned(..) => self.client.note_idle(self.transaction.status()),
@@ -172,6 +183,19 @@ impl Session {
         }
         let kind = asked.observed_kind();
         self.executor.observe(kind, started, ran).map(Some)
+    }
+
+    /// Runs a statement by its key in a database that has a bound for how many run at once.
+    async fn run_counted(&mut self, by_key: &ByKey<'_>) -> Result<Option<Ran>, SqlError> {
+        self.enter_by_key(by_key).await?;
+        let run = self
+            .executor
+            .run_fast(&mut self.client, &self.transaction, by_key);
+        let ran = run.await?;
+        Ok(ran.map(|(outcome, rows)| Ran {
+            outcome,
+            rows: Some(rows),
+        }))
     }
 
     /// [`Self::pass`] of a statement by its key.
@@ -205,7 +229,7 @@ impl Session {
         command: &TransactionCommand,
         statement: &Statement,
     ) -> Result<Ran, SqlError> {
-        // The machine, whose event this is, does steps 3 and 5.
+        // The machine, whose event this is, does steps 3 and 6.
         let tag = match *command {
             TransactionCommand::Begin { modes, .. } => {
                 self.transaction
@@ -247,6 +271,10 @@ impl Session {
         self.executor.tell_times(&self.transaction);
         self.client.note_active(statement.text());
         self.view().admit(&statement.kind)?;
+        if self.enter_planned(&statement.kind, &cancellation).await? {
+            // Another node may lead the database meanwhile.
+            self.view().admit(&statement.kind)?;
+        }
         self.transaction
             .start_in_block(&mut self.client, &self.executor, kind_of(&statement.kind))
             .await?;

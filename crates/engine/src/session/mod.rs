@@ -50,6 +50,7 @@ mod memory;
 mod moving;
 mod named;
 mod notify;
+mod places;
 mod planning;
 mod prepared;
 mod reading;
@@ -93,6 +94,7 @@ use machine::Machine;
 use named::{NamedStatement, NamedStatements};
 use notify::Sayings;
 use parking_lot::Mutex;
+use places::Admitted;
 use settings::Settings;
 use waiting::Notices;
 
@@ -134,6 +136,8 @@ struct ClientState {
     hears: bool,
     /// Whether a statement goes on after the guard: its rows come or go.
     is_busy: bool,
+    /// The place of the statement at hand, if it needs one.
+    admitted: Option<Admitted>,
     /// How long the text at hand was read, which its statement's time includes.
     read_for: Duration,
 }
@@ -278,6 +282,7 @@ impl Session {
     /// Says that the statement at hand has failed after it had been taken on: reading its
     /// rows, or sending them. The reader of the rows calls this.
     pub fn fail(&mut self) {
+        self.client.admitted = None;
         self.transaction.fail(&mut self.client, &self.executor);
     }
 
@@ -427,6 +432,7 @@ impl Session {
     /// and gone. Gives where the session stands.
     pub fn rest(&mut self) -> TransactionStatus {
         self.client.read_for = Duration::ZERO;
+        self.client.admitted = None;
         if std::mem::take(&mut self.client.is_busy) {
             if self.transaction.machine.is_idle() {
                 // What functions have set while the rows went out.

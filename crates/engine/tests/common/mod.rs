@@ -5,7 +5,9 @@
 use std::sync::Arc;
 
 use aerostat_api::{CopyIn, Outcome};
-use aerostat_engine::{Engine, EngineOptions, NoObserver, QUERY_STACK_BYTES, Session};
+use aerostat_engine::{
+    Engine, EngineOptions, NoObserver, QUERY_STACK_BYTES, Session, StatementOptions,
+};
 use aerostat_memory::Governor;
 use aerostat_storage::backup::Folders;
 use aerostat_types::{ByteSize, ErrorKind, SqlError};
@@ -63,6 +65,7 @@ impl Fixture {
             machine: aerostat_advice::Machine::default(),
             spill: aerostat_engine::SpillLimits::default(),
             opening: aerostat_engine::Opening::Eager,
+            statements: StatementOptions::default(),
             shared: None,
         })
         .unwrap();

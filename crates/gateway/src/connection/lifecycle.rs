@@ -111,7 +111,12 @@ impl<S: BackendSession> Connection<S> {
             }
             // If several messages have arrived together, there is a wait for the first alone.
             let message = match self.arrived() {
-                Some(message) => message,
+                Some(message) => {
+                    // Short statements never wait for anything; without this a client that pipelines
+                    // them would have the thread to itself for as long as its bytes last.
+                    tokio::task::consume_budget().await;
+                    message
+                }
                 None => match self.next_message_in_time().await? {
                     Some(message) => message,
                     None => continue,

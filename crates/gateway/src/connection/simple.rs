@@ -26,6 +26,8 @@ impl<S: BackendSession> Connection<S> {
             self.session.begin_group(Group::Message);
         }
         for (at, statement) in statements.iter().enumerate() {
+            // A message may have a million short statements, none of which waits for anything.
+            tokio::task::consume_budget().await;
             let last = at + 1 == statements.len();
             if self.signals.orders.is_cancelled() {
                 return Err(Fault::Sql(cancelled()));

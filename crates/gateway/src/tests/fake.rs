@@ -32,6 +32,7 @@ pub(super) struct Seen {
     pub(super) copies_finished: AtomicUsize,
     pub(super) copies_aborted: AtomicUsize,
     pub(super) cancels: AtomicUsize,
+    pub(super) statements: AtomicUsize,
     pub(super) streams_dropped: AtomicUsize,
     pub(super) batches_streamed: AtomicUsize,
     pub(super) sessions_opened: AtomicUsize,
@@ -232,6 +233,7 @@ impl FakeSession {
     }
 
     async fn run(&mut self, sql: &str, parameters: &[Value]) -> Result<Outcome, SqlError> {
+        self.seen.statements.fetch_add(1, Ordering::SeqCst);
         let words: Vec<&str> = sql.split_whitespace().collect();
         let n = || vec![ColumnDescription::new("n", SqlType::Integer)];
         let command = |tag: &str| {

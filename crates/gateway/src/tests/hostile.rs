@@ -1,7 +1,10 @@
 //! Messages that no honest client sends: the connection may end, but the gateway goes on, and
 //! memory does not grow.
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use proptest::prelude::*;
 use tokio::{
@@ -9,7 +12,9 @@ use tokio::{
     time::timeout,
 };
 
-use super::raw::{Node, PATIENCE, Raw, bind, kinds, message, node, parse, query, startup, sync};
+use super::raw::{
+    Node, PATIENCE, Raw, bind, execute, kinds, message, node, parse, query, startup, sync,
+};
 use crate::limits::{MESSAGE_BYTES_MAX, VALUE_BYTES_MAX};
 
 async fn still_serves(node: &Node) {
@@ -51,6 +56,39 @@ async fn broken_messages_end_their_connection_with_08p01() {
         assert_eq!(fields, ("FATAL".to_owned(), "08P01".to_owned()), "{what}");
     }
     still_serves(&node).await;
+}
+
+/// Clients whose statements are short, and many: the tasks of the same thread, among them those of other connections,
+/// have their turns between them.
+#[tokio::test]
+async fn many_short_statements_leave_others_their_turns() {
+    const STATEMENTS: usize = 4_000;
+    let node = node().await;
+    let pipelined = [bind("", "s"), execute("", 0)].concat().repeat(STATEMENTS);
+    for (what, bytes) in [
+        ("one message", query(&"begin;".repeat(STATEMENTS))),
+        ("a pipeline", [pipelined, sync()].concat()),
+    ] {
+        let (mut raw, _) = Raw::login(node.address).await;
+        raw.ask(&[parse("s", "begin"), sync()].concat()).await;
+        let seen = Arc::clone(&node.seen);
+        let before = seen.statements.load(Ordering::SeqCst);
+        // How many are run at most from one turn of another task to the next.
+        let watch = tokio::spawn(async move {
+            let (mut last, mut most) = (before, 0);
+            while last < before + STATEMENTS {
+                tokio::task::yield_now().await;
+                let now = seen.statements.load(Ordering::SeqCst);
+                most = most.max(now - last);
+                last = now;
+            }
+            most
+        });
+        raw.ask(&bytes).await;
+        let most = watch.await.unwrap();
+        // Two budgets of a task, of 128 each (tokio's).
+        assert!(most <= 300, "{what}: {most} statements in one turn");
+    }
 }
 
 #[tokio::test]
@@ -181,7 +219,7 @@ fn noise() -> impl Strategy<Value = Vec<u8>> {
         parse("", "count 5"),
         bind("", ""),
         sync(),
-        super::raw::execute("", 2),
+        execute("", 2),
         query("copy out binary"),
     ]);
     prop::collection::vec(

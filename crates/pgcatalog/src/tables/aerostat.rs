@@ -213,11 +213,16 @@ fn memory_worth(view: &CatalogView, rows: &mut Rows) {
 fn tenants(view: &CatalogView, rows: &mut Rows) {
     let sees_all = sees_all_tenants(view);
     let sessions = view.facts.sessions();
+    let statements = view.facts.statements();
+    let defaults = view.facts.statement_defaults();
     for (name, database) in &view.node.databases {
         if !sees_all && *name != view.database {
             continue;
         }
         let state = view.facts.database_state(name);
+        let limits = database.statements_in_force(defaults);
+        // Of one that nobody has connected to nothing runs.
+        let run = statements.iter().find(|of| of.database == *name);
         rows.push([
             ("name", name.into()),
             ("owner", (&database.owner).into()),
@@ -230,7 +235,18 @@ fn tenants(view: &CatalogView, rows: &mut Rows) {
                 database.memory_min.map(|bytes| bytes.0).into(),
             ),
             ("memory_weight", database.memory_weight.into()),
+            ("cpu_weight", database.cpu_weight.into()),
             ("connection_limit", database.connections_max().into()),
+            ("statements_max", limits.statements_max.unwrap_or(-1).into()),
+            ("queue_max", limits.queue_max.unwrap_or(-1).into()),
+            (
+                "queue_timeout_ms",
+                limits.queue_timeout_ms.unwrap_or(0).into(),
+            ),
+            ("statements_running", run.map(|of| of.running).into()),
+            ("statements_waiting", run.map(|of| of.waiting).into()),
+            ("statements_refused", run.map(|of| of.refused).into()),
+            ("statements_timed_out", run.map(|of| of.timed_out).into()),
             (
                 "durability",
                 database.commit_durability().to_string().into(),

@@ -219,6 +219,7 @@ fn activity(view: &CatalogView, rows: &mut Rows) {
         let time = |at: Option<i64>| open_only(at.map_or(Cell::Null, Cell::Time));
         let SessionDescription { client, .. } = &session;
         let address = client.as_ref().and_then(|client| client.address.as_ref());
+        let waits = session.waits_for_place.then_some("StatementQueue");
         let query = if open {
             session.query.clone()
         } else {
@@ -250,6 +251,11 @@ fn activity(view: &CatalogView, rows: &mut Rows) {
             ("xact_start", time(session.transaction_at_us)),
             ("query_start", time(session.query_at_us)),
             ("state_change", time(session.state_at_us)),
+            (
+                "wait_event_type",
+                open_only(waits.map(|_| "Extension").into()),
+            ),
+            ("wait_event", open_only(waits.into())),
             ("state", open_only(session.state.into())),
             ("query", query.into()),
             ("backend_type", "client backend".into()),

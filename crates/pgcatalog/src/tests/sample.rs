@@ -14,7 +14,7 @@ use aerostat_catalog::{
     BuildName, ClusterFacts, CopiesRecord, CopyFacts, CopyState, Database, DatabaseRecord,
     ForeignKey, Grant, IndexEntry, NodeFacts, NodeRecord, OnCommit, PartComments, PeerFacts,
     PlacedFacts, ReferentialAction, Relation, RoleRecord, SchemaEntry, SequenceEntry, Standing,
-    TableEntry, UnknownFields, ViewEntry,
+    StatementsRecord, TableEntry, UnknownFields, ViewEntry,
     admin::DatabaseState,
     sequence::{Counter, Definition, Taken},
 };
@@ -31,7 +31,7 @@ use parking_lot::Mutex;
 use super::super::{
     CatalogView, ClassIndex, CopyDescription, CursorDescription, EvictionUse, Facts,
     FunctionDescription, FunctionKind, LogPlaces, MemoryLimit, MemoryUse, PreparedDescription,
-    SessionDescription, Setting, Signal,
+    SessionDescription, Setting, Signal, StatementUse,
 };
 use crate::view::waits::Waits;
 
@@ -561,6 +561,23 @@ impl Facts for SampleFacts {
             of(Some("shop"), None),
             of(Some("other"), None),
         ]
+    }
+
+    fn statements(&self) -> Vec<StatementUse> {
+        vec![StatementUse {
+            database: "shop".to_owned(),
+            running: 2,
+            waiting: 1,
+            refused: 3,
+            timed_out: 4,
+        }]
+    }
+
+    fn statement_defaults(&self) -> StatementsRecord {
+        StatementsRecord {
+            queue_timeout_ms: Some(120_000),
+            ..StatementsRecord::default()
+        }
     }
 
     fn evictions(&self) -> Vec<EvictionUse> {

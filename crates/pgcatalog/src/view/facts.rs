@@ -6,7 +6,7 @@ use std::sync::Arc;
 use aerostat_advice::Machine;
 use aerostat_api::Client;
 use aerostat_catalog::{
-    ClusterFacts, CopyState, SequenceEntry, admin::DatabaseState, sequence::Taken,
+    ClusterFacts, CopyState, SequenceEntry, StatementsRecord, admin::DatabaseState, sequence::Taken,
 };
 use aerostat_types::{ByteSize, RelationId, SqlError, TenantId};
 use parking_lot::Mutex;
@@ -74,6 +74,10 @@ pub trait Facts: Send + Sync {
     /// # Errors
     /// The role may not, or it is too little.
     fn set_balloon(&self, bytes: Option<ByteSize>) -> Result<(), SqlError>;
+    /// What the statements of open databases do.
+    fn statements(&self) -> Vec<StatementUse>;
+    /// How many statements of a database run and wait where its record says nothing of it.
+    fn statement_defaults(&self) -> StatementsRecord;
     /// What was evicted of open databases, and read back.
     fn evictions(&self) -> Vec<EvictionUse>;
     /// What the node does with the session's database, if other nodes have it, too.
@@ -139,6 +143,21 @@ pub struct EvictionUse {
     pub worth: Vec<(u64, u64)>,
 }
 
+/// What the statements of an open database do, in `aerostat.tenants`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StatementUse {
+    /// Whose they are.
+    pub database: String,
+    /// How many have a place among those that run.
+    pub running: u32,
+    /// How many wait for one.
+    pub waiting: u32,
+    /// How many found the queue full since it was opened.
+    pub refused: u64,
+    /// How many have waited too long since then.
+    pub timed_out: u64,
+}
+
 /// What one session does to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
@@ -194,6 +213,8 @@ pub struct SessionDescription {
     pub state_at_us: Option<i64>,
     /// `active`, `idle`, `idle in transaction`.
     pub state: &'static str,
+    /// Whether its statement waits for others of the database, or of the node, to end.
+    pub waits_for_place: bool,
     /// The text of the statement under way, or of the last one.
     pub query: String,
 }

@@ -143,6 +143,27 @@ pub(crate) const SETTINGS: &[Setting] = &[
     ),
     // One connection costs some tens of kilobytes; a thousand is more than pools open.
     setting("max-connections", "1000", "Connections at once"),
+    setting(
+        "node-statements-max",
+        "auto",
+        "Planned statements that the node runs at once, of which each database may always have some; auto: 128, none for no limit",
+    ),
+    // Without a limit, as in PostgreSQL: connections are one.
+    setting(
+        "statements-max",
+        "none",
+        "Statements that a database runs at once, of one that has no statements_max of its own",
+    ),
+    setting(
+        "queue-max",
+        "none",
+        "Statements of a database that wait at once for others to end, of one that has no queue_max of its own",
+    ),
+    setting(
+        "queue-timeout",
+        "120s",
+        "How long a statement waits for others to end, in a database that has no queue_timeout of its own; 0 for no limit",
+    ),
     // A client across the world takes a second; a socket on which nobody speaks has a place
     // for so long.
     setting(
@@ -225,6 +246,10 @@ pub(crate) const OF_ENGINE: &[&str] = &[
     "spill-tenant-max",
     "spill-reserve",
     "open",
+    "node-statements-max",
+    "statements-max",
+    "queue-max",
+    "queue-timeout",
     "calibration",
     "log-format",
     "log-filter",

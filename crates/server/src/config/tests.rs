@@ -61,6 +61,41 @@ fn spilled_rows_take_quantities_or_shares_of_the_disk() {
 }
 
 #[test]
+fn statements_have_limits_or_none() {
+    let defaults = read(&[]).unwrap().statements;
+    assert_eq!(defaults.node_max, Some(NODE_STATEMENTS_MAX));
+    let of_database = defaults.of_database;
+    assert_eq!(
+        (of_database.running_max(), of_database.waiting_max()),
+        (None, None)
+    );
+    assert_eq!(of_database.timeout(), Some(Duration::from_secs(120)));
+    let flags = [
+        ("node-statements-max", "none"),
+        ("statements-max", "16"),
+        ("queue-max", "0"),
+        ("queue-timeout", "0"),
+    ];
+    let given = read(&flags).unwrap().statements;
+    assert_eq!(given.node_max, None);
+    assert_eq!(given.of_database.running_max(), Some(16));
+    assert_eq!(given.of_database.waiting_max(), Some(0));
+    assert_eq!(given.of_database.timeout(), None);
+    for wrong in ["-1", "auto", "many", "", "1000001"] {
+        let errors = read(&[("statements-max", wrong), ("queue-max", wrong)]).unwrap_err();
+        assert_eq!(errors.len(), 2, "{wrong}: {errors:?}");
+    }
+    for (name, wrong) in [
+        ("node-statements-max", "0"),
+        ("statements-max", "0"),
+        ("queue-timeout", "-1s"),
+        ("queue-timeout", "none"),
+    ] {
+        assert_eq!(read(&[(name, wrong)]).unwrap_err().len(), 1, "{name}");
+    }
+}
+
+#[test]
 fn the_rendered_configuration_is_toml_that_reads_back() {
     let flags = layer(&[("data", "a \"quoted\" folder"), ("listen", "[::1]:5433")]);
     let values = resolve(&flags, &Layer::new(), None);

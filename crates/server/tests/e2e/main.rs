@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod admission;
 mod alter;
 mod backup;
 mod benchmarks;

@@ -79,6 +79,14 @@ pub struct DatabaseOptions {
     pub memory_weight: Option<u32>,
     /// At most this many connections; −1 for no limit.
     pub connection_limit: Option<i32>,
+    /// At most this many statements run at once; −1 for no limit, the inner `None` for the node's default.
+    pub statements_max: Option<Option<i32>>,
+    /// At most this many wait for that; likewise.
+    pub queue_max: Option<Option<i32>>,
+    /// How long each waits at most, in milliseconds; 0 for no limit, the inner `None` for the node's default.
+    pub queue_timeout_ms: Option<Option<u32>>,
+    /// Its weight among databases, from 1 to [`CPU_WEIGHT_MAX`], for the time of the query threads.
+    pub cpu_weight: Option<u32>,
     /// What a commit waits for.
     pub durability: Option<Durability>,
     /// The folder that its log is copied to; the inner `None` is no copying.
@@ -99,12 +107,21 @@ pub const MEMORY_WEIGHT_DEFAULT: u32 = 100;
 /// The largest weight.
 pub const MEMORY_WEIGHT_MAX: u32 = 10_000;
 
+/// The weight of a database that was given none, and the largest, as those for memory.
+pub const CPU_WEIGHT_DEFAULT: u32 = MEMORY_WEIGHT_DEFAULT;
+/// See [`CPU_WEIGHT_DEFAULT`].
+pub const CPU_WEIGHT_MAX: u32 = MEMORY_WEIGHT_MAX;
+
 /// The parameters of ours, in the order of the documentation.
-const PARAMETERS: [&str; 8] = [
+const PARAMETERS: [&str; 12] = [
     "memory_max",
     "memory_min",
     "memory_weight",
+    "cpu_weight",
     "connection_limit",
+    "statements_max",
+    "queue_max",
+    "queue_timeout",
     "durability",
     "log_archive",
     "nodes",
@@ -202,7 +219,8 @@ fn is_c_locale(name: &str) -> bool {
 }
 
 /// One of our parameters in `(…)`: `memory_max = '2GB'`, `connection_limit = 5`,
-/// `durability = 'none'`, `log_archive = '/backups/log'`, `nodes = 'a, b'`, `copies = 2`.
+/// `statements_max = 8`, `queue_timeout = '5s'`, `durability = 'none'`, `log_archive = '/backups/log'`,
+/// `nodes = 'a, b'`, `copies = 2`.
 fn parameter(tokens: &mut Tokens<'_>, options: &mut DatabaseOptions) -> Result<(), SqlError> {
     let name = tokens.label()?;
     if !is_parameter(&name) {
@@ -220,7 +238,12 @@ fn parameter(tokens: &mut Tokens<'_>, options: &mut DatabaseOptions) -> Result<(
         "nodes" => options.nodes = Some(Some(nodes(tokens)?)),
         "copies" => options.copies = Some(Some(copies(tokens)?)),
         "memory_min" => options.memory_min = Some(Some(memory(tokens, &name)?)),
-        "memory_weight" => options.memory_weight = Some(memory_weight(tokens)?),
+        "memory_weight" => options.memory_weight = Some(weight(tokens, &name)?),
+        "cpu_weight" => options.cpu_weight = Some(weight(tokens, &name)?),
+        // Of none at all nothing could ever run; where nobody may wait, who comes is refused.
+        "statements_max" => options.statements_max = Some(Some(count(tokens, &name, 1)?)),
+        "queue_max" => options.queue_max = Some(Some(count(tokens, &name, 0)?)),
+        "queue_timeout" => options.queue_timeout_ms = Some(Some(time_ms(tokens, &name)?)),
         _ => options.memory_max = Some(Some(memory(tokens, &name)?)),
     }
     Ok(())
@@ -240,6 +263,10 @@ fn reset(name: &str, options: &mut DatabaseOptions) {
         "copies" => options.copies = Some(None),
         "memory_min" => options.memory_min = Some(None),
         "memory_weight" => options.memory_weight = Some(MEMORY_WEIGHT_DEFAULT),
+        "cpu_weight" => options.cpu_weight = Some(CPU_WEIGHT_DEFAULT),
+        "statements_max" => options.statements_max = Some(None),
+        "queue_max" => options.queue_max = Some(None),
+        "queue_timeout" => options.queue_timeout_ms = Some(None),
         _ => options.memory_max = Some(None),
     }
 }
@@ -290,14 +317,73 @@ fn copies(tokens: &mut Tokens<'_>) -> Result<NonZeroU8, SqlError> {
     })
 }
 
-fn memory_weight(tokens: &mut Tokens<'_>) -> Result<u32, SqlError> {
+fn weight(tokens: &mut Tokens<'_>, name: &str) -> Result<u32, SqlError> {
     let text = tokens.accept_string().or_else(|| tokens.accept_number());
     let weight = text.as_deref().and_then(|text| text.parse().ok());
     let weight = weight.filter(|weight| (1..=MEMORY_WEIGHT_MAX).contains(weight));
     weight.ok_or_else(|| {
-        let message = format!("memory_weight must be a number from 1 to {MEMORY_WEIGHT_MAX}");
+        let message = format!("{name} must be a number from 1 to {MEMORY_WEIGHT_MAX}");
         tokens.error_before(ErrorKind::InvalidParameterValue, message)
     })
+}
+
+/// A number from `least` on, or −1 for no limit.
+fn count(tokens: &mut Tokens<'_>, name: &str, least: i32) -> Result<i32, SqlError> {
+    let text = match tokens.accept_string() {
+        Some(text) => text,
+        None => {
+            let number = tokens.integer();
+            return number.and_then(|number| counted(tokens, name, least, Some(number)));
+        }
+    };
+    counted(tokens, name, least, text.trim().parse().ok())
+}
+
+fn counted(
+    tokens: &Tokens<'_>,
+    name: &str,
+    least: i32,
+    number: Option<i32>,
+) -> Result<i32, SqlError> {
+    let number = number.filter(|number| *number >= least || *number == -1);
+    number.ok_or_else(|| {
+        let message = format!("{name} must be a number from {least} on, or -1 for no limit");
+        tokens.error_before(ErrorKind::InvalidParameterValue, message)
+    })
+}
+
+/// Milliseconds of a number, or of a text with a unit, as PostgreSQL reads times; at most as many as it takes.
+fn time_ms(tokens: &mut Tokens<'_>, name: &str) -> Result<u32, SqlError> {
+    let text = match tokens.accept_string() {
+        Some(text) => text,
+        None => tokens.accept_number().ok_or_else(|| tokens.unexpected())?,
+    };
+    read_time_ms(&text).ok_or_else(|| {
+        let message = format!("invalid value for parameter \"{name}\": \"{text}\"");
+        tokens
+            .error_before(ErrorKind::InvalidParameterValue, message)
+            .with_hint("Valid units are \"ms\", \"s\", \"min\", \"h\", and \"d\"; 0 is no limit.")
+    })
+}
+
+/// The longest time that a setting of PostgreSQL takes, in milliseconds.
+const TIME_MS_MAX: u64 = i32::MAX as u64;
+
+/// Milliseconds of a whole number and a unit; `None` if it is no time.
+pub fn read_time_ms(text: &str) -> Option<u32> {
+    let text = text.trim();
+    let digits = text.find(|char: char| !char.is_ascii_digit());
+    let (number, unit) = text.split_at(digits.unwrap_or(text.len()));
+    let factor = match unit.trim_start() {
+        "" | "ms" => 1,
+        "s" => 1_000,
+        "min" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        _ => return None,
+    };
+    let ms = number.parse::<u64>().ok()?.checked_mul(factor)?;
+    u32::try_from(ms).ok().filter(|_| ms <= TIME_MS_MAX)
 }
 
 fn memory(tokens: &mut Tokens<'_>, name: &str) -> Result<ByteSize, SqlError> {
@@ -355,7 +441,7 @@ fn changed_options(tokens: &mut Tokens<'_>) -> Result<DatabaseOptions, SqlError>
                 not_supported("this change of a database is not supported")
             }
             _ => not_supported("settings for a database are not supported")
-                .with_hint("A database's limits are set with ALTER DATABASE … SET (memory_max = …, memory_min = …, memory_weight = …, connection_limit = …, durability = …, log_archive = …, nodes = …)."),
+                .with_hint("A database's limits are set with ALTER DATABASE … SET (memory_max = …, memory_min = …, memory_weight = …, cpu_weight = …, connection_limit = …, statements_max = …, queue_max = …, queue_timeout = …, durability = …, log_archive = …, nodes = …)."),
         });
     }
     Ok(options)

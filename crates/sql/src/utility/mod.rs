@@ -54,7 +54,8 @@ pub use comment::{CommentStatement, CommentTarget};
 pub use copy::{CopyDirection, CopyStatement, CopySubject, ForceNames};
 pub use cursor::{CursorCommand, Direction};
 pub use database::{
-    DatabaseChange, DatabaseCommand, DatabaseOptions, MEMORY_WEIGHT_DEFAULT, MEMORY_WEIGHT_MAX,
+    CPU_WEIGHT_DEFAULT, CPU_WEIGHT_MAX, DatabaseChange, DatabaseCommand, DatabaseOptions,
+    MEMORY_WEIGHT_DEFAULT, MEMORY_WEIGHT_MAX, read_time_ms,
 };
 pub use grant::{DatabasePrivilege, GrantStatement, GrantTarget, Grantee};
 pub use grant::{RELATION_ALL, SEQUENCE_ALL};
