@@ -1,7 +1,7 @@
 """What a second node costs and gives: pgbench with and without a copy, SSB on one node and on both, a copy that catches up, and a database
 that moves.
 
-    python3 benchmarks/copies.py --binary target/release/aerostat [commits] [commits-apart] [reads] [catch-up] [catch-up-apart] [routed] [moving]
+    python3 benchmarks/copies.py --binary target/release/aerostat [commits] [commits-apart] [reads] [catch-up] [catch-up-apart] [routed] [moving] [secured]
 
 Everything runs on this machine. Nodes of a pair have a core each (reads, commits-apart, catch-up-apart), or they share all of them. Standard library only; psql and pgbench are PostgreSQL 15's (scripts/setup postgres).
 """
@@ -26,8 +26,10 @@ DATABASE = "aerostat"
 class Pair:
     """Two nodes of one cluster, or more; `cores` for each. The second may have a folder on another disk."""
 
-    def __init__(self, binary, folder, cores=(None, None), flags=(), other_disk=None, sessions="here"):
+    def __init__(self, binary, folder, cores=(None, None), flags=(), other_disk=None, sessions="here", own=None):
         self.other_disk = other_disk
+        # Flags of one node.
+        self.own = own or {}
         self.sessions = sessions
         self.binary, self.folder, self.cores, self.flags = binary, pathlib.Path(folder), cores, flags
         self.nodes = [None for _ in cores]
@@ -40,7 +42,7 @@ class Pair:
         folder.mkdir(exist_ok=True)
         with on_cores(self.cores[at]):
             self.nodes[at] = Aerostat(self.binary, str(folder), "--cluster", f"file://{self.folder}/shared", "--node-name", "abc"[at],
-                                      "--peer-listen", "127.0.0.1:0", "--copies", "all", "--sessions", self.sessions, *self.flags)
+                                      "--peer-listen", "127.0.0.1:0", "--copies", "all", "--sessions", self.sessions, *self.flags, *self.own.get("abc"[at], ()))
 
     def wait_for_members(self, count, database=DATABASE):
         sql = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'"
@@ -122,6 +124,42 @@ def routed(arguments):
                 found = median_of(rounds)
                 print(f"select-only, {mode:8}, {clients} clients: {found['leader']:4.0f} us at the leader, {found['other']:4.0f} us through the other node, {found['other'] - found['leader']:+.0f} us", flush=True)
         pair.stop()
+
+
+def secured(arguments):
+    """Nodes that know each other by certificates, beside nodes that say everything in the clear: commits, and statements that are passed on."""
+    with tempfile.TemporaryDirectory() as folder:
+        pairs = {}
+        for name in ("clear", "secured"):
+            where = pathlib.Path(folder, name)
+            where.mkdir()
+            flags = {at: () for at in "ab"}
+            if name == "secured":
+                for words in (("ca",), ("node", "a"), ("node", "b")):
+                    subprocess.run([arguments.binary, "cert", *words, "--dir", where / "certs"], check=True, capture_output=True)
+                flags = {at: ("--peer-certs", f"{where}/certs/{at}") for at in "ab"}
+            pairs[name] = Pair(arguments.binary, where, flags=("--memory", "2GB"), sessions="leader", own=flags)
+            pgbench(pairs[name].nodes[0], "-i", "-q", "-s", "10")
+            pairs[name].nodes[0].psql(f"ALTER DATABASE {DATABASE} SET (durability = 'memory2')", DATABASE)
+        for clients in (1, 4, 8):
+            rounds = collections.defaultdict(list)
+            for _ in range(arguments.rounds):
+                for name, pair in pairs.items():
+                    rounds[name].append(tps(pair.nodes[0], clients, arguments.seconds))
+            found = median_of(rounds)
+            print(f"tpcb-like, memory2, {clients} clients: {found['clear']:.0f}/s in the clear, {found['secured']:.0f}/s with TLS, {found['secured'] / found['clear']:.2f} of it", flush=True)
+        rounds = collections.defaultdict(list)
+        for _ in range(arguments.rounds):
+            for name, pair in pairs.items():
+                for node, which in zip(pair.nodes, ("leader", "other"), strict=True):
+                    text = pgbench(node, "-S", "-M", "prepared", "-c", "1", "-T", str(arguments.seconds))
+                    rounds[name, which].append(next(float(line.split()[3]) * 1000 for line in text.splitlines() if line.startswith("latency average")))
+        found = median_of(rounds)
+        for name in pairs:
+            leader, other = found[name, "leader"], found[name, "other"]
+            print(f"select-only, prepared, {name:8}: {leader:.0f} us at the leader, {other:.0f} us through the other node, {other - leader:+.0f} us", flush=True)
+        for pair in pairs.values():
+            pair.stop()
 
 
 def ssb(arguments, nodes, users):
@@ -322,7 +360,7 @@ def main():
     arguments.binary = str(pathlib.Path(arguments.binary).resolve())
     for what in arguments.what:
         {"commits": commits, "commits-apart": functools.partial(commits, apart=True), "reads": reads, "catch-up": catch_up,
-         "catch-up-apart": functools.partial(catch_up, apart=True), "routed": routed, "moving": moving}[what](arguments)
+         "catch-up-apart": functools.partial(catch_up, apart=True), "routed": routed, "moving": moving, "secured": secured}[what](arguments)
 
 
 if __name__ == "__main__":
