@@ -27,7 +27,7 @@ use aerostat_catalog::{
     failure::with_causes,
     undefined_node,
 };
-use aerostat_copies::{Peers, Spoken, Versions};
+use aerostat_copies::{Peers, Spoken};
 use aerostat_placement::{Load, SmoothedLoad};
 use aerostat_storage::{MetaStore, Swapped, Version};
 use aerostat_transport::{Peer, Transport};
@@ -188,9 +188,10 @@ impl Census {
 
     /// The other nodes, as they are known last.
     pub(crate) fn peers(self: &Arc<Self>, transport: Transport) -> Peers {
-        let census = Arc::clone(self);
+        let (known, builds) = (Arc::clone(self), Arc::clone(self));
         Peers {
-            address: Arc::new(move |node| census.peer(node)),
+            address: Arc::new(move |node| known.peer(node)),
+            versions: Arc::new(move |node| builds.version_with(node)),
             transport,
         }
     }
@@ -407,12 +408,6 @@ impl Census {
         let looked = self.look_at_nodes().and_then(|()| self.look(None));
         looked.map_err(|error| unread(&error))
     }
-}
-
-/// In which versions nodes are greeted.
-pub(crate) fn versions(census: &Arc<Census>) -> Versions {
-    let census = Arc::clone(census);
-    Arc::new(move |node| census.version_with(node))
 }
 
 /// What a node's catalogue is shared by. A new database has so many copies, or one on every node.

@@ -81,7 +81,7 @@ impl Others {
     fn greeting(&self, to: NodeId) -> Greeting {
         Greeting {
             to,
-            version: self.home.census.version_with(to),
+            version: (self.peers.versions)(to),
             ..self.greeting.clone()
         }
     }

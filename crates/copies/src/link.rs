@@ -17,7 +17,7 @@ use crate::{
     Door, Greeting, Packet,
     guests::{take_cancel, take_session},
     inbox::Inbox,
-    peers::{Peers, Versions, frame, give_up_in_silence, is_same},
+    peers::{Peers, frame, give_up_in_silence, is_same},
     seed::{Seeds, give},
     spoken::VERSION,
     taking::Taking,
@@ -32,7 +32,6 @@ const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct Links {
     runtime: Handle,
     peers: Peers,
-    versions: Versions,
     greeting: Greeting,
     inbox: Option<Inbox>,
     all: BTreeMap<NodeId, Arc<Way>>,
@@ -50,7 +49,6 @@ impl Links {
         Links {
             runtime,
             peers,
-            versions: Arc::new(|_| VERSION),
             greeting: Greeting {
                 version: VERSION,
                 token,
@@ -62,13 +60,6 @@ impl Links {
             inbox: None,
             all: BTreeMap::new(),
         }
-    }
-
-    /// Greets nodes in the versions that they speak.
-    #[must_use]
-    pub fn speaking(mut self, versions: Versions) -> Links {
-        self.versions = versions;
-        self
     }
 
     /// Where what a process has to do for a copy is done.
@@ -87,10 +78,15 @@ impl Links {
 
     pub(crate) fn send(&mut self, to: NodeId, packet: &Packet) {
         let (peers, runtime) = (&self.peers, &self.runtime);
-        let (greeting, inbox, versions) = (&self.greeting, &self.inbox, &self.versions);
+        let (greeting, inbox) = (&self.greeting, &self.inbox);
         let way = self.all.entry(to).or_insert_with(|| {
             let way = Way::new();
-            let (greeting, versions) = (greeting.clone(), Arc::clone(versions));
+            let Peers {
+                address,
+                versions,
+                transport,
+            } = peers.clone();
+            let greeting = greeting.clone();
             let greeting = move || {
                 let version = versions(to);
                 wire::of_greeting(&Greeting {
@@ -99,7 +95,6 @@ impl Links {
                     ..greeting.clone()
                 })
             };
-            let Peers { address, transport } = peers.clone();
             let peer = move || address(to);
             let kept = Arc::clone(&way).keep(peer, transport, greeting, inbox.clone());
             runtime.spawn(kept);

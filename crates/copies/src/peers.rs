@@ -7,7 +7,10 @@ use aerostat_transport::{Peer, Stream, Transport};
 use socket2::TcpKeepalive;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-use crate::wire::{self, HEAD_BYTES};
+use crate::{
+    spoken::VERSION,
+    wire::{self, HEAD_BYTES},
+};
 
 /// What room is made for before more has come.
 const ROOM_BYTES: usize = 256 << 10;
@@ -24,6 +27,8 @@ pub type Address = Arc<dyn Fn(NodeId) -> Option<Peer> + Send + Sync>;
 pub struct Peers {
     /// Where they are.
     pub address: Address,
+    /// In which version they are greeted.
+    pub versions: Versions,
     /// How they are dialled, and taken.
     pub transport: Transport,
 }
@@ -39,6 +44,7 @@ impl Peers {
         };
         Peers {
             address: Arc::new(peer),
+            versions: Arc::new(|_| VERSION),
             transport: Transport::plain(),
         }
     }

@@ -29,10 +29,7 @@ use aerostat_types::TenantId;
 use parking_lot::Mutex;
 
 use super::{AGAIN, Copy, Inner};
-use crate::{
-    census::versions,
-    owner::{CopyOwner, Ending, Held},
-};
+use crate::owner::{CopyOwner, Ending, Held};
 
 /// Copies that are opened or made anew at once.
 const WORKERS_MAX: usize = 4;
@@ -220,7 +217,6 @@ impl Inner {
         let configurations = self.space.configurations(id);
         let configurations = configurations.map_err(|error| error.to_string())?;
         let need = SeedNeed {
-            versions: versions(&self.home.census),
             token: self.token.clone(),
             me: self.next_member(),
             tenant: id,
@@ -257,8 +253,7 @@ impl Inner {
             id,
             me,
             self.token.clone(),
-        )
-        .speaking(versions(&self.home.census));
+        );
         let setup = aerostat_copies::Setup {
             me,
             settings: Settings {

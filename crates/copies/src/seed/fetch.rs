@@ -21,7 +21,7 @@ use thiserror::Error;
 
 use super::{Begin, PART_BYTES, Refusal, Request, Response};
 use crate::{
-    Greeting, Peers, Versions, WireError,
+    Greeting, Peers, WireError,
     configurations::load,
     wire::{self, FRAME_BYTES_MAX, HEAD_BYTES, Purpose},
 };
@@ -44,6 +44,8 @@ const ASK_AGAIN: Duration = Duration::from_millis(250);
 pub struct Fetch {
     /// Where the leader is.
     pub peer: Peer,
+    /// In which version it is greeted.
+    pub version: u16,
     /// How it is dialled.
     pub transport: Transport,
     /// Which node it is.
@@ -61,8 +63,6 @@ pub struct SeedNeed {
     pub token: Vec<u8>,
     /// The process that asks.
     pub me: Member,
-    /// In which version its leader is greeted.
-    pub versions: Versions,
     /// The tenant.
     pub tenant: TenantId,
     /// Its history; `None` where the copy is new, and takes the leader's for it.
@@ -178,6 +178,7 @@ fn fetch_once(
     }
     fetch_seed(&Fetch {
         peer: (peers.address)(to).ok_or(FetchError::Unreachable(to))?,
+        version: (peers.versions)(to),
         transport: peers.transport.clone(),
         to,
         need: need.clone(),
@@ -242,7 +243,7 @@ fn dial(what: &Fetch) -> io::Result<Blocking> {
     let mut stream = what.transport.dial_blocking(&what.peer, DIAL_MAX)?;
     stream.set_timeouts(SILENCE)?;
     let greeting = Greeting {
-        version: (what.need.versions)(what.to),
+        version: what.version,
         token: what.need.token.clone(),
         tenant: what.need.tenant,
         from: what.need.me,

@@ -300,7 +300,6 @@ impl TestNode {
         let known = addresses.to_vec();
         let peers = Peers::plain(move |node| known.get(node.0 as usize).copied());
         let need = SeedNeed {
-            versions: Arc::new(|_| crate::VERSION),
             token: TOKEN.to_vec(),
             me: Member {
                 node: self.id,

@@ -251,7 +251,6 @@ impl Leader {
 
     fn need(&self, folder: &Path) -> SeedNeed {
         SeedNeed {
-            versions: Arc::new(|_| VERSION),
             token: TOKEN.to_vec(),
             me: Member {
                 node: NodeId(1),
@@ -268,6 +267,7 @@ impl Leader {
     fn fetch(&self, folder: &Path) -> Fetch {
         Fetch {
             peer: at(self.address),
+            version: VERSION,
             transport: Transport::plain(),
             to: NodeId(0),
             need: self.need(folder),
