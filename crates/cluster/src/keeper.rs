@@ -170,7 +170,7 @@ pub struct Cluster {
     keeper: Option<JoinHandle<()>>,
     /// Speaks of the node, and coordinates.
     speaker: Option<JoinHandle<()>>,
-    listening: Task<std::io::Result<()>>,
+    listening: Task<()>,
     /// Where connections of other nodes run.
     peers: Option<Runtime>,
 }
@@ -413,7 +413,7 @@ impl Inner {
             let is_other = seen.differs(&record, &self.home.census);
             self.end_dropped(&record);
             self.end_moved(&record);
-            self.start_due();
+            self.start_due(true);
             self.tell_wanted(&record, is_other);
             may_differ = self.home.node.await_change(LOOK);
         }

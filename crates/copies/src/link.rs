@@ -10,7 +10,8 @@ use aerostat_types::TenantId;
 use tokio::{
     net::{TcpListener, TcpStream},
     runtime::Handle,
-    time::timeout,
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::{sleep, timeout},
 };
 
 use crate::{
@@ -24,6 +25,12 @@ use crate::{
     way::{ROOM_BYTES, Way},
     wire::{self, GREETING_BYTES_MAX, Purpose},
 };
+
+/// Connections of which it is not known yet whose they are. Others wait.
+const STRANGERS_MAX: usize = 256;
+
+/// How long nobody is taken where the system has refused to.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// How long whoever dials has to say who it is.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
@@ -135,22 +142,37 @@ pub struct Served {
 /// Takes connections of other nodes until it is dropped: packets for the copies in this process, and requests
 /// for seeds of the tenants that it leads.
 ///
-/// # Errors
-/// The listener fails.
-pub async fn serve(listener: TcpListener, served: Served) -> io::Result<()> {
+/// What the system refuses for a while ends nothing: it may have no more descriptors.
+pub async fn serve(listener: TcpListener, served: Served) {
     let served = Arc::new(served);
+    let strangers = Arc::new(Semaphore::new(STRANGERS_MAX));
     loop {
-        let (stream, peer) = listener.accept().await?;
+        let Ok(stranger) = Arc::clone(&strangers).acquire_owned().await else {
+            return;
+        };
+        let (stream, peer) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::warn!(%error, "connections of other nodes cannot be taken now");
+                sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
         let served = Arc::clone(&served);
         tokio::spawn(async move {
-            if let Err(error) = receive(stream, &served).await {
+            if let Err(error) = receive(stream, &served, stranger).await {
                 tracing::debug!(%peer, %error, "a connection of another node ended");
             }
         });
     }
 }
 
-async fn receive(socket: TcpStream, served: &Served) -> io::Result<()> {
+/// `stranger` is given back as soon as it is known who this is.
+async fn receive(
+    socket: TcpStream,
+    served: &Served,
+    stranger: OwnedSemaphorePermit,
+) -> io::Result<()> {
     let accepted = timeout(GREETING_TIMEOUT, served.peers.transport.accept(socket)).await;
     let mut stream: Stream = accepted??;
     give_up_in_silence(&stream)?;
@@ -161,8 +183,13 @@ async fn receive(socket: TcpStream, served: &Served) -> io::Result<()> {
     let greeting = wire::greeting(&content, crc).map_err(io::Error::other)?;
     let is_ours = is_same(&greeting.token, &served.token) && greeting.to == served.me;
     if !is_ours || !served.peers.is_of(&stream, greeting.from.node) {
+        tracing::warn!(
+            node = %greeting.from.node,
+            "a connection is refused: its word or its certificate is not that of a node of this cluster"
+        );
         return Err(io::ErrorKind::PermissionDenied.into());
     }
+    drop(stranger);
     let tenant = greeting.tenant;
     match greeting.purpose {
         Purpose::Packets => {}

@@ -14,7 +14,7 @@ const STUCK_MAX: usize = 256;
 
 /// Configurations that are asked for at once, where the store does not answer at once: it syncs what it is told. Where it
 /// is away each has a thread for some seconds, in vain.
-const ASKS: usize = 8;
+const ASKS: usize = 32;
 
 /// The threads that a process has for all its copies.
 #[derive(Clone)]

@@ -18,7 +18,7 @@ use aerostat_transport::{Peer, Sender, Transport};
 use tokio::{
     io::AsyncWriteExt,
     sync::Notify,
-    time::{sleep, timeout},
+    time::{Instant, sleep, timeout},
 };
 
 use crate::{
@@ -32,8 +32,10 @@ pub(crate) const ROOM_BYTES: usize = 4 << 20;
 /// Frames that are written by one call.
 const SLICES_MAX: usize = 16;
 
-/// How soon a node that did not answer is dialled again.
+/// How soon a node that did not answer is dialled again; twice as late each time, up to the second, where it answers and
+/// ends the connection: a handshake costs both ends more than a packet.
 const REDIAL: Duration = Duration::from_millis(100);
+const REDIAL_MAX: Duration = Duration::from_secs(1);
 
 /// A way to a node.
 pub(crate) struct Way {
@@ -113,6 +115,7 @@ impl Way {
         greeting: impl Fn() -> Vec<u8> + Send,
         inbox: Option<Inbox>,
     ) {
+        let mut pause = REDIAL;
         loop {
             while self.is_idle() {
                 self.more.notified().await;
@@ -120,10 +123,18 @@ impl Way {
             if self.lock().is_over {
                 return;
             }
+            let began = Instant::now();
             if let Some(peer) = peer()
                 && let Err(error) = self.serve((&transport, &peer), &greeting(), &inbox).await
             {
                 tracing::debug!(node = peer.name, %error, "a node does not answer");
+                let is_refused = transport.is_secured()
+                    && error.kind() != io::ErrorKind::ConnectionRefused
+                    && began.elapsed() < REDIAL_MAX;
+                pause = match is_refused {
+                    true => (pause * 2).min(REDIAL_MAX),
+                    false => REDIAL,
+                };
             }
             let is_over = {
                 let mut sending = self.lock();
@@ -133,7 +144,7 @@ impl Way {
             if is_over {
                 return;
             }
-            sleep(REDIAL).await;
+            sleep(pause).await;
             self.lock().drop_all();
         }
     }

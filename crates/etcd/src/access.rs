@@ -2,7 +2,7 @@
 
 use std::{fmt, fs, path::Path, sync::Arc};
 
-use rustls::pki_types::{CertificateDer, pem::PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use ureq::tls::{Certificate, ClientCert, PrivateKey, RootCerts, TlsConfig, TlsProvider};
 
 use crate::EtcdError;
@@ -57,6 +57,19 @@ impl Access {
                 let pem = fs::read(&key).map_err(|error| odd(error.to_string()))?;
                 let found = PrivateKey::from_pem(&pem);
                 let found = found.map_err(|error| odd(error.to_string()))?;
+                // ureq takes for granted that they belong together.
+                let provider = Arc::new(rustls::crypto::ring::default_provider());
+                let ders = CertificateDer::pem_file_iter(&certificate)
+                    .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+                    .map_err(|error| odd(error.to_string()))?;
+                let private = PrivateKeyDer::from_pem_slice(&pem);
+                let private = private.map_err(|error| odd(error.to_string()))?;
+                rustls::ClientConfig::builder_with_provider(provider)
+                    .with_safe_default_protocol_versions()
+                    .map_err(|error| odd(error.to_string()))?
+                    .with_root_certificates(rustls::RootCertStore::empty())
+                    .with_client_auth_cert(ders, private)
+                    .map_err(|error| odd(error.to_string()))?;
                 Some(ClientCert::new_with_certs(&chain, found))
             }
         };

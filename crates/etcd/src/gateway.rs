@@ -38,6 +38,9 @@ const RESOURCE_EXHAUSTED: i64 = 8;
 const OUT_OF_RANGE: i64 = 11;
 const UNAUTHENTICATED: i64 = 16;
 
+/// And how its gateway says that.
+const UNAUTHORIZED: u16 = 401;
+
 /// Where the members of an etcd cluster are, and under which name there is something of ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoints {
@@ -233,9 +236,22 @@ impl Gateway {
         let Some(User { name, password }) = &self.user else {
             return Ok(None);
         };
-        // Those who come meanwhile wait for this one's.
-        let mut known = self.token.lock();
+        // Those who come meanwhile wait for this one's, but not for longer than they have.
+        let Some(mut known) = self.token.try_lock_until(until) else {
+            let why = "others wait for a token".to_owned();
+            return Err(Failed::Try {
+                why,
+                is_asked: false,
+            });
+        };
         if known.is_none() {
+            if SystemClock.now() >= until {
+                let why = "no token in time".to_owned();
+                return Err(Failed::Try {
+                    why,
+                    is_asked: false,
+                });
+            }
             let request = serde_json::json!({ "name": name, "password": password });
             let request = request.to_string();
             let path = "/v3/auth/authenticate";
@@ -325,7 +341,9 @@ impl Gateway {
             .send(&request[..]);
         let answer = asked.map_err(unavailable)?;
         if !answer.status().is_success() {
-            self.forget(token);
+            if answer.status() == UNAUTHORIZED {
+                self.forget(token);
+            }
             return Err(EtcdError::Refused(format!("a watch: {}", answer.status())));
         }
         let body = answer.into_body().into_reader().take(ANSWER_BYTES_MAX);
@@ -365,6 +383,10 @@ fn failed(status: u16, body: &[u8]) -> Failed {
         return Failed::Final(EtcdError::Refused(why.to_owned()));
     }
     match code {
+        // A user where there are none.
+        _ if message.contains("authentication is not enabled") => {
+            Failed::Final(EtcdError::Refused(message))
+        }
         // What it has no room for, but for a moment.
         RESOURCE_EXHAUSTED if message.contains("too many requests") => Failed::Try {
             why: message,

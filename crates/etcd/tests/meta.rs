@@ -330,6 +330,23 @@ fn etcd_may_ask_who_asks() {
     self::certified(other.path(), &[]);
     let stranger = Access::default().with_certificates(other.path()).unwrap();
     assert!(by(&stranger).document("nodes").load().is_err());
+    // A key that is another certificate's is refused where it is read.
+    let mixed = tempfile::tempdir().unwrap();
+    for (from, file) in [
+        (&folder, "ca.crt"),
+        (&folder, "client.crt"),
+        (&other, "client.key"),
+    ] {
+        fs::copy(from.path().join(file), mixed.path().join(file)).unwrap();
+    }
+    let refused = Access::default()
+        .with_certificates(mixed.path())
+        .unwrap_err();
+    assert!(refused.to_string().contains("client.key"), "{refused}");
+    // A user where there are none.
+    let early = certified().with_user("house".to_owned(), "house's".to_owned());
+    let early = chain(&by(&early).document("nodes").load().unwrap_err());
+    assert!(early.contains("authentication is not enabled"), "{early}");
     // A user who may do what we do, and no more.
     let admin = Admin::new(folder.path(), &clients[0]);
     let ask = |path: &str, request: Value| admin.ask(path, &request);

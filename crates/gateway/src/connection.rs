@@ -281,12 +281,25 @@ impl<S: BackendSession> Connection<S> {
 
     async fn write_out(&mut self, cancellable: bool) -> Result<(), Fault> {
         let mut sent = 0;
-        while sent < self.output.bytes.len() {
+        let mut is_flushed = false;
+        while !is_flushed {
             let signals = &mut self.signals;
+            let (socket, rest) = (&mut self.socket, &self.output.bytes[sent..]);
+            // Over TLS what was taken may wait for the client to read, too.
+            let goes = async {
+                match rest.is_empty() {
+                    true => socket.flush().await.map(|()| 0),
+                    false => socket.write(rest).await,
+                }
+            };
             let early = tokio::select! {
                 biased;
-                written = self.socket.write(&self.output.bytes[sent..]) => {
-                    match written {
+                gone = goes => {
+                    match gone {
+                        Ok(0) if sent == self.output.bytes.len() => {
+                            is_flushed = true;
+                            continue;
+                        }
                         Ok(count @ 1..) => {
                             sent += count;
                             continue;
@@ -310,7 +323,6 @@ impl<S: BackendSession> Connection<S> {
             self.output.bytes = Vec::new();
         }
         drop(self.row_held.take());
-        self.socket.flush().await?;
         Ok(())
     }
 

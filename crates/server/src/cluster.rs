@@ -1,7 +1,7 @@
 //! `aerostat serve --cluster`: the node as one of several that hold the same databases.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::num::NonZeroU8;
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,13 +56,10 @@ impl Joining {
             None => Transport::plain(),
             Some(folder) => Transport::secured(folder, &peers.name)?,
         };
-        let advertised = match &peers.advertise {
-            None => None,
-            Some(host) => Some(resolve(host)?),
-        };
-        let address = advertise(listener.local_addr()?, advertised)?;
+        let host = peers.advertise.as_deref();
+        let address = advertise(listener.local_addr()?, host)?;
         // Clients may be let in on this machine alone.
-        let clients = advertise(clients, advertised)?;
+        let clients = advertise(clients, host)?;
         let space = Space::open(&peers.space, &access(peers)?)?;
         let build = program::build();
         let identity =
@@ -163,32 +160,51 @@ fn access(peers: &Peers) -> Result<Access> {
         access = access.with_certificates(folder)?;
     }
     if let Some((user, file)) = &peers.etcd_user {
+        if peers.etcd_certificates.is_none() && !is_here(&peers.space) {
+            bail!(
+                "the password of etcd's user would go over the network in the clear; give --etcd-certs"
+            );
+        }
         access = access.with_user(user.clone(), first_line(file)?);
     }
     Ok(access)
 }
 
-/// The address of a host.
-fn resolve(host: &str) -> Result<IpAddr> {
-    let found = (host, 0).to_socket_addrs();
-    let mut found = found.with_context(|| format!("cannot find the host {host} of --advertise"))?;
-    let first = found.next();
-    Ok(first
-        .with_context(|| format!("the host {host} has no address"))?
-        .ip())
+/// Whether all members of etcd are on this machine.
+fn is_here(space: &str) -> bool {
+    let members = space.trim_start_matches("etcd://").split('/').next();
+    let is_here = |member: &str| {
+        let address = member.parse::<SocketAddr>();
+        address.is_ok_and(|address| address.ip().is_loopback()) || member.starts_with("localhost:")
+    };
+    members.unwrap_or_default().split(',').all(is_here)
 }
 
-/// What others are told who are to reach what is listened to here.
-fn advertise(listens: SocketAddr, advertised: Option<IpAddr>) -> Result<SocketAddr> {
-    match advertised {
-        Some(ip) if !listens.ip().is_loopback() => Ok(SocketAddr::new(ip, listens.port())),
-        None if listens.ip().is_unspecified() => {
+/// What others are told who are to reach what is listened to here: an address of the host that the listener has, or may
+/// have.
+fn advertise(listens: SocketAddr, host: Option<&str>) -> Result<SocketAddr> {
+    let own = listens.ip();
+    let Some(host) = host.filter(|_| !own.is_loopback()) else {
+        if own.is_unspecified() {
             bail!(
                 "{listens} is no address that other nodes can dial; say which one is with --advertise"
-            )
+            );
         }
-        _ => Ok(listens),
-    }
+        return Ok(listens);
+    };
+    let name = host.trim_start_matches('[').trim_end_matches(']');
+    let found = (name, listens.port()).to_socket_addrs();
+    let found = found.with_context(|| format!("cannot find the host {host} of --advertise"))?;
+    // One that listens on [::] takes both.
+    let is_reached = |address: &SocketAddr| {
+        let ip = address.ip();
+        let fits = address.is_ipv4() == own.is_ipv4() || own == IpAddr::from(Ipv6Addr::UNSPECIFIED);
+        fits && !ip.is_loopback() && !ip.is_unspecified()
+    };
+    let mut fitting = found.filter(is_reached);
+    fitting.next().with_context(|| {
+        format!("the host {host} of --advertise has no address at which others reach what listens on {listens}")
+    })
 }
 
 /// Where clients come in that other nodes have let in.
@@ -255,5 +271,43 @@ impl Member {
         if tokio::time::timeout(LEAVE_WAIT * 3, leaving).await.is_err() {
             tracing::warn!("copies were still being ended when the node stopped");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn others_are_told_an_address_that_listens() {
+        let told = |listens: &str, host: Option<&str>| {
+            let told = advertise(listens.parse().unwrap(), host);
+            told.map(|told| told.to_string())
+                .map_err(|error| format!("{error:#}"))
+        };
+        let ok = |text: &str| Ok(text.to_owned());
+        assert_eq!(told("10.0.0.1:1", None), ok("10.0.0.1:1"));
+        assert_eq!(told("127.0.0.1:1", None), ok("127.0.0.1:1"));
+        assert_eq!(told("0.0.0.0:1", Some("10.0.0.2")), ok("10.0.0.2:1"));
+        assert_eq!(told("[::]:1", Some("10.0.0.2")), ok("10.0.0.2:1"));
+        assert_eq!(told("[::]:1", Some("[fd00::1]")), ok("[fd00::1]:1"));
+        // Clients of this machine alone.
+        assert_eq!(told("127.0.0.1:1", Some("10.0.0.2")), ok("127.0.0.1:1"));
+        assert!(told("0.0.0.0:1", None).unwrap_err().contains("--advertise"));
+        for odd in ["127.0.1.1", "0.0.0.0", "::1", "fd00::1", "localhost"] {
+            assert!(
+                told("0.0.0.0:1", Some(odd)).unwrap_err().contains(odd),
+                "{odd}"
+            );
+        }
+    }
+
+    #[test]
+    fn passwords_of_etcd_stay_on_the_machine_unless_they_are_encrypted() {
+        assert!(is_here(
+            "etcd://127.0.0.1:2379,[::1]:2379,localhost:2379/house"
+        ));
+        assert!(!is_here("etcd://127.0.0.1:2379,10.0.0.1:2379/house"));
+        assert!(!is_here("etcd://db.example.com:2379"));
     }
 }

@@ -299,6 +299,15 @@ impl Config {
                 )));
             }
         }
+        if let Some(peers) = &self.peers
+            && peers.advertise.is_some()
+            && peers.listen.ip().is_loopback()
+        {
+            return Err(ConfigError::Contradiction(format!(
+                "--advertise says where others reach the node, and only this machine reaches --peer-listen {}; give another --peer-listen",
+                peers.listen
+            )));
+        }
         if self.listen.ip().is_loopback() {
             return Ok(());
         }

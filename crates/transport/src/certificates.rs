@@ -2,6 +2,7 @@
 
 use std::{
     fs, io,
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant, SystemTime},
@@ -11,7 +12,7 @@ use parking_lot::Mutex;
 use rustls::{
     ClientConfig, RootCertStore, ServerConfig,
     crypto::CryptoProvider,
-    pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
+    pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject},
     server::WebPkiClientVerifier,
     version::TLS13,
 };
@@ -32,6 +33,7 @@ const LOOK: Duration = Duration::from_secs(5);
 
 /// How long before its end it is said that a certificate ends.
 const EARLY: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Why certificates cannot be used.
 #[derive(Debug, Error)]
@@ -98,10 +100,14 @@ struct Loaded {
     expires: SystemTime,
     stamps: Stamps,
     looked: Instant,
+    /// When it was looked last whether it ends soon.
+    warned: Instant,
+    /// Why what has come since is not used.
+    refused: Option<String>,
 }
 
-/// When each file was written.
-type Stamps = [Option<SystemTime>; 3];
+/// Which files there are, and since when they are as they are: modes count, too.
+type Stamps = [Option<(u64, u64, i64, i64, i64, i64)>; 3];
 
 impl Certificates {
     /// # Errors
@@ -147,12 +153,20 @@ impl Certificates {
                         tracing::info!(folder = %self.folder.display(), "the node has another certificate now");
                         *loaded = new;
                     }
+                    // It is tried again: others may be about to be written.
                     Err(error) => {
-                        let error: &dyn std::error::Error = &error;
-                        tracing::warn!(error, "changed certificates are not used");
-                        loaded.stamps = stamps;
+                        let why = error.to_string();
+                        if loaded.refused.as_ref() != Some(&why) {
+                            let error: &dyn std::error::Error = &error;
+                            tracing::warn!(error, "changed certificates are not used");
+                            loaded.refused = Some(why);
+                        }
                     }
                 }
+            }
+            if loaded.warned.elapsed() >= DAY {
+                loaded.warned = Instant::now();
+                warn_of(loaded.expires, &self.folder);
             }
         }
         loaded
@@ -161,8 +175,10 @@ impl Certificates {
 
 fn stamps(folder: &Path) -> Stamps {
     [AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE].map(|file| {
-        let found = fs::metadata(folder.join(file));
-        found.and_then(|found| found.modified()).ok()
+        let found = fs::metadata(folder.join(file)).ok()?;
+        let (written, changed) = (found.mtime(), found.ctime());
+        let nanos = (found.mtime_nsec(), found.ctime_nsec());
+        Some((found.ino(), found.len(), written, nanos.0, changed, nanos.1))
     })
 }
 
@@ -198,25 +214,26 @@ fn load(folder: &Path, name: &str) -> Result<Loaded, CertificateError> {
             name: name.to_owned(),
         });
     }
-    let ends = [&authorities[0], &chain[0]].map(|found| end_of(found));
-    let expires = ends
-        .into_iter()
-        .flatten()
-        .min()
+    let expires = chain
+        .first()
+        .and_then(end_of)
         .unwrap_or(SystemTime::UNIX_EPOCH);
     warn_of(expires, folder);
     let key = private_key(&folder.join(KEY_FILE))?;
-    let (client, server) =
-        configurations(authorities, chain, key).map_err(|source| CertificateError::Unfit {
-            folder: folder.to_owned(),
-            source,
-        })?;
+    let unfit = |source| CertificateError::Unfit {
+        folder: folder.to_owned(),
+        source,
+    };
+    verify(&authorities, &chain).map_err(unfit)?;
+    let (client, server) = configurations(authorities, chain, key).map_err(unfit)?;
     Ok(Loaded {
         client,
         server,
         expires,
         stamps,
         looked: Instant::now(),
+        warned: Instant::now(),
+        refused: None,
     })
 }
 
@@ -250,7 +267,7 @@ fn warn_of(expires: SystemTime, folder: &Path) {
         let days = left.as_secs() / (24 * 60 * 60);
         tracing::warn!(
             folder = %folder.display(), days,
-            "the node's certificate, or its authority's, ends soon: other nodes will refuse it then"
+            "the node's certificate ends soon: other nodes will refuse it then"
         );
     }
 }
@@ -277,7 +294,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Certificate
 fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, CertificateError> {
     use std::os::unix::fs::PermissionsExt;
     let text = read(path)?;
-    // As with ssh and PostgreSQL: nobody but the owner, or root's group, which may hand it out.
+    // As with ssh and PostgreSQL: nobody but the owner, or a group that reads it.
     let is_open = fs::metadata(path).is_ok_and(|found| found.permissions().mode() & 0o037 != 0);
     if is_open {
         return Err(CertificateError::Open {
@@ -291,6 +308,29 @@ fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, CertificateError> 
 }
 
 type Boxed = Box<dyn std::error::Error + Send + Sync>;
+
+/// As other nodes will.
+fn verify(
+    authorities: &[CertificateDer<'static>],
+    chain: &[CertificateDer<'static>],
+) -> Result<(), Boxed> {
+    let anchors: Result<Vec<_>, _> = authorities
+        .iter()
+        .map(|authority| webpki::anchor_from_trusted_cert(authority))
+        .collect();
+    let (anchors, now) = (anchors?, UnixTime::now());
+    let provider = rustls::crypto::ring::default_provider();
+    let algorithms = provider.signature_verification_algorithms.all;
+    let (first, others) = chain.split_first().ok_or("there is no certificate")?;
+    let first = EndEntityCert::try_from(first)?;
+    for usage in [
+        webpki::KeyUsage::server_auth(),
+        webpki::KeyUsage::client_auth(),
+    ] {
+        first.verify_for_usage(algorithms, &anchors, others, now, usage, None, None)?;
+    }
+    Ok(())
+}
 
 fn configurations(
     authorities: Vec<CertificateDer<'static>>,

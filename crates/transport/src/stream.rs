@@ -16,7 +16,8 @@ use tokio_rustls::TlsStream;
 
 use crate::{certificates, sender::Sender};
 
-/// A connection. What is written may wait until it is flushed.
+/// A connection. What is written may wait until it is flushed. Over TLS an end that nobody has said is an error
+/// ([`io::ErrorKind::UnexpectedEof`]): somebody on the way may have cut it off.
 pub struct Stream(Kind);
 
 enum Kind {
@@ -181,6 +182,18 @@ impl AsyncWrite for Seat {
         self.poll(|socket| socket.poll_write(cx, bytes))
     }
 
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.poll(|socket| socket.poll_write_vectored(cx, slices))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.poll(|socket| socket.poll_flush(cx))
     }
@@ -198,13 +211,7 @@ impl AsyncRead for Stream {
     ) -> Poll<io::Result<()>> {
         match &mut self.get_mut().0 {
             Kind::Plain(socket) => Pin::new(socket).poll_read(cx, buffer),
-            Kind::Tls(stream) => match Pin::new(stream.as_mut()).poll_read(cx, buffer) {
-                // As a plain socket whose other end was closed without a word.
-                Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                    Poll::Ready(Ok(()))
-                }
-                polled => polled,
-            },
+            Kind::Tls(stream) => Pin::new(stream.as_mut()).poll_read(cx, buffer),
         }
     }
 }

@@ -43,8 +43,12 @@ impl Authority {
         }
     }
 
-    /// Writes what a node has, for so many days from now.
     fn write(&self, folder: &Path, name: &str, days: i64) {
+        self.write_for(folder, name, time::Duration::days(days));
+    }
+
+    /// Writes what a node has, for so long from now.
+    fn write_for(&self, folder: &Path, name: &str, valid: time::Duration) {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
         params.extended_key_usages = vec![
@@ -52,7 +56,7 @@ impl Authority {
             ExtendedKeyUsagePurpose::ClientAuth,
         ];
         params.not_before = OffsetDateTime::now_utc() - time::Duration::days(30);
-        params.not_after = OffsetDateTime::now_utc() + time::Duration::days(days);
+        params.not_after = OffsetDateTime::now_utc() + valid;
         let made = params.signed_by(&key, &self.issuer).unwrap();
         fs::write(folder.join(AUTHORITY_FILE), &self.pem).unwrap();
         fs::write(folder.join(CERTIFICATE_FILE), made.pem()).unwrap();
@@ -174,8 +178,14 @@ async fn certificates_end() {
     let authority = Authority::new();
     let ours = authority.transport("n1");
     let late = tempfile::tempdir().unwrap();
-    authority.write(late.path(), "n2", -1);
-    let late = Transport::secured(late.path(), "n2").unwrap();
+    authority.write_for(late.path(), "n2", time::Duration::seconds(2));
+    let folder = late;
+    let late = Transport::secured(folder.path(), "n2").unwrap();
+    pair(&ours, &late, "n2").await;
+    assert!(late.expires().unwrap() < std::time::SystemTime::now() + Duration::from_secs(3));
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let over = Transport::secured(folder.path(), "n2").unwrap_err();
+    assert!(matches!(over, CertificateError::Unfit { .. }), "{over:?}");
     let (dialled, _) = ends(&ours, &late, "n2").await;
     assert!(dialled.is_err());
     let (_, taken) = ends(&late, &ours, "n1").await;
@@ -252,9 +262,13 @@ async fn a_sender_never_waits_and_loses_nothing() {
         };
         let (read, ()) = tokio::join!(reads, writes);
         assert!(read == all);
-        // A node that ends in order is not taken for one that was cut off.
+        // An end that nobody has said is one that is told, where that can be.
         drop(sender);
-        assert_eq!(taken.read(&mut [0]).await.unwrap(), 0);
+        let ended = taken.read(&mut [0]).await;
+        match one.is_secured() {
+            true => assert_eq!(ended.unwrap_err().kind(), io::ErrorKind::UnexpectedEof),
+            false => assert_eq!(ended.unwrap(), 0),
+        }
     }
 }
 
@@ -370,8 +384,15 @@ async fn certificates_are_changed_while_nodes_run() {
     pair(&one, &two, "n2").await;
     let (_, taken) = ends(&old.transport("n3"), &two, "n2").await;
     assert!(taken.is_err(), "the old authority counts for nothing");
-    // What is half written does no harm.
-    put(&two_at, "half");
+    // What is half written, or will not do, does no harm, and what comes behind it is used.
+    for (text, mode) in [("half", 0o600), (&*new.pem, 0o644), (&*old.pem, 0o600)] {
+        put(&two_at, text);
+        let key = two_at.path().join(KEY_FILE);
+        fs::set_permissions(&key, fs::Permissions::from_mode(mode)).unwrap();
+        changed();
+        pair(&one, &two, "n2").await;
+    }
+    put(&two_at, &new.pem);
     changed();
     pair(&one, &two, "n2").await;
 }

@@ -51,8 +51,8 @@ enum Due {
 }
 
 impl Inner {
-    /// Opens copies that do not run.
-    pub(super) fn start_due(self: &Arc<Self>) {
+    /// Opens copies that do not run; of databases that are to be elsewhere the keeper alone, since it removes their files.
+    pub(super) fn start_due(self: &Arc<Self>, by_keeper: bool) {
         let record = self.home.node.record();
         let all = record.databases.iter();
         for (name, entry, copies) in
@@ -64,7 +64,7 @@ impl Inner {
             if self.working.load(Ordering::Acquire) >= WORKERS_MAX {
                 return;
             }
-            if self.is_here(entry) || self.is_left_over(entry.oid, copies) {
+            if self.is_here(entry) || by_keeper && self.is_left_over(entry.oid, copies) {
                 self.start_if_due(name, entry, copies);
             }
         }
@@ -118,7 +118,7 @@ impl Inner {
             }
             drop(working);
             // The next, which need not wait for the keeper's next pass.
-            keeper.start_due();
+            keeper.start_due(false);
         };
         let thread = thread::Builder::new().name("aerostat-opens".to_owned());
         match thread.spawn(work) {

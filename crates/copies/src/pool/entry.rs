@@ -44,6 +44,8 @@ enum Phase {
     /// A thread runs it; whether there was word meanwhile.
     Runs {
         again: bool,
+        /// And whether that is urgent.
+        urgent: bool,
     },
     Over,
 }
@@ -100,7 +102,16 @@ impl Entry {
                 drop(phase);
                 self.pool.push(Arc::clone(self), is_urgent);
             }
-            Phase::Runs { .. } => *phase = Phase::Runs { again: true },
+            Phase::Runs { urgent, .. } => {
+                *phase = Phase::Runs {
+                    again: true,
+                    urgent: urgent || is_urgent,
+                };
+            }
+            Phase::Ready if is_urgent => {
+                drop(phase);
+                self.pool.hurry(self);
+            }
             Phase::Ready | Phase::Over => {}
         }
     }
@@ -133,13 +144,19 @@ impl Entry {
             if *phase != Phase::Ready {
                 return;
             }
-            *phase = Phase::Runs { again: false };
+            *phase = Phase::Runs {
+                again: false,
+                urgent: false,
+            };
         }
         let run = catch_unwind(AssertUnwindSafe(|| self.work.run()));
         // It has said so, and sees to it when it is run again.
         let next = run.unwrap_or(Next::Again);
         let mut phase = self.lock();
-        let again = *phase == Phase::Runs { again: true };
+        let (again, is_urgent) = match *phase {
+            Phase::Runs { again, urgent } => (again, urgent),
+            _ => (false, false),
+        };
         match next {
             Next::Over => {
                 self.pool.unschedule(self);
@@ -155,7 +172,7 @@ impl Entry {
             Next::Rest | Next::Again => {
                 *phase = Phase::Ready;
                 drop(phase);
-                self.pool.push(Arc::clone(self), false);
+                self.pool.push(Arc::clone(self), is_urgent);
             }
         }
     }

@@ -80,6 +80,8 @@ pub(crate) struct Shared {
 #[derive(Default)]
 struct State {
     ready: VecDeque<Arc<Entry>>,
+    /// What is before that.
+    urgent: VecDeque<Arc<Entry>>,
     /// By when they are due, in nanoseconds since the pool began, and their numbers.
     timers: BTreeMap<(u64, u64), Arc<Entry>>,
     /// Since when the threads that run something do, by their numbers.
@@ -96,6 +98,16 @@ struct State {
     looks_at: u64,
     ends: bool,
     handles: Vec<JoinHandle<()>>,
+}
+
+impl State {
+    fn next(&mut self) -> Option<Arc<Entry>> {
+        self.urgent.pop_front().or_else(|| self.ready.pop_front())
+    }
+
+    fn has_some(&self) -> bool {
+        !(self.urgent.is_empty() && self.ready.is_empty())
+    }
 }
 
 impl Pool {
@@ -191,7 +203,7 @@ impl Shared {
     fn push(self: &Arc<Self>, entry: Arc<Entry>, is_urgent: bool) {
         let mut state = self.lock();
         match is_urgent {
-            true => state.ready.push_front(entry),
+            true => state.urgent.push_back(entry),
             false => state.ready.push_back(entry),
         }
         if state.idle > state.woken {
@@ -205,6 +217,16 @@ impl Shared {
             // It is to see that nobody is stuck for longer.
             drop(state);
             self.looks.notify_one();
+        }
+    }
+
+    /// What is ready has become urgent, unless a thread has taken it.
+    fn hurry(&self, entry: &Entry) {
+        let mut state = self.lock();
+        let is_it = |other: &Arc<Entry>| other.number() == entry.number();
+        let at = state.ready.iter().position(is_it);
+        if let Some(entry) = at.and_then(|at| state.ready.remove(at)) {
+            state.urgent.push_back(entry);
         }
     }
 
@@ -263,7 +285,7 @@ impl Shared {
         let mut trimmed = self.now();
         let mut state = self.lock();
         loop {
-            if let Some(entry) = state.ready.pop_front() {
+            if let Some(entry) = state.next() {
                 state.running.insert(number, self.now());
                 drop(state);
                 entry.run();
@@ -280,7 +302,7 @@ impl Shared {
                 trim_heap();
                 trimmed = self.now();
                 state = self.lock();
-                if !state.ready.is_empty() {
+                if state.has_some() {
                     continue;
                 }
             }
@@ -293,7 +315,7 @@ impl Shared {
             (state, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
             state.idle -= 1;
             state.woken = state.woken.saturating_sub(1);
-            let is_over = timeout.timed_out() && state.ready.is_empty();
+            let is_over = timeout.timed_out() && !state.has_some();
             if is_over && state.threads > self.limits.threads_idle {
                 break;
             }
@@ -352,7 +374,7 @@ impl Shared {
 
     /// Has other threads do what waits for those that are stuck. When it is to be looked again.
     fn see_to_stuck(self: &Arc<Self>, state: &mut State, now: u64) -> u64 {
-        if state.ready.is_empty() {
+        if !state.has_some() {
             // Whoever has more than the threads come to says so.
             return NEVER;
         }

@@ -12,6 +12,9 @@ use std::time::Duration;
 
 use super::{Replica, Role};
 
+/// How often less a member of three or more reads the store that hears its leader.
+const SELDOM_OF_THREE: u32 = 4;
+
 /// At no time.
 pub(super) const NEVER: Duration = Duration::MAX;
 
@@ -41,7 +44,14 @@ impl Replica {
             return Duration::ZERO;
         };
         let often = read_at + self.settings.again;
-        let seldom = read_at + self.settings.seldom;
+        // Of three or more, one that hears its leader may be all that does: another may have taken over whom it does not
+        // hear from, since those who follow tell each other nothing.
+        let is_large = (self.config.as_ref()).is_some_and(|config| config.members.len() > 2);
+        let seldom = match is_large {
+            true => (self.settings.seldom).min(self.settings.again * SELDOM_OF_THREE),
+            false => self.settings.seldom,
+        };
+        let seldom = read_at + seldom;
         seldom.min(often.max(self.is_calm_until()))
     }
 
