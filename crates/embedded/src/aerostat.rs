@@ -24,7 +24,10 @@ use thiserror::Error;
 use tokio::runtime::{Handle, Runtime};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Connection, MEMORY_BYTES_MIN, Options, calibration, threads::query_runtime};
+use crate::{
+    Connection, MEMORY_BYTES_MIN, Options, calibration,
+    threads::{ends_runtime, query_runtime},
+};
 
 /// Why a data folder cannot be opened.
 #[derive(Debug, Error)]
@@ -115,6 +118,8 @@ pub(crate) struct Open {
     data: PathBuf,
     /// Until it ends.
     queries: Option<Runtime>,
+    /// The threads that end transactions; until the queries' have ended.
+    ends: Option<Runtime>,
     handle: Handle,
     upkeep_ends: CancellationToken,
     /// Whether the end waits for work that is under way.
@@ -146,6 +151,7 @@ impl Aerostat {
         let machine = calibration::machine(options.calibration.as_deref(), &data)?;
         let queries = query_runtime(threads, options.pinning).map_err(OpenError::Threads)?;
         let handle = queries.handle().clone();
+        let ends = ends_runtime().map_err(OpenError::Threads)?;
         if options.eviction == Eviction::Always {
             // So that what is small goes, too.
             aerostat_memory::give_up_lines();
@@ -159,6 +165,7 @@ impl Aerostat {
             data: data.clone(),
             governor,
             queries: handle.clone(),
+            ends: ends.handle().clone(),
             threads,
             observer: options.observer,
             places: Arc::new(ObjectPlaces::new()),
@@ -172,6 +179,7 @@ impl Aerostat {
             Ok(engine) => engine,
             Err(error) => {
                 queries.shutdown_background();
+                ends.shutdown_background();
                 return Err(not_opened(data, error));
             }
         };
@@ -186,6 +194,7 @@ impl Aerostat {
             engine,
             data,
             queries: Some(queries),
+            ends: Some(ends),
             handle,
             upkeep_ends,
             waits: AtomicBool::new(true),
@@ -273,16 +282,20 @@ impl Aerostat {
 impl Drop for Open {
     fn drop(&mut self) {
         self.upkeep_ends.cancel();
-        let Some(queries) = self.queries.take() else {
+        let (Some(queries), Some(ends)) = (self.queries.take(), self.ends.take()) else {
             return;
         };
         if !*self.waits.get_mut() {
             queries.shutdown_background();
+            ends.shutdown_background();
             return;
         }
         // Waiting is refused on a thread that runs tasks, and the caller's may be one.
         let ending = thread::Builder::new().name("aerostat-close".to_owned());
-        match ending.spawn(move || drop(queries)) {
+        match ending.spawn(move || {
+            drop(queries);
+            drop(ends);
+        }) {
             Ok(ending) => drop(ending.join()),
             Err(error) => tracing::warn!(%error, "the threads of queries were not waited for"),
         }

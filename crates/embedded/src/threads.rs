@@ -22,6 +22,25 @@ pub enum Pinning {
     On,
 }
 
+/// Threads that end transactions at once, at most. The small commits of a tenant's blocks need one; each planned statement
+/// outside of a block has one, and may wait for copies on other nodes, so there are more than such statements
+/// ([`aerostat_engine::NODE_STATEMENTS_MAX`]).
+const ENDS_MAX: usize = 256;
+
+/// Threads for what ends transactions and for nothing else; none as long as nobody needs one.
+pub(crate) fn ends_runtime() -> io::Result<Runtime> {
+    let cores = cores::allowed();
+    Builder::new_current_thread()
+        .max_blocking_threads(ENDS_MAX)
+        .thread_stack_size(QUERY_STACK_BYTES)
+        .thread_name("aerostat-end")
+        // Some start when another thread asks for them, which may be pinned.
+        .on_thread_start(move || {
+            let _ = cores::pin(&cores);
+        })
+        .build()
+}
+
 /// As many threads as queries may have, and those for what blocks.
 pub(crate) fn query_runtime(count: usize, pinning: Pinning) -> io::Result<Runtime> {
     let mut builder = Builder::new_multi_thread();

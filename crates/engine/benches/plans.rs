@@ -200,6 +200,7 @@ fn main() {
         data: folder.path().to_owned(),
         governor: Governor::new(ByteSize(1 << 30)),
         queries: runtime.handle().clone(),
+        ends: runtime.handle().clone(),
         threads: 2,
         observer: Arc::new(NoObserver),
         machine: aerostat_advice::Machine::default(),

@@ -12,7 +12,9 @@ use std::sync::Arc;
 use aerostat_txn::{CommitError, Committing};
 use aerostat_types::CommitTs;
 use parking_lot::Mutex;
-use tokio::{runtime::Handle, sync::oneshot};
+use tokio::sync::oneshot;
+
+use crate::ends::Ends;
 
 /// Where the small commits of a tenant wait.
 #[derive(Default)]
@@ -40,19 +42,19 @@ impl Commits {
     pub(crate) async fn commit(
         self: &Arc<Self>,
         committing: Committing,
-        threads: &Handle,
+        ends: &Ends,
     ) -> Result<CommitTs, CommitError> {
-        let committing = match self.told(committing, threads).await {
+        let committing = match self.told(committing, ends).await {
             Ok(done) => return done,
             Err(committing) => committing,
         };
         let (done, result) = oneshot::channel();
         let waiting = Waiting { committing, done };
         if waiting.committing.is_small() {
-            self.join(waiting, threads);
+            self.join(waiting, ends);
         } else {
             // It has rows to stamp, for which the small ones need not wait.
-            threads.spawn_blocking(move || waiting.finish());
+            ends.run(move || waiting.finish());
         }
         match result.await {
             Ok(done) => done,
@@ -65,7 +67,7 @@ impl Commits {
     async fn told(
         self: &Arc<Self>,
         mut committing: Committing,
-        threads: &Handle,
+        ends: &Ends,
     ) -> Result<Result<CommitTs, CommitError>, Committing> {
         loop {
             committing = match committing.try_finish() {
@@ -83,7 +85,7 @@ impl Commits {
             let mut kept = Kept {
                 committing: Some(committing),
                 commits: self,
-                threads,
+                ends,
             };
             // An error says that the log has gone, which is found out by looking.
             let _ = heard.await;
@@ -94,12 +96,12 @@ impl Commits {
         }
     }
 
-    fn join(self: &Arc<Self>, waiting: Waiting, threads: &Handle) {
+    fn join(self: &Arc<Self>, waiting: Waiting, ends: &Ends) {
         let mut queue = self.queue.lock();
         queue.waiting.push(waiting);
         if !std::mem::replace(&mut queue.is_served, true) {
             let commits = Arc::clone(self);
-            threads.spawn_blocking(move || commits.serve());
+            ends.run(move || commits.serve());
         }
     }
 
@@ -133,15 +135,14 @@ impl Waiting {
 struct Kept<'a> {
     committing: Option<Committing>,
     commits: &'a Arc<Commits>,
-    threads: &'a Handle,
+    ends: &'a Ends,
 }
 
 impl Drop for Kept<'_> {
     fn drop(&mut self) {
         if let Some(committing) = self.committing.take() {
             let (done, _) = oneshot::channel();
-            self.commits
-                .join(Waiting { committing, done }, self.threads);
+            self.commits.join(Waiting { committing, done }, self.ends);
         }
     }
 }

@@ -36,10 +36,10 @@ use datafusion::{
 use parking_lot::Mutex;
 use tokio::{runtime::Handle, sync::Semaphore};
 
-use crate::{asleep::StepsAside, grants::Grants, memory::Spare, tenant::Tenant};
+use crate::{asleep::StepsAside, ends::Ends, grants::Grants, memory::Spare, tenant::Tenant};
 
 /// Functions of the node that may wait at once. The runtime has 512 threads for what waits or
-/// writes; the other half is for commits and for who waits for rows, relations and memory.
+/// writes; the other half is for writes and for who waits for rows, relations and memory.
 pub(crate) const WAITS_MAX: usize = 256;
 
 /// Long texts that are read at once: they take processors from whoever else works, and some
@@ -54,6 +54,8 @@ pub struct EngineOptions {
     pub governor: Arc<Governor>,
     /// The runtime that queries run on; its threads should have [`crate::QUERY_STACK_BYTES`] of stack.
     pub queries: Handle,
+    /// The runtime whose threads for what blocks end transactions. Nothing else should run on it; it needs no workers.
+    pub ends: Handle,
     /// How many threads one query uses at most.
     pub threads: usize,
     /// Who is told of every statement.
@@ -96,7 +98,7 @@ impl Default for StatementOptions {
 
 /// Planned statements that a node runs at once if nothing is said. Each that writes, or waits for a row or a relation,
 /// has one of the runtime's 512 threads for that, of which half is for functions that wait (`WAITS_MAX`); with so
-/// many there are as many again for commits and whatever goes ahead.
+/// many there are as many again for whatever goes ahead. Commits and rollbacks have threads of their own.
 pub const NODE_STATEMENTS_MAX: u32 = 128;
 
 /// How long a statement waits for its place if nothing is said: as long as for a connection of PgBouncer
@@ -173,6 +175,7 @@ pub struct Engine {
     governor: Arc<Governor>,
     grants: Grants,
     queries: Handle,
+    ends: Ends,
     scheduler: Arc<Scheduler>,
     admission: Arc<Admission>,
     observer: Arc<dyn Observer>,
@@ -222,6 +225,7 @@ impl Engine {
             governor: options.governor,
             admission: Admission::new(options.statements.node_max),
             scheduler: Scheduler::new(options.queries.metrics().num_workers()),
+            ends: Ends::new(options.ends, options.queries.clone()),
             queries: options.queries,
             observer: options.observer,
             machine: Arc::new(options.machine),
@@ -368,6 +372,11 @@ impl Engine {
 
     pub(crate) fn queries(&self) -> &Handle {
         &self.queries
+    }
+
+    /// The threads that end transactions.
+    pub(crate) fn ends(&self) -> &Ends {
+        &self.ends
     }
 
     pub(crate) fn observer(&self) -> &Arc<dyn Observer> {

@@ -19,6 +19,7 @@
 mod asleep;
 mod backend;
 mod commits;
+mod ends;
 mod engine;
 mod grants;
 mod ledger;

@@ -31,6 +31,7 @@ use datafusion::{
 use futures::StreamExt;
 
 use super::{Running, command::blocking, definition::Planner, run};
+use crate::ends::Ends;
 
 impl Running<'_> {
     /// Runs the actions of an ALTER TABLE, as a whole or not at all.
@@ -61,7 +62,7 @@ impl Running<'_> {
         let snapshot = self.transaction.latest_snapshot(self.executor.txns())?;
         let context = self.view().context(&gate, snapshot)?;
         let engine = Arc::clone(&self.executor.engine);
-        let source = source.clone();
+        let (source, ends) = (source.clone(), engine.ends().clone());
         let work = async move {
             let prepared = {
                 let (context, source) = (Arc::clone(&context), source.clone());
@@ -97,7 +98,7 @@ impl Running<'_> {
                 .await?
             };
             if pending.rewrites() {
-                pending = copy(&context, pending, &draft, transaction, &source).await?;
+                pending = copy(&context, pending, &draft, (transaction, &ends), &source).await?;
             } else {
                 pending = settle(&context, pending, &draft, transaction, &source).await?;
             }
@@ -136,7 +137,7 @@ async fn copy(
     context: &Arc<StatementContext>,
     mut pending: Box<PendingAlter>,
     draft: &Arc<Draft>,
-    transaction: Arc<Transaction>,
+    (transaction, ends): (Arc<Transaction>, &Ends),
     source: &Source,
 ) -> Result<Box<PendingAlter>, SqlError> {
     let rows = altered::plan_rows(context, &pending, source)?;
@@ -153,7 +154,7 @@ async fn copy(
         .await
         .map_err(fail)?;
     let written = run::write(context, &bound, physical, &transaction).await;
-    match run::finish(written, transaction, source).await {
+    match run::finish(written, transaction, source, ends).await {
         Ok(Some(_)) => Ok(pending),
         Ok(None) => Err(SqlError::new(
             ErrorKind::Internal,

@@ -10,13 +10,10 @@ use aerostat_catalog::{Definitions, Mark};
 use aerostat_query::deferred::{self, Deferred};
 use aerostat_txn::{self as txn, Block};
 use aerostat_types::{ErrorKind, SqlError};
-use tokio::{
-    runtime::Handle,
-    task::{JoinError, JoinHandle},
-};
+use tokio::task::{JoinError, JoinHandle};
 
 use super::settings::Settings;
-use crate::{memory::Held, notify::OutboxMark};
+use crate::{ends::Ends, memory::Held, notify::OutboxMark};
 
 /// The session's transaction block.
 pub(super) struct OpenBlock {
@@ -92,7 +89,7 @@ impl OpenBlock {
 
     /// Undoes what was done since a savepoint, on a thread that may take its time: undoing many rows
     /// does, and dropping tables takes the disk's.
-    pub(super) fn return_to(&mut self, at: usize, threads: &Handle) {
+    pub(super) fn return_to(&mut self, at: usize, ends: &Ends) {
         let Some(savepoint) = self.savepoints.get(at) else {
             return;
         };
@@ -101,7 +98,7 @@ impl OpenBlock {
         let stored = std::mem::replace(&mut self.stored, Stored::Lost);
         self.stored = match stored {
             Stored::Here(mut parts) => {
-                let returning = threads.spawn_blocking(move || {
+                let returning = ends.run(move || {
                     parts.return_to(point, mark.as_ref());
                     parts
                 });

@@ -147,6 +147,7 @@ impl SessionView<'_> {
             let transaction = Arc::new(transaction);
             let context = self.context(&gate, transaction.snapshot().clone())?;
             let checks = due.checks.clone();
+            let ends = self.executor.engine.ends().clone();
             let work = async move {
                 dml::lock_put_off(&context, &checks)?;
                 context.gate.confirm()?;
@@ -154,7 +155,7 @@ impl SessionView<'_> {
                 let checked = dml::check_put_off(&context, &transaction, &checks).await;
                 cancel.disarm();
                 let source = Source::of("".into());
-                finish(checked, transaction, &source).await
+                finish(checked, transaction, &source, &ends).await
             };
             match self.executor.on_query_runtime(work, cancellation).await? {
                 Ok(Some(())) => {

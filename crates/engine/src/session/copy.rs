@@ -181,6 +181,7 @@ impl SessionView<'_> {
         let (complete, completed) = oneshot::channel();
         let (source, stopping) = (source.clone(), cancellation.clone());
         let executor = self.executor;
+        let ends = executor.engine.ends().clone();
         let task = executor
             .tenant
             .spawn(executor.engine.queries(), cancellation, async move {
@@ -193,7 +194,7 @@ impl SessionView<'_> {
                         // The client went away, or gave up: nothing of the COPY stays.
                         return Err(aerostat_catalog::failure::canceled());
                     }
-                    run::finish(written, transaction, &source).await
+                    run::finish(written, transaction, &source, &ends).await
                 };
                 let written = tokio::select! {
                     biased;

@@ -154,6 +154,7 @@ impl Running<'_> {
         let transaction = Arc::new(self.view().begin_statement(gate.locks())?);
         let context = self.view().context(gate, transaction.snapshot().clone())?;
         let (create, query, source) = (create.clone(), query.clone(), source.clone());
+        let ends = self.executor.engine.ends().clone();
         let work = async move {
             let fail = |error| from_datafusion(error, &source);
             if modifies_in_with(&query) {
@@ -182,7 +183,7 @@ impl Running<'_> {
                 .await
                 .map_err(fail)?;
             let written = run::write(&context, &bound, physical, &transaction).await;
-            let written = run::finish(written, transaction, &source)
+            let written = run::finish(written, transaction, &source, &ends)
                 .await?
                 .ok_or_else(|| {
                     SqlError::new(

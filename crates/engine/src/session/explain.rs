@@ -30,6 +30,7 @@ use super::{
     steps::{Done, Step, has_steps, lock_steps, plan_steps, run_all},
     stream::ready,
 };
+use crate::ends::Ends;
 
 #[derive(Clone, Copy, Default)]
 struct Options {
@@ -82,6 +83,7 @@ impl SessionView<'_> {
             .locking
             .begin(&transaction, parameters.values.clone());
         let (statement, source) = (Arc::new(statement.clone()), source.clone());
+        let ends = self.executor.engine.ends().clone();
         let work = async move {
             let started = Instant::now();
             let mut shown = plan(&context, &statement, &parameters)
@@ -96,7 +98,7 @@ impl SessionView<'_> {
                 return Ok::<String, SqlError>(shown.text(options));
             }
             let started = Instant::now();
-            let rows = shown.run(&context, transaction, &source).await?;
+            let rows = shown.run(&context, transaction, &source, &ends).await?;
             let executed = started.elapsed();
             let mut text = shown.text(options);
             let _ = writeln!(text, "Rows: {rows}");
@@ -159,6 +161,7 @@ impl Shown {
         context: &StatementContext,
         transaction: Arc<Transaction>,
         source: &Source,
+        ends: &Ends,
     ) -> Result<u64, SqlError> {
         self.has_run = true;
         if let ([only], [plan]) = (&self.steps[..], &self.plans[..]) {
@@ -166,7 +169,7 @@ impl Shown {
                 Work::Query(..) => drain(context, plan).await.map_err(at(source)),
                 Work::Dml(bound) => {
                     let written = run::write(context, bound, Arc::clone(plan), &transaction).await;
-                    let written = run::finish(written, transaction, source).await?;
+                    let written = run::finish(written, transaction, source, ends).await?;
                     let rows = written.map(|written| written.rows);
                     rows.ok_or_else(|| from_storage(StorageError::Conflict))
                 }
@@ -175,7 +178,7 @@ impl Shown {
         let plans = &mut self.plans;
         let mut keep = |at: usize, plan: &Arc<dyn ExecutionPlan>| plans[at] = Arc::clone(plan);
         let done = run_all(context, &self.steps, &transaction, &mut keep).await;
-        let done = run::finish(done, transaction, source).await?;
+        let done = run::finish(done, transaction, source, ends).await?;
         let mut done = done.ok_or_else(|| from_storage(StorageError::Conflict))?;
         Ok(match done.pop() {
             Some(Done::Changed(written)) => written.rows,

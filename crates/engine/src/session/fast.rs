@@ -457,7 +457,7 @@ impl Executor {
             self.count_time(began.filter(|_| waiting.is_none()));
             self.tenant
                 .commits()
-                .commit(committing, self.engine.queries())
+                .commit(committing, self.engine.ends())
                 .await
                 .map_err(|error| from_storage(error.into()))?;
             self.tidy(runs);

@@ -454,7 +454,8 @@ impl Drop for Session {
         // The client is gone: its block is undone, and what it waits for ends.
         self.client.cancel.cancel();
         let threads = self.executor.engine.queries();
-        self.transaction.abandon(&mut self.client, threads);
+        self.transaction
+            .abandon(&mut self.client, self.executor.engine.ends());
         self.client.say_nothing();
         self.client.unlisten();
         self.client.keep_temporaries(None, threads);

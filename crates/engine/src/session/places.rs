@@ -15,8 +15,9 @@
 //! that others wait for, and are how somebody ends what holds a place. Superusers have a way in for the same reason: their statements are in no bound of the
 //! database's, and have places of the node that are reserved for them.
 //!
-//! A place is kept until the statement's last row has been sent, or until the client is told that it may send the next:
-//! one that fetches its rows part by part has none between its fetches. A portal that goes on needs no other.
+//! A place is kept until the client is told that it may send its next statement. One that fetches its rows part by part,
+//! with a Sync after each, has none between its fetches; without Sync it keeps its place, and a portal that goes on
+//! needs no other.
 
 use std::time::Duration;
 

@@ -40,7 +40,7 @@ use super::{
     reading::{is_long, worked_out},
     stream::{AbortOnDrop, QueryTask, RESULT_BATCHES_MAX, Sending, ready_within, received},
 };
-use crate::memory::Held;
+use crate::{ends::Ends, memory::Held};
 
 /// How often a statement is run again because rows changed under it. Each
 /// attempt waits for the transaction it met, so this many in a row means the
@@ -271,6 +271,7 @@ impl SessionView<'_> {
                 .begin(&transaction, parameters.values.clone());
             let (parsed, source) = (Arc::clone(parsed), source.clone());
             let readers = Arc::clone(self.executor.engine.readers());
+            let ends = self.executor.engine.ends().clone();
             let work = async move {
                 let planned = planning::plan_dml(&context, &parsed, &parameters, identity.as_ref());
                 let planned = worked_out(&readers, &source.text, planned).await;
@@ -279,7 +280,7 @@ impl SessionView<'_> {
                 dml::lock_concerned(&context, &bound)?;
                 context.gate.confirm()?;
                 let written = write(&context, &bound, plan, &transaction).await;
-                finish(written, transaction, &source)
+                finish(written, transaction, &source, &ends)
                     .await
                     .map(|written| written.map(|written| (bound, written)))
             };
@@ -346,6 +347,7 @@ pub(super) async fn finish<T>(
     done: PlanResult<T>,
     transaction: Arc<Transaction>,
     source: &Source,
+    ends: &Ends,
 ) -> Result<Option<T>, SqlError> {
     let done = match done {
         Ok(done) => done,
@@ -356,7 +358,7 @@ pub(super) async fn finish<T>(
     // Writes run on blocking threads that hold the transaction; all have ended here.
     let transaction = Arc::into_inner(transaction)
         .ok_or_else(|| SqlError::new(ErrorKind::Internal, "a write outlived its statement"))?;
-    let committed = tokio::task::spawn_blocking(move || transaction.commit()).await;
+    let committed = ends.run(move || transaction.commit()).await;
     match committed {
         Ok(Ok(_)) => Ok(Some(done)),
         Ok(Err(error)) => Err(from_storage(error.into())),

@@ -25,13 +25,13 @@ use aerostat_txn::{
 };
 use aerostat_types::{ErrorKind, SqlError};
 use chrono::Utc;
-use tokio::{runtime::Handle, task::spawn_blocking};
 
 use super::{
     ClientState, Executor, SessionView, TransactionState,
     block::{Defined, OpenBlock, Parts, Savepoint, Stored, ended_early, undone},
     machine::{Effect, Event, Facts, Kind, Machine, Modes, supported},
 };
+use crate::ends::Ends;
 
 impl Default for TransactionState {
     /// No transaction is open.
@@ -272,7 +272,7 @@ impl TransactionState {
             }
             TransactionCommand::RollbackTo(name) => {
                 if let Effect::UndoTo(at) = self.tell(Event::RollBackTo(name), client)? {
-                    self.undo_to(client, executor.engine.queries(), at).await?;
+                    self.undo_to(client, executor.engine.ends(), at).await?;
                 }
             }
             TransactionCommand::SetConstraints { names, is_deferred } => {
@@ -379,11 +379,11 @@ impl TransactionState {
                 }
                 self.show_modes(client, modes);
             }
-            Effect::Abandon => self.abandon(client, executor.engine.queries()),
+            Effect::Abandon => self.abandon(client, executor.engine.ends()),
             Effect::PutBack(at) => {
                 self.put_back(client, at);
                 if let Some(open) = &mut self.block {
-                    open.return_to(at, executor.engine.queries());
+                    open.return_to(at, executor.engine.ends());
                 }
             }
             Effect::Mark | Effect::Commit | Effect::Undo | Effect::UndoTo(_) => {
@@ -420,7 +420,7 @@ impl TransactionState {
     ) -> Result<(), SqlError> {
         let ended = match effect {
             Effect::Commit => self.commit_block(client, executor).await,
-            Effect::Undo => self.undo(client).await,
+            Effect::Undo => self.undo(client, executor.engine.ends()).await,
             // It has been undone already.
             next => return self.begin_next(client, executor, next),
         };
@@ -457,13 +457,13 @@ impl TransactionState {
             && let Err(error) =
                 Box::pin(SessionView::of(client, self, executor).check_at_commit()).await
         {
-            Box::pin(self.undo(client)).await?;
+            Box::pin(self.undo(client, executor.engine.ends())).await?;
             return Err(error);
         }
         if client.cursors.must_read() {
             let cancellation = client.cancel.begin(None);
             if let Err(error) = Box::pin(client.cursors.hold(&cancellation)).await {
-                Box::pin(self.undo(client)).await?;
+                Box::pin(self.undo(client, executor.engine.ends())).await?;
                 return Err(error);
             }
         }
@@ -490,7 +490,7 @@ impl TransactionState {
     }
 
     /// Undoes the block, and waits until it is undone.
-    async fn undo(&mut self, client: &mut ClientState) -> Result<(), SqlError> {
+    async fn undo(&mut self, client: &mut ClientState, ends: &Ends) -> Result<(), SqlError> {
         let Some(stored) = self.leave_block(client) else {
             return Ok(());
         };
@@ -499,15 +499,13 @@ impl TransactionState {
             // Nothing but locks.
             return Ok(());
         }
-        spawn_blocking(move || drop(parts))
-            .await
-            .map_err(ended_early)
+        ends.run(move || drop(parts)).await.map_err(ended_early)
     }
 
     /// Undoes the block on a thread where that may take its time.
-    pub(super) fn abandon(&mut self, client: &mut ClientState, threads: &Handle) {
+    pub(super) fn abandon(&mut self, client: &mut ClientState, ends: &Ends) {
         if let Some(stored) = self.leave_block(client) {
-            threads.spawn_blocking(move || drop(stored));
+            ends.run(move || drop(stored));
         }
     }
 
@@ -524,7 +522,7 @@ impl TransactionState {
     async fn undo_to(
         &mut self,
         client: &mut ClientState,
-        threads: &Handle,
+        ends: &Ends,
         at: usize,
     ) -> Result<(), SqlError> {
         self.put_back(client, at);
@@ -535,7 +533,7 @@ impl TransactionState {
         // A block that has failed is on its way already, to this one or a later one. Locks that a thread of
         // the failed statement has taken meanwhile are given back as well.
         open.settle().await?;
-        open.return_to(at, threads);
+        open.return_to(at, ends);
         open.settle().await
     }
 
@@ -580,8 +578,8 @@ impl Executor {
         }
         let committed = match block.enqueue() {
             Ok(committing) => {
-                let threads = self.engine.queries();
-                self.tenant.commits().commit(committing, threads).await
+                let ends = self.engine.ends();
+                self.tenant.commits().commit(committing, ends).await
             }
             Err(error) => Err(error),
         };
@@ -599,7 +597,7 @@ impl Executor {
     ) -> Result<(), SqlError> {
         let actor = self.actor(client)?;
         let draft = client.draft(&definitions, CancelToken::new());
-        let work = spawn_blocking(move || {
+        let work = self.engine.ends().run(move || {
             if let Err(error) = ddl::before_commit(&draft, &actor) {
                 let defined = Defined(Some(definitions));
                 drop(Parts { defined, block });

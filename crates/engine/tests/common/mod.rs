@@ -59,6 +59,7 @@ impl Fixture {
             data: folder.path().to_owned(),
             governor: Governor::new(ByteSize(bytes)),
             queries: runtime.handle().clone(),
+            ends: runtime.handle().clone(),
             threads: 2,
             observer: Arc::new(NoObserver),
             places: Arc::new(Folders),

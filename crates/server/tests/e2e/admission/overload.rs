@@ -109,6 +109,80 @@ async fn writers_in_line_for_a_row_leave_threads_to_commit_with() {
     }
 }
 
+/// Blocks that hold a lock go ahead of the node's bound, and have all threads for what blocks when they wait for a row. What
+/// ends transactions has threads of its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn blocks_in_line_for_a_row_leave_threads_to_end_transactions_with() {
+    // A write by its key that keeps its snapshot has a thread, too, and cannot go on once the row has changed.
+    for (begin, update, fails) in [
+        ("BEGIN", "UPDATE t SET v = v + 1 WHERE id <= 1", false),
+        (
+            "BEGIN ISOLATION LEVEL REPEATABLE READ",
+            "UPDATE t SET v = v + 1 WHERE id = 1",
+            true,
+        ),
+    ] {
+        all_end(begin, update, fails).await;
+    }
+}
+
+async fn all_end(begin: &str, update: &'static str, fails: bool) {
+    const BLOCKS: usize = 600;
+    let stage = Stage::new("").await;
+    let holder = stage.plain().await;
+    let hold = "BEGIN; UPDATE t SET v = v + 1 WHERE id = 1";
+    holder.batch_execute(hold).await.unwrap();
+    let undone = stage.plain().await;
+    let hold =
+        "BEGIN; UPDATE t SET v = v + 1 WHERE id = 2; SAVEPOINT s; UPDATE t SET v = 9 WHERE id = 3";
+    undone.batch_execute(hold).await.unwrap();
+    let mut blocks = Vec::new();
+    for _ in 0..BLOCKS {
+        let session = stage.plain().await;
+        let first = format!("{begin}; SELECT v FROM t WHERE id = 5");
+        session.batch_execute(&first).await.unwrap();
+        blocks.push(tokio::spawn(async move {
+            let updated = session.batch_execute(update).await;
+            let code = updated.err().and_then(|error| error.code().cloned());
+            session.batch_execute("COMMIT").await.unwrap();
+            code.map(|code| code.code().to_owned())
+        }));
+    }
+    // Nobody counts those by their key.
+    if !fails {
+        stage.until("running", BLOCKS as f64);
+    }
+    // They have come as far as there are threads.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    for (session, sql) in [
+        (&undone, "ROLLBACK TO s"),
+        (&undone, "ROLLBACK"),
+        (&holder, "COMMIT"),
+    ] {
+        let end = tokio::time::timeout(PATIENCE, session.batch_execute(sql)).await;
+        end.unwrap_or_else(|_| panic!("{begin}: nobody gets a thread for {sql}"))
+            .unwrap();
+    }
+    let ended = tokio::time::timeout(8 * PATIENCE, join_all(blocks)).await;
+    let codes = ended.unwrap_or_else(|_| panic!("{begin}: somebody hangs"));
+    let (mut done, mut failed) = (0, 0);
+    for code in codes {
+        match code.unwrap().as_deref() {
+            None => done += 1,
+            Some("40001") => failed += 1,
+            Some(code) => panic!("{begin}: {code}"),
+        }
+    }
+    if fails {
+        assert!(failed > 0, "nobody has waited");
+    } else {
+        assert_eq!((done, failed), (BLOCKS, 0));
+    }
+    stage.ends_idle();
+    let sum = value(&stage.operator, "SELECT sum(v) FROM t").await;
+    assert_eq!(sum, (done + 1).to_string());
+}
+
 /// Far more clients than may run or wait: each statement ends with its rows or with 53300, all come through who try again,
 /// and at the end everybody has gone.
 #[tokio::test(flavor = "multi_thread")]
