@@ -12,7 +12,10 @@
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
+    fs::Metadata,
     num::NonZeroU8,
+    os::unix::fs::MetadataExt,
+    path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -121,6 +124,8 @@ pub struct Census {
     leads_new: bool,
     build: Build,
     programs: Option<Arc<dyn Programs>>,
+    /// One statement at a time says what becomes of the process.
+    upgrading: Mutex<()>,
 }
 
 /// The programs that a node's process may be replaced by.
@@ -129,13 +134,49 @@ pub trait Programs: Send + Sync {
     ///
     /// # Errors
     /// It may not be run, does not start with the node's configuration, or says nothing.
-    fn examine(&self, program: &str) -> Result<Build, SqlError>;
+    fn examine(&self, program: &str) -> Result<Examined, SqlError>;
 
     /// Has the process end as if it was stopped, and be replaced by a program that was examined. Does not wait for that.
     ///
     /// # Errors
-    /// It may not be run any more.
-    fn replace(&self, program: &str) -> Result<(), SqlError>;
+    /// It may not be run any more, is another file by now, or the process ends already.
+    fn replace(&self, program: &Examined) -> Result<(), SqlError>;
+
+    /// Whether the process is about to be replaced.
+    fn is_replaced(&self) -> bool;
+}
+
+/// A program that has said what it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Examined {
+    /// What it has said.
+    pub build: Build,
+    /// Where it is, without links.
+    pub file: PathBuf,
+    /// Which file that was.
+    pub state: FileState,
+}
+
+/// What tells a file from another, and from itself once it is written to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileState {
+    device: u64,
+    inode: u64,
+    bytes: u64,
+    modified: (i64, i64),
+}
+
+impl FileState {
+    /// Of a file that was looked at.
+    #[must_use]
+    pub fn of(found: &Metadata) -> FileState {
+        FileState {
+            device: found.dev(),
+            inode: found.ino(),
+            bytes: found.len(),
+            modified: (found.mtime(), found.mtime_nsec()),
+        }
+    }
 }
 
 /// How long a database's statements have taken of this node's threads, since it was opened.
@@ -165,6 +206,7 @@ impl Census {
             leads_new,
             build,
             programs,
+            upgrading: Mutex::new(()),
         })
     }
 
@@ -395,12 +437,60 @@ impl Census {
         }
     }
 
-    /// Says which build this node was asked to go on as, and whether it is about to; `None`: as it was said.
-    fn note(&self, all: &mut Inventory, next: &Build, restarts: Option<bool>) {
-        let mut entries = all.nodes.values_mut();
-        if let Some(entry) = entries.find(|entry| entry.id == self.me) {
+    /// Says which build this node was asked to go on as, and whether it is about to.
+    fn note(&self, all: &mut Inventory, next: &Build, restarts: bool) {
+        if let Some(entry) = self.own_entry(all) {
             entry.next_build = Some(next.clone());
-            entry.restarts = restarts.unwrap_or(entry.restarts);
+            entry.restarts = restarts;
+        }
+    }
+
+    fn own_entry<'a>(&self, all: &'a mut Inventory) -> Option<&'a mut NodeEntry> {
+        let mut entries = all.nodes.values_mut();
+        entries.find(|entry| entry.id == self.me)
+    }
+
+    /// Goes on as a program, or says that this node could.
+    fn begin_upgrade(
+        &self,
+        programs: &dyn Programs,
+        program: &str,
+        examined: &Examined,
+        only_check: bool,
+    ) -> Result<(), SqlError> {
+        let next = &examined.build;
+        self.change(|all| {
+            self.require_successor(all, program, next)?;
+            if !only_check {
+                self.require_alone(all)?;
+            }
+            // What an attempt before this one has left behind is not so.
+            self.note(all, next, !only_check || programs.is_replaced());
+            Ok(())
+        })?;
+        if only_check {
+            return Ok(());
+        }
+        tracing::info!(
+            program,
+            version = next.version,
+            build = next.id,
+            "this process is replaced"
+        );
+        programs.replace(examined)
+    }
+
+    /// Says that this node runs on, which others wait for. It may be said otherwise although the change that said so
+    /// seemed to fail.
+    fn stay(&self) {
+        let said = self.change(|all| {
+            if let Some(entry) = self.own_entry(all) {
+                entry.restarts = false;
+            }
+            Ok(())
+        });
+        if let Err(error) = said {
+            tracing::warn!(%error, "others may wait for this node to restart, until it is asked to CHECK UPGRADE");
         }
     }
 
@@ -536,31 +626,14 @@ impl ClusterNodes for Census {
                     .with_hint("Start it with --upgrades, a folder that has such builds."),
             );
         };
-        let next = programs.examine(program)?;
-        self.change(|all| {
-            self.require_successor(all, program, &next)?;
-            if !only_check {
-                self.require_alone(all)?;
-            }
-            self.note(all, &next, (!only_check).then_some(true));
-            Ok(())
-        })?;
-        if only_check {
-            return Ok(());
+        let examined = programs.examine(program);
+        let _only = self.upgrading.lock();
+        let done = examined
+            .and_then(|examined| self.begin_upgrade(&**programs, program, &examined, only_check));
+        if done.is_err() && !programs.is_replaced() {
+            self.stay();
         }
-        tracing::info!(
-            program,
-            version = next.version,
-            build = next.id,
-            "this process is replaced"
-        );
-        programs.replace(program).or_else(|error| {
-            self.change(|all| {
-                self.note(all, &next, Some(false));
-                Ok(())
-            })?;
-            Err(error)
-        })
+        done
     }
 
     fn facts(&self) -> ClusterFacts {

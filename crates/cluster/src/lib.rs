@@ -39,7 +39,7 @@ pub use aerostat_copies::Door;
 pub use aerostat_etcd::Access;
 pub use aerostat_replication::Settings;
 pub use builds::{Build, Format};
-pub use census::{Census, Programs, TimeUsed, shared};
+pub use census::{Census, Examined, FileState, Programs, TimeUsed, shared};
 pub use inventory::{Identity, JoinError, NodeEntry, join};
 pub use keeper::{Cluster, Setup};
 pub use others::Others;

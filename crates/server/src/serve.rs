@@ -5,7 +5,7 @@
 //!   SIGTERM, Ctrl-C ─► /healthz 503, no new connections, sessions told to end
 //!                      ─► up to STOP_GRACE for open statements ─► exit 0
 //!   second signal, or grace over ─► exit at once
-//!   ALTER NODE … UPGRADE ─► the same, and then exec of the other build (`successor`)
+//!   ALTER NODE … UPGRADE ─► the same, and then exec of the other build (`successor`), unless a signal comes until then
 //! ```
 
 use std::path::Path;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use aerostat_balloon::{endpoint::Endpoint, participant};
-use aerostat_cluster::Shared;
+use aerostat_cluster::{Programs, Shared};
 use aerostat_embedded::{
     Aerostat, ByteSize, Engine, ErrorKind, Observer, SERVER_VERSION, StatementRecord,
     leave_purging_to_others,
@@ -68,22 +68,28 @@ pub(crate) fn run(config: Config) -> Result<()> {
     let threads = Threads::start(config.threads, config.io_precedence)?;
     let result = threads.block_on(node(config, &threads, successor.as_ref()));
     threads.shut_down();
-    let next = successor.and_then(|successor| Some((successor.chosen()?, successor)));
-    let Some((program, successor)) = next else {
+    let Some(successor) = successor else {
         return result;
     };
-    if let Err(error) = result {
+    if successor.is_replaced()
+        && let Err(error) = &result
+    {
         tracing::error!(
-            error = &*error,
-            "this process did not end as it should, and is replaced"
+            error = &**error,
+            "this process did not end as it should, and is to be replaced"
         );
     }
-    Err(successor.replace_now(program))
+    successor.replace_now()?;
+    result
 }
 
 async fn node(config: Config, threads: &Threads, successor: Option<&Arc<Successor>>) -> Result<()> {
     // Handlers first: a signal during start must stop, not kill.
     let mut signals = Signals::new()?;
+    // One that came before is known elsewhere.
+    if successor.is_some_and(|successor| successor.is_signalled()) {
+        return Ok(());
+    }
     let metrics = Arc::new(Metrics::new());
     let balloon = match &config.balloon {
         Some(balloon) => Some(Broker::ask(balloon, &config).await?),
@@ -191,7 +197,7 @@ async fn node(config: Config, threads: &Threads, successor: Option<&Arc<Successo
     // Whoever has stopped the process meanwhile does not want another.
     if let (Some(name), Some(successor)) = (signals.next().now_or_never(), successor) {
         tracing::info!(signal = name, "stopping");
-        successor.forget();
+        successor.close();
     }
     let pages = pages.await;
     // Queries that ignore their cancellation must not hold the process.
@@ -286,37 +292,44 @@ async fn wait(
     stopping: CancellationToken,
     mut gateway: JoinHandle<std::io::Result<()>>,
 ) -> Result<()> {
+    let close = || successor.is_some_and(|successor| successor.close());
     tokio::select! {
         ended = &mut gateway => {
+            close();
             ended.context("the gateway died")?.context("the SQL listener failed")?;
             anyhow::bail!("the gateway ended by itself");
         }
-        name = signals.next() => tracing::info!(signal = name, "stopping"),
+        name = signals.next() => {
+            tracing::info!(signal = name, "stopping");
+            close();
+        }
         () = asked(successor) => tracing::info!("stopping to go on as another build"),
     }
-    if let Some(member) = member {
-        member.hand_over().await;
-    }
-    stopping.cancel();
-    let grace = tokio::time::sleep(STOP_GRACE + STOP_MARGIN);
-    tokio::pin!(grace);
-    loop {
+    let stopped = async {
+        if let Some(member) = member {
+            member.hand_over().await;
+        }
+        stopping.cancel();
+        let grace = tokio::time::sleep(STOP_GRACE + STOP_MARGIN);
         tokio::select! {
-            ended = &mut gateway => return ended.context("the gateway died")?.context("the SQL listener failed"),
-            () = &mut grace => {
+            ended = &mut gateway => ended.context("the gateway died")?.context("the SQL listener failed"),
+            () = grace => {
                 tracing::warn!("sessions were still open after {} s; they end now", STOP_GRACE.as_secs());
                 gateway.abort();
-                return Ok(());
+                Ok(())
             }
-            name = signals.next() => match successor.filter(|successor| successor.chosen().is_some()) {
-                Some(successor) => {
-                    tracing::info!(signal = name, "stopping, and not going on as another build");
-                    successor.forget();
-                }
-                None => {
+        }
+    };
+    tokio::pin!(stopped);
+    loop {
+        tokio::select! {
+            result = &mut stopped => return result,
+            name = signals.next() => {
+                if !close() {
                     tracing::warn!(signal = name, "stopping at once");
                     std::process::exit(EXIT_FORCED);
                 }
+                tracing::info!(signal = name, "stopping, and not going on as another build");
             }
         }
     }

@@ -274,3 +274,44 @@ impl Rows {
         Ok(on.filter_map(why).collect())
     }
 }
+
+/// Rows as nodes would tell them.
+#[cfg(test)]
+pub(super) mod told {
+    use super::{DatabaseRow, NodeRow};
+
+    pub(in super::super) fn node(name: &str, state: &str) -> NodeRow {
+        NodeRow {
+            name: name.to_owned(),
+            node: 1,
+            state: state.to_owned(),
+            draining: false,
+            build: None,
+            next_build: None,
+            address: String::new(),
+            clients: String::new(),
+            copies: 0,
+            leads: 0,
+            memory_bytes: None,
+            memory_used: None,
+            load: None,
+            heard_ms_ago: None,
+        }
+    }
+
+    pub(in super::super) fn database(nodes: &[&str], current: &[&str]) -> DatabaseRow {
+        let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        DatabaseRow {
+            name: "shop".to_owned(),
+            number: 1,
+            copies: None,
+            nodes: Some(owned(nodes)),
+            leader: None,
+            members: Vec::new(),
+            current: owned(current),
+            bytes: None,
+            load: None,
+            load_beside_leader: None,
+        }
+    }
+}

@@ -111,14 +111,23 @@ fn next<'r>(rows: &Rows, due: &[&'r NodeRow]) -> Option<&'r NodeRow> {
     others.or(due.first()).copied()
 }
 
-/// Why the cluster is not whole, if it is not.
-fn lacks(rows: &Rows) -> Option<String> {
+/// Why the cluster is not whole, if it is not. Where an outage is accepted, nodes that do not run do not count, nor
+/// databases of which only one node that runs has a copy: they are away in any case.
+fn lacks(rows: &Rows, is_outage_accepted: bool) -> Option<String> {
     let away = rows.nodes.iter().find(|node| !node.is_up());
-    if let Some(node) = away {
+    let is_any_up = rows.nodes.iter().any(NodeRow::is_up);
+    if let Some(node) = away
+        && !(is_outage_accepted && is_any_up)
+    {
         return Some(format!("node {} does not run ({})", node.name, node.state));
     }
     let late = rows.databases.iter().find_map(|row| {
-        let mut on = rows.nodes.iter().filter(|node| row.is_on(node));
+        let up = rows.nodes.iter().filter(|node| node.is_up());
+        let on: Vec<&NodeRow> = up.filter(|node| row.is_on(node)).collect();
+        if is_outage_accepted && on.len() < 2 {
+            return None;
+        }
+        let mut on = on.into_iter();
         let node = on.find(|node| !row.current.contains(&node.name))?;
         Some((row, node))
     });
@@ -157,14 +166,7 @@ impl Upgrade<'_> {
         loop {
             let rows = looking.rows().await;
             let lacking = match &rows {
-                Ok(rows) if self.upgraded.accept_outage => {
-                    if rows.nodes.iter().any(NodeRow::is_up) {
-                        None
-                    } else {
-                        lacks(rows)
-                    }
-                }
-                Ok(rows) => lacks(rows),
+                Ok(rows) => lacks(rows, self.upgraded.accept_outage),
                 Err(error) => Some(format!("{error:#}")),
             };
             match (rows, lacking) {
@@ -356,5 +358,38 @@ fn is_away(error: &Error) -> bool {
                 // Another node has changed the list at the same time.
                 || *code == SqlState::T_R_SERIALIZATION_FAILURE
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::picture::told::{database, node},
+        *,
+    };
+
+    #[test]
+    fn an_outage_that_is_accepted_is_not_one_more() {
+        let lacking = |c: &str, nodes: &[&str], current: &[&str]| {
+            let rows = Rows {
+                nodes: vec![node("a", "up"), node("b", "up"), node("c", c)],
+                databases: vec![database(nodes, current)],
+            };
+            [false, true].map(|is_accepted| lacks(&rows, is_accepted).is_some())
+        };
+        let all = ["a", "b", "c"];
+        assert_eq!(lacking("up", &all, &all), [false, false]);
+        // The next one to go could be the only one that has everything.
+        assert_eq!(lacking("up", &all, &["a"]), [true, true]);
+        assert_eq!(lacking("lost", &all, &["a"]), [true, true]);
+        assert_eq!(lacking("lost", &all, &["a", "b"]), [true, false]);
+        // It is away in any case.
+        assert_eq!(lacking("up", &["a"], &[]), [true, false]);
+        assert_eq!(lacking("lost", &["b", "c"], &[]), [true, false]);
+        let rows = Rows {
+            nodes: vec![node("a", "lost")],
+            databases: Vec::new(),
+        };
+        assert!(lacks(&rows, true).is_some());
     }
 }

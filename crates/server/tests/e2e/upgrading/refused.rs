@@ -1,11 +1,14 @@
 //! What is refused before anything has happened.
 
+use std::time::Duration;
+
+use aerostat_storage::{MetaShared, MetaStore, Swapped};
 use tokio_postgres::NoTls;
 
-use super::{House, other_build::about, said};
+use super::{House, other_build::about, said, shared};
 use crate::{
-    copies::{Cluster, connect, wait_for_members},
-    harness::{Aerostat, BINARY, sqlstate, value},
+    copies::{Cluster, connect, wait_for_members, wait_until},
+    harness::{Aerostat, BINARY, send_signal, sqlstate, value},
 };
 
 /// Every node is as it was.
@@ -173,4 +176,56 @@ async fn nodes_that_were_not_asked_to_take_no_other_build() {
         sqlstate(&client, "ALTER NODE a UPGRADE TO '/bin/true'").await,
         "0A000"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_was_told_to_stop_goes_on_as_nothing() {
+    let mut house = House::start().await;
+    let other = house.programs.other_build();
+    // It is told to stop while the program still says what it is.
+    let script = format!("[ \"$2\" = --check ] && sleep 3; exec {other} \"$@\"");
+    let slow = house.programs.script("slow", &script);
+    let at_node = connect_here(&house.nodes[2]).await;
+    let sql = format!("ALTER NODE c UPGRADE TO '{slow}'");
+    let told = tokio::spawn(async move { sqlstate(&at_node, &sql).await });
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    send_signal(house.nodes[2].process_id(), "TERM");
+    assert_eq!(told.await.unwrap(), "57P03");
+    wait_until("it ends", || !house.nodes[2].is_running());
+    // Nobody waits for it.
+    let at_node = connect_here(&house.nodes[1]).await;
+    let sql = format!("ALTER NODE b UPGRADE TO '{other}'");
+    let told = at_node.batch_execute(&sql).await;
+    assert!(told.is_ok(), "{told:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_runs_on_says_so() {
+    let house = House::start().await;
+    let other = house.programs.other_build();
+    let store = MetaShared::open(&house.cluster.folder().join("nodes")).unwrap();
+    // As after a change whose answer was lost.
+    for check in [
+        format!("ALTER NODE c CHECK UPGRADE TO '{other}'"),
+        "ALTER NODE c UPGRADE TO '/bin/true'".to_owned(),
+    ] {
+        loop {
+            let found = store.load().unwrap().unwrap();
+            let mut document: serde_json::Value = serde_json::from_slice(&found.document).unwrap();
+            document["nodes"]["c"]["restarts"] = true.into();
+            let bytes = serde_json::to_vec(&document).unwrap();
+            let swapped = store.compare_and_swap(Some(found.version), &bytes).unwrap();
+            if matches!(swapped, Swapped::Done(_)) {
+                break;
+            }
+        }
+        let at_b = connect_here(&house.nodes[1]).await;
+        let sql = format!("ALTER NODE b UPGRADE TO '{other}'");
+        assert_eq!(sqlstate(&at_b, &sql).await, "55006");
+        let at_c = connect_here(&house.nodes[2]).await;
+        // One of them is refused.
+        let _ = at_c.batch_execute(&check).await;
+        let restarts = &shared(&house.cluster, "nodes")["nodes"]["c"]["restarts"];
+        assert!(restarts.is_null(), "{check}: {restarts}");
+    }
 }
