@@ -68,8 +68,10 @@ const WRITABLE_BY_OTHERS: u32 = 0o022;
 /// Permission to run it.
 const RUNNABLE: u32 = 0o111;
 
-/// How often the system is asked for signals before the process is replaced: those that it has got are known then.
-const LAST_LOOKS: usize = 8;
+/// How often, and how long apart, the system is asked for signals before the process is replaced. Whichever thread gets
+/// one may have to wait for a core before it is known.
+const LAST_LOOKS: usize = 10;
+const LAST_LOOK: Duration = Duration::from_millis(5);
 
 /// Has the process go on as another build.
 pub(crate) struct Successor {
@@ -295,6 +297,7 @@ fn watch(
                         return;
                     };
                     for _ in 0..LAST_LOOKS {
+                        thread::sleep(LAST_LOOK);
                         // The system is asked meanwhile.
                         yield_now().await;
                         if signals.next().now_or_never().is_some() {
