@@ -18,6 +18,9 @@ const HEALTH_PORT: u16 = 2381;
 /// How long they may take to be ready.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Makes certificates for hosts, in a folder.
+pub(crate) type Makes<'a> = &'a dyn Fn(&[IpAddr]) -> PathBuf;
+
 pub(crate) struct Members {
     folder: tempfile::TempDir,
     /// For clients, and for each other.
@@ -43,7 +46,7 @@ impl Members {
 
     /// As [`Members::start`]; with a folder's `ca.crt`, `node.crt` and `node.key`, which is made for these addresses,
     /// they speak TLS and ask clients for certificates.
-    pub(crate) fn start_by(certificates: Option<&dyn Fn(&[IpAddr]) -> PathBuf>) -> Option<Members> {
+    pub(crate) fn start_by(certificates: Option<Makes<'_>>) -> Option<Members> {
         // Addresses of their own: a port that is free on 127.0.0.1 may be a connection's by the time it is listened on.
         let net: [u8; 2] = rand::random();
         let hosts = [1, 2, 3].map(|last| IpAddr::from([127, net[0].max(1), net[1], last]));
@@ -52,7 +55,7 @@ impl Members {
 
     fn start_at(
         hosts: [IpAddr; MEMBERS],
-        certificates: Option<&dyn Fn(&[IpAddr]) -> PathBuf>,
+        certificates: Option<Makes<'_>>,
         space: Option<String>,
     ) -> Option<Members> {
         if let Err(error) = Command::new("etcd").arg("--version").output() {
