@@ -58,7 +58,7 @@ async fn databases_that_nobody_uses_cost_no_threads_and_little_memory() {
         assert!(now["aerostat-asks"] <= 8, "{now:?}");
         let grown = node.resident_bytes().saturating_sub(bytes_before);
         let each = grown / TENANTS as u64;
-        println!("{} threads, {} KiB a tenant", sum(&now), each >> 10);
+        eprintln!("{} threads, {} KiB a tenant", sum(&now), each >> 10);
         assert!(each < TENANT_BYTES_MAX, "{each} bytes a tenant");
     }
 
