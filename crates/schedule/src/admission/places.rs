@@ -64,6 +64,8 @@ pub(crate) enum Entered {
 pub(crate) struct Places<W> {
     node_max: Option<u32>,
     node_running: u32,
+    /// Of those, superusers'.
+    of_reserve: u32,
     tenants: HashMap<EntranceNo, Tenant<W>>,
     waiting: usize,
     next: u64,
@@ -110,6 +112,7 @@ impl<W> Places<W> {
         Self {
             node_max,
             node_running: 0,
+            of_reserve: 0,
             tenants: HashMap::new(),
             waiting: 0,
             next: 0,
@@ -157,8 +160,11 @@ impl<W> Places<W> {
         max.is_none_or(|max| self.node_running < max) || tenant.on_node < OWN_PLACES
     }
 
-    /// Whether it has one for a superuser's statement.
+    /// Whether it has one for a superuser's statement: the reserve is theirs, however many of others went ahead.
     fn reserve_has_room(&self) -> bool {
+        if self.of_reserve < RESERVED_PLACES {
+            return true;
+        }
         let max = self.node_max.map(|max| max.saturating_add(RESERVED_PLACES));
         max.is_none_or(|max| self.node_running < max)
     }
@@ -205,6 +211,7 @@ impl<W> Places<W> {
         tenant.running += u32::from(needs != Needs::Reserve);
         tenant.on_node += u32::from(needs == Needs::Node);
         self.node_running += u32::from(needs != Needs::Tenant);
+        self.of_reserve += u32::from(needs == Needs::Reserve);
     }
 
     /// A statement that has its tenant's place alone has the node's, too.
@@ -228,6 +235,7 @@ impl<W> Places<W> {
         less(&mut tenant.running, needs != Needs::Reserve);
         less(&mut tenant.on_node, needs == Needs::Node);
         less(&mut self.node_running, needs != Needs::Tenant);
+        less(&mut self.of_reserve, needs == Needs::Reserve);
         self.settle()
     }
 

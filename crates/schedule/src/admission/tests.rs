@@ -55,6 +55,17 @@ fn those_beyond_the_limit_wait_and_come_in_by_their_order() {
     assert_eq!((places.counts(no), places.of_node()), ((0, 0), (None, 0)));
 }
 
+/// However many have gone ahead since they hold locks, an operator gets in.
+#[test]
+fn superusers_have_their_reserve_whoever_went_ahead() {
+    let mut places = Bench::new(Some(8));
+    let (crowd, other) = (tenant(&mut places, limits(None, None), 1), places.open());
+    (0..10 * RESERVED_PLACES).for_each(|_| places.enter_ahead(crowd, Needs::Node));
+    (0..RESERVED_PLACES).for_each(|_| runs(&mut places, other, Needs::Reserve));
+    waits(&mut places, other, Needs::Reserve, 1);
+    assert_eq!(places.leave(other, Needs::Reserve), [1]);
+}
+
 #[test]
 fn a_full_queue_refuses_and_says_what_is_full() {
     let mut places = Bench::new(Some(OWN_PLACES));
