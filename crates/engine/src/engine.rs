@@ -27,7 +27,7 @@ use aerostat_schedule::{
     admission::{Admission, Counts},
 };
 use aerostat_storage::{FreezeBacklog, backup::Places};
-use aerostat_txn::{AdvisoryLocks, TxnManager};
+use aerostat_txn::{AdvisoryLocks, Seats, TxnManager};
 use aerostat_types::{ErrorKind, SqlError, TenantId};
 use datafusion::{
     common::Result,
@@ -79,6 +79,9 @@ pub struct EngineOptions {
 pub struct StatementOptions {
     /// So many statements that are planned run on the node at once; `None` for any number.
     pub node_max: Option<u32>,
+    /// So many threads sleep at once until others let rows go. What must wait beside them is undone, keeps no thread
+    /// meanwhile, and runs again.
+    pub sleeping_max: usize,
     /// What holds for databases of which nothing is said.
     pub of_database: StatementsRecord,
 }
@@ -87,6 +90,7 @@ impl Default for StatementOptions {
     fn default() -> Self {
         Self {
             node_max: Some(NODE_STATEMENTS_MAX),
+            sleeping_max: SLEEPING_MAX,
             of_database: StatementsRecord {
                 statements_max: None,
                 queue_max: None,
@@ -100,6 +104,10 @@ impl Default for StatementOptions {
 /// has one of the runtime's 512 threads for that, of which half is for functions that wait (`WAITS_MAX`); with so
 /// many there are as many again for whatever goes ahead. Commits and rollbacks have threads of their own.
 pub const NODE_STATEMENTS_MAX: u32 = 128;
+
+/// Threads that sleep for rows, of the runtime's 512: enough that what is long is seldom undone for a wait, and few
+/// enough that most stay for whoever has the row, or its turn.
+const SLEEPING_MAX: usize = 64;
 
 /// How long a statement waits for its place if nothing is said: as long as for a connection of PgBouncer
 /// (`query_wait_timeout`).
@@ -193,6 +201,8 @@ pub struct Engine {
     controls: Mutex<HashMap<i32, Controls>>,
     /// For functions that wait.
     waits: Semaphore,
+    /// For threads that sleep for rows.
+    seats: Arc<Seats>,
     /// What sessions may have beyond their tenants' budgets.
     spare: Arc<Spare>,
     readers: Arc<Semaphore>,
@@ -239,6 +249,7 @@ impl Engine {
             advisory: Mutex::default(),
             controls: Mutex::default(),
             waits: Semaphore::new(WAITS_MAX),
+            seats: Seats::new(options.statements.sleeping_max),
             spare: Arc::default(),
             readers: Arc::new(Semaphore::new(READERS_MAX)),
             started_at_us: chrono::Utc::now().timestamp_micros(),
@@ -372,6 +383,11 @@ impl Engine {
 
     pub(crate) fn queries(&self) -> &Handle {
         &self.queries
+    }
+
+    /// For threads that sleep for rows.
+    pub(crate) fn seats(&self) -> &Arc<Seats> {
+        &self.seats
     }
 
     /// The threads that end transactions.

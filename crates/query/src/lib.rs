@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
+mod again;
 pub mod cache;
 mod cancel;
 pub mod deferred;
@@ -34,6 +35,7 @@ mod state;
 pub mod turns;
 mod work;
 
+pub use again::Again;
 pub use cancel::{CancelHandle, Cancellation};
 pub use detach::opened;
 pub use error::from_datafusion;

@@ -445,6 +445,7 @@ impl Reader<'_> {
         StatementOptions {
             node_max,
             of_database,
+            ..StatementOptions::default()
         }
     }
 

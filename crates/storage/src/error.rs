@@ -49,8 +49,9 @@ pub enum StorageError {
     /// statement may be run again on a newer one.
     #[error("could not serialize access due to concurrent update")]
     Conflict,
-    /// The transaction is one [`aerostat_txn::Transaction::without_waiting`], and would have
-    /// to wait for another, or to make room.
+    /// The transaction would have to wait for another, or to make room, and is one
+    /// [`aerostat_txn::Transaction::without_waiting`]; or its thread has no seat to sleep in
+    /// ([`aerostat_txn::Transaction::with_seats`]).
     #[error("the statement would have to wait")]
     WouldWait {
         /// What is to be waited for; `None` for work that takes long.

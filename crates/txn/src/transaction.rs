@@ -11,7 +11,7 @@ use aerostat_types::{CommitTs, OutOfMemory, TxnId};
 
 use crate::{
     Awaited, CancelToken, CommitError, Committing, Isolation, LogFailure, Participant,
-    RelationLocks, RowLock, RowPlace, RowTag, Snapshot, WaitError, Waiting,
+    RelationLocks, RowLock, RowPlace, RowTag, Seat, Seats, Snapshot, WaitError, Waiting,
     block_state::Shared,
     participant::Work,
     redo::{REDO_BYTES_MAX, Redo},
@@ -42,13 +42,22 @@ pub struct Transaction {
     place: OnceLock<RowPlace>,
     /// The block it is a statement of.
     block: Option<Arc<Shared>>,
-    /// Whether its thread may sleep or be kept busy for long.
-    waits: bool,
+    waits: Waits,
     /// Whether its commit gives its locks back.
     leaves_locks: bool,
     /// Whether it does again what another node's log says, and the log has that.
     is_applied: bool,
     ended: bool,
+}
+
+/// Whether a transaction's thread may sleep or be kept busy for long.
+enum Waits {
+    /// Both.
+    Freely,
+    /// Both, but it sleeps for other transactions only as long as it has a seat.
+    Seated(Arc<Seats>),
+    /// Neither.
+    Never,
 }
 
 impl TxnManager {
@@ -88,7 +97,7 @@ impl Transaction {
             has_locked: AtomicBool::new(false),
             place: OnceLock::new(),
             block,
-            waits: true,
+            waits: Waits::Freely,
             leaves_locks: false,
             is_applied: false,
             ended: false,
@@ -99,7 +108,14 @@ impl Transaction {
     /// transaction, or work for long, fails instead. The caller rolls back and has another
     /// thread do it.
     pub fn without_waiting(mut self) -> Self {
-        self.waits = false;
+        self.waits = Waits::Never;
+        self
+    }
+
+    /// The same transaction for a statement that can be undone and run again: its thread sleeps for
+    /// other transactions only where there is a seat.
+    pub fn with_seats(mut self, seats: &Arc<Seats>) -> Self {
+        self.waits = Waits::Seated(Arc::clone(seats));
         self
     }
 
@@ -139,9 +155,18 @@ impl Transaction {
         self.txns.is_kept(row, place, mode)
     }
 
-    /// Whether its thread may wait for another transaction.
+    /// Whether its thread may be kept busy for long.
     pub fn waits(&self) -> bool {
-        self.waits
+        !matches!(self.waits, Waits::Never)
+    }
+
+    /// That its thread may sleep for another transaction; `None` if it must not.
+    pub fn seat(&self) -> Option<Seat> {
+        match &self.waits {
+            Waits::Freely => Some(Seat::own()),
+            Waits::Seated(seats) => seats.take(),
+            Waits::Never => None,
+        }
     }
 
     /// The id its rows are stamped with.

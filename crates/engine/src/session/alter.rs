@@ -30,7 +30,13 @@ use datafusion::{
 };
 use futures::StreamExt;
 
-use super::{Running, command::blocking, definition::Planner, run};
+use super::{
+    Running,
+    attempts::{Ended, finish},
+    command::blocking,
+    definition::Planner,
+    run,
+};
 use crate::ends::Ends;
 
 impl Running<'_> {
@@ -154,9 +160,9 @@ async fn copy(
         .await
         .map_err(fail)?;
     let written = run::write(context, &bound, physical, &transaction).await;
-    match run::finish(written, transaction, source, ends).await {
-        Ok(Some(_)) => Ok(pending),
-        Ok(None) => Err(SqlError::new(
+    match finish(written, transaction, source, ends).await {
+        Ok(Ended::Done(_)) => Ok(pending),
+        Ok(Ended::Conflict | Ended::Waited) => Err(SqlError::new(
             ErrorKind::Internal,
             "a table nobody else knows was changed by somebody else",
         )),

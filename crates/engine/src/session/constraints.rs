@@ -5,20 +5,15 @@
 
 use std::{slice, sync::Arc};
 
-use aerostat_catalog::failure::from_storage;
 use aerostat_query::{Cancellation, deferred::Deferred, dml};
 use aerostat_sql::{
     names::QualifiedName,
     statement::Source,
     utility::{DropKind, RelationChange, SchemaCommand},
 };
-use aerostat_storage::StorageError;
 use aerostat_types::{ConstraintId, ErrorKind, RelationId, SqlError};
 
-use super::{
-    SessionView, TransactionState,
-    run::{ATTEMPTS_MAX, CancelOnDrop, finish},
-};
+use super::{SessionView, TransactionState, attempts::finish, run::CancelOnDrop};
 
 impl TransactionState {
     /// Where checks wait for the end of the block; `None` outside one.
@@ -140,11 +135,10 @@ impl SessionView<'_> {
         if due.checks.is_empty() {
             return Ok(());
         }
-        let (mut attempts, mut locks, place) = (0, None, self.executor.row_place());
-        while attempts < ATTEMPTS_MAX {
+        let (mut attempts, mut locks) = (self.attempts(), None);
+        loop {
             let gate = self.gate(locks.take())?;
-            let transaction = self.begin_statement(gate.locks())?.with_place(&place);
-            let transaction = Arc::new(transaction);
+            let transaction = Arc::new(attempts.begin(self, &gate)?);
             let context = self.context(&gate, transaction.snapshot().clone())?;
             let checks = due.checks.clone();
             let ends = self.executor.engine.ends().clone();
@@ -157,19 +151,18 @@ impl SessionView<'_> {
                 let source = Source::of("".into());
                 finish(checked, transaction, &source, &ends).await
             };
-            match self.executor.on_query_runtime(work, cancellation).await? {
-                Ok(Some(())) => {
-                    deferred.settle(due);
-                    return Ok(());
-                }
-                Ok(None) if self.transaction.may_run_again(self.client) => attempts += 1,
-                Ok(None) => break,
+            let ended = match self.executor.on_query_runtime(work, cancellation).await? {
+                Ok(ended) => ended,
                 Err(error) => {
-                    place.leave();
+                    attempts.leave_rows();
                     locks = Some(self.past(&gate, error, cancellation).await?);
+                    continue;
                 }
+            };
+            if attempts.after(ended)?.is_some() {
+                deferred.settle(due);
+                return Ok(());
             }
         }
-        Err(from_storage(StorageError::Conflict))
     }
 }

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use aerostat_api::{CopyColumn, CopyIn, CopyOut, Outcome};
-use aerostat_catalog::failure::from_storage;
 use aerostat_query::{
     Cancellation,
     dml::{self, CopyStream, CopyTask, listed_columns},
@@ -16,7 +15,6 @@ use aerostat_sql::{
     statement::{Source, Statement, StatementKind},
     utility::{CopyDirection, CopyStatement, CopySubject},
 };
-use aerostat_storage::StorageError;
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::{
     arrow::datatypes::Schema,
@@ -24,7 +22,7 @@ use datafusion::{
 };
 use tokio::sync::oneshot;
 
-use super::{SessionView, planning::Plans, reading::nested_statement, run};
+use super::{SessionView, attempts::finish, planning::Plans, reading::nested_statement, run};
 
 impl SessionView<'_> {
     pub(super) async fn run_copy(
@@ -194,17 +192,14 @@ impl SessionView<'_> {
                         // The client went away, or gave up: nothing of the COPY stays.
                         return Err(aerostat_catalog::failure::canceled());
                     }
-                    run::finish(written, transaction, &source, &ends).await
+                    finish(written, transaction, &source, &ends).await
                 };
                 let written = tokio::select! {
                     biased;
                     error = stopping.stopped() => Err(error),
                     written = work => written,
                 };
-                match written? {
-                    Some(written) => Ok(written.rows),
-                    None => Err(from_storage(StorageError::Conflict)),
-                }
+                written?.only().map(|written| written.rows)
             });
         let sink = CopyTask {
             sender: Some(sender),

@@ -28,7 +28,7 @@ use datafusion::{
     sql::{planner::PlannerContext, sqlparser::ast},
 };
 
-use super::{Running, command::blocking, run};
+use super::{Running, attempts::finish, command::blocking, run};
 
 impl Running<'_> {
     /// Runs a statement that defines something in the database, or locks it.
@@ -183,14 +183,7 @@ impl Running<'_> {
                 .await
                 .map_err(fail)?;
             let written = run::write(&context, &bound, physical, &transaction).await;
-            let written = run::finish(written, transaction, &source, &ends)
-                .await?
-                .ok_or_else(|| {
-                    SqlError::new(
-                        ErrorKind::Internal,
-                        "a table nobody else knows was changed by somebody else",
-                    )
-                })?;
+            let written = finish(written, transaction, &source, &ends).await?.only()?;
             let mut result = blocking(move || pending.publish(&draft)).await?;
             result.tag = match is_without_data(&source.text) {
                 true => "CREATE TABLE AS".to_owned(),

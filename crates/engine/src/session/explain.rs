@@ -4,7 +4,6 @@
 use std::{fmt::Write as _, sync::Arc, time::Instant};
 
 use aerostat_api::{ColumnDescription, Outcome, RowsTag};
-use aerostat_catalog::failure::from_storage;
 use aerostat_query::{
     Cancellation, Work,
     dml::{BoundDml, DmlKind},
@@ -13,7 +12,6 @@ use aerostat_query::{
 };
 use aerostat_semantics::external;
 use aerostat_sql::statement::Source;
-use aerostat_storage::StorageError;
 use aerostat_txn::Transaction;
 use aerostat_types::{ErrorKind, SqlError, SqlType};
 use datafusion::{
@@ -24,7 +22,9 @@ use datafusion::{
 use futures::StreamExt;
 
 use super::{
-    SessionView, planning,
+    SessionView,
+    attempts::finish,
+    planning,
     prepared::Bound,
     run::{self, Parameters, at, unsupported},
     steps::{Done, Step, has_steps, lock_steps, plan_steps, run_all},
@@ -169,17 +169,16 @@ impl Shown {
                 Work::Query(..) => drain(context, plan).await.map_err(at(source)),
                 Work::Dml(bound) => {
                     let written = run::write(context, bound, Arc::clone(plan), &transaction).await;
-                    let written = run::finish(written, transaction, source, ends).await?;
-                    let rows = written.map(|written| written.rows);
-                    rows.ok_or_else(|| from_storage(StorageError::Conflict))
+                    let written = finish(written, transaction, source, ends).await?;
+                    written.only().map(|written| written.rows)
                 }
             };
         }
         let plans = &mut self.plans;
         let mut keep = |at: usize, plan: &Arc<dyn ExecutionPlan>| plans[at] = Arc::clone(plan);
         let done = run_all(context, &self.steps, &transaction, &mut keep).await;
-        let done = run::finish(done, transaction, source, ends).await?;
-        let mut done = done.ok_or_else(|| from_storage(StorageError::Conflict))?;
+        let done = finish(done, transaction, source, ends).await?;
+        let mut done = done.only()?;
         Ok(match done.pop() {
             Some(Done::Changed(written)) => written.rows,
             Some(Done::Gave(_, rows, _)) => rows.iter().map(|rows| rows.num_rows() as u64).sum(),

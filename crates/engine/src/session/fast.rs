@@ -40,15 +40,16 @@ use aerostat_fast::{
 use aerostat_query::{Cancellation, plan::Gate};
 use aerostat_sql::{grants::Privilege, names::QualifiedName};
 use aerostat_storage::StorageError;
-use aerostat_txn::{Awaited, LockMode, RowPlace, Transaction, WaitError};
+use aerostat_txn::{LockMode, RowPlace, Transaction};
 use aerostat_types::{NUMERIC_DEFAULT, SqlError, SqlType};
 use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 
 use super::{
     ClientState, Executor, SessionView, TransactionState,
+    attempts::{ATTEMPTS_MAX, settled_or_stopped},
     reading::is_long,
-    run::{ATTEMPTS_MAX, CancelOnDrop},
+    run::CancelOnDrop,
     stream::{QueryTask, ready},
 };
 
@@ -405,6 +406,9 @@ impl Executor {
             }
             let (written, attempt) = match &waiting {
                 Some(cancellation) if waits => {
+                    if transaction.may_wait_undone(client) {
+                        attempt = attempt.with_seats(self.engine.seats());
+                    }
                     // Apart, or every statement's future has room for it.
                     let waiting = self.write_waiting(runs, &inputs, attempt, cancellation);
                     Box::pin(waiting).await?
@@ -422,16 +426,17 @@ impl Executor {
                     waits = is_long;
                     continue;
                 }
-                Err(Stop::WouldWait(awaited)) if !waits => {
+                Err(Stop::WouldWait(awaited)) if !waits || awaited.is_some() => {
                     if waiting.is_none() {
                         client.note_active(&fast.text);
                     }
                     let cancellation = waiting
                         .get_or_insert_with(|| client.cancel.begin(client.statement_timeout()));
                     // A snapshot that is kept must be older than what is waited for.
-                    match awaited.filter(|_| transaction.may_run_again(client)) {
+                    match awaited.filter(|_| transaction.may_wait_undone(client)) {
                         Some(awaited) => {
-                            Box::pin(wait_for(&attempt, awaited, cancellation)).await?;
+                            let settled = settled_or_stopped(&attempt, awaited, cancellation);
+                            Box::pin(settled).await?;
                             place = kept_place(&attempt);
                         }
                         None => waits = true,
@@ -726,32 +731,6 @@ fn name_of(fast: &FastStatement) -> Option<QualifiedName> {
 /// Where a statement that runs again stands among those that wait for rows.
 fn kept_place(transaction: &Transaction) -> Option<RowPlace> {
     transaction.has_place().then(|| transaction.place())
-}
-
-/// Waits on the client's own task until another transaction has settled, or it is its turn, as far
-/// as far as `lock_timeout` lets it and the statement is not stopped.
-async fn wait_for(
-    transaction: &Transaction,
-    awaited: Awaited,
-    cancellation: &Cancellation,
-) -> Result<(), SqlError> {
-    let failed = |error: WaitError| from_storage(error.into());
-    let Some(waiting) = transaction.waiting_for(awaited).map_err(failed)? else {
-        return Ok(());
-    };
-    let waiting = async {
-        match transaction.lock_timeout() {
-            None => waiting.await,
-            Some(timeout) => tokio::time::timeout(timeout, waiting)
-                .await
-                .unwrap_or(Err(WaitError::TimedOut)),
-        }
-    };
-    tokio::select! {
-        biased;
-        error = cancellation.stopped() => Err(error),
-        ended = waiting => ended.map_err(failed),
-    }
 }
 
 /// Whether a parameter is a numeric without digits of its own that goes into a column of one.

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use aerostat_api::{ColumnDescription, Outcome, RowsTag};
-use aerostat_catalog::failure::from_storage;
 use aerostat_query::{
     Cancellation,
     plan::{StatementContext, describe_query},
@@ -19,8 +18,9 @@ use datafusion::{
 
 use super::{
     SessionView,
+    attempts::finish,
     prepared::Bound,
-    run::{ATTEMPTS_MAX, CancelOnDrop, Parameters, finish, plan_physical, plan_query},
+    run::{CancelOnDrop, Parameters, plan_physical, plan_query},
     steps,
     stream::ready_within,
 };
@@ -41,11 +41,10 @@ impl SessionView<'_> {
         bound: Option<&Bound<'_>>,
         cancellation: &Cancellation,
     ) -> Result<Outcome, SqlError> {
-        let (mut attempts, mut locks, place) = (0, None, self.executor.row_place());
-        while attempts < ATTEMPTS_MAX {
+        let (mut attempts, mut locks) = (self.attempts(), None);
+        loop {
             let gate = self.gate(locks.take())?;
-            let transaction = self.begin_statement(gate.locks())?.with_place(&place);
-            let transaction = Arc::new(transaction);
+            let transaction = Arc::new(attempts.begin(self, &gate)?);
             let context = self.context(&gate, transaction.snapshot().clone())?;
             let parameters = Parameters::of(bound);
             context
@@ -62,23 +61,22 @@ impl SessionView<'_> {
                 drop(cancel);
                 finish(rows, transaction, &source, &ends).await
             };
-            match self.executor.on_query_runtime(work, cancellation).await? {
-                Ok(Some((columns, rows, charge))) => {
-                    return Ok(Outcome::Rows {
-                        columns,
-                        batches: ready_within(rows, charge),
-                        tag: RowsTag::Select,
-                    });
-                }
-                Ok(None) if self.transaction.may_run_again(self.client) => attempts += 1,
-                Ok(None) => break,
+            let ended = match self.executor.on_query_runtime(work, cancellation).await? {
+                Ok(ended) => ended,
                 Err(error) => {
-                    place.leave();
+                    attempts.leave_rows();
                     locks = Some(self.past(&gate, error, cancellation).await?);
+                    continue;
                 }
+            };
+            if let Some((columns, rows, charge)) = attempts.after(ended)? {
+                return Ok(Outcome::Rows {
+                    columns,
+                    batches: ready_within(rows, charge),
+                    tag: RowsTag::Select,
+                });
             }
         }
-        Err(from_storage(aerostat_storage::StorageError::Conflict))
     }
 }
 

@@ -25,6 +25,7 @@
 mod activity;
 mod admission;
 mod alter;
+mod attempts;
 mod block;
 mod client;
 mod command;

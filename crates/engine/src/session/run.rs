@@ -6,7 +6,6 @@ use std::sync::{
 };
 
 use aerostat_api::{ColumnDescription, Outcome, RowsTag};
-use aerostat_catalog::failure::from_storage;
 use aerostat_query::{
     Cancellation, Work,
     dml::{self, BoundDml, DmlKind, sink},
@@ -33,6 +32,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use super::{
     Executor, Running, SessionView,
+    attempts::finish,
     described::Described,
     flow::Flow,
     planning::{self, Identity, Plans},
@@ -40,12 +40,7 @@ use super::{
     reading::{is_long, worked_out},
     stream::{AbortOnDrop, QueryTask, RESULT_BATCHES_MAX, Sending, ready_within, received},
 };
-use crate::{ends::Ends, memory::Held};
-
-/// How often a statement is run again because rows changed under it. Each
-/// attempt waits for the transaction it met, so this many in a row means the
-/// rows are hotter than statements can be.
-pub(super) const ATTEMPTS_MAX: usize = 100;
+use crate::memory::Held;
 
 /// A statement that ended this many rows is followed by a vacuum of its table:
 /// a version block. Fewer are left to the next write that comes by.
@@ -255,15 +250,14 @@ impl SessionView<'_> {
         plans: Plans,
         cancellation: &Cancellation,
     ) -> Result<Outcome, SqlError> {
-        let (mut attempts, mut locks, place) = (0, None, self.executor.row_place());
+        let (mut attempts, mut locks) = (self.attempts(), None);
         let mut memory = self.executor.engine.grants().before();
-        while attempts < ATTEMPTS_MAX {
+        loop {
             let identity = self
                 .executor
                 .identity(self.client, parsed, source, bound, plans);
             let gate = self.gate(locks.take())?;
-            let transaction = self.begin_statement(gate.locks())?.with_place(&place);
-            let transaction = Arc::new(transaction);
+            let transaction = Arc::new(attempts.begin(self, &gate)?);
             let context = self.context(&gate, transaction.snapshot().clone())?;
             let parameters = Parameters::of(bound);
             context
@@ -282,28 +276,23 @@ impl SessionView<'_> {
                 let written = write(&context, &bound, plan, &transaction).await;
                 finish(written, transaction, &source, &ends)
                     .await
-                    .map(|written| written.map(|written| (bound, written)))
+                    .map(|ended| ended.map(|written| (bound, written)))
             };
             let done = match self.executor.on_query_runtime(work, cancellation).await? {
                 Ok(done) => done,
                 Err(error) => {
-                    place.leave();
+                    attempts.leave_rows();
                     let past = self.past_refusal(&gate, error, &mut memory, cancellation);
                     locks = Some(Box::pin(past).await?);
                     continue;
                 }
             };
-            let Some((bound, written)) = done else {
-                if self.transaction.may_run_again(self.client) {
-                    attempts += 1;
-                    continue;
-                }
-                break;
+            let Some((bound, written)) = attempts.after(done)? else {
+                continue;
             };
             self.executor.vacuum_after(&bound, written.rows);
             return Ok(dml_outcome(&bound, written));
         }
-        Err(from_storage(aerostat_storage::StorageError::Conflict))
     }
 }
 
@@ -339,33 +328,6 @@ impl Drop for CancelOnDrop {
         if let Some(token) = &self.0 {
             token.cancel();
         }
-    }
-}
-
-/// Commits, or rolls back and says why. `None` asks for another attempt.
-pub(super) async fn finish<T>(
-    done: PlanResult<T>,
-    transaction: Arc<Transaction>,
-    source: &Source,
-    ends: &Ends,
-) -> Result<Option<T>, SqlError> {
-    let done = match done {
-        Ok(done) => done,
-        // Dropping it rolls it back, once a thread that may still lock or write has ended.
-        Err(error) if sink::is_conflict(&error) => return Ok(None),
-        Err(error) => return Err(from_datafusion(error, source)),
-    };
-    // Writes run on blocking threads that hold the transaction; all have ended here.
-    let transaction = Arc::into_inner(transaction)
-        .ok_or_else(|| SqlError::new(ErrorKind::Internal, "a write outlived its statement"))?;
-    let committed = ends.run(move || transaction.commit()).await;
-    match committed {
-        Ok(Ok(_)) => Ok(Some(done)),
-        Ok(Err(error)) => Err(from_storage(error.into())),
-        Err(error) => Err(SqlError::new(
-            ErrorKind::Internal,
-            format!("the commit ended early: {error}"),
-        )),
     }
 }
 

@@ -19,7 +19,6 @@
 use std::{ops::ControlFlow, sync::Arc};
 
 use aerostat_api::{ColumnDescription, Outcome, RowsTag};
-use aerostat_catalog::failure::from_storage;
 use aerostat_query::{
     Cancellation, Work,
     dml::{
@@ -51,11 +50,11 @@ use datafusion::{
 use futures::StreamExt;
 
 use super::{
-    Executor, SessionView, planning,
+    Executor, SessionView,
+    attempts::finish,
+    planning,
     prepared::Bound,
-    run::{
-        ATTEMPTS_MAX, CancelOnDrop, Parameters, bind_work, dml_outcome, finish, require_returned,
-    },
+    run::{CancelOnDrop, Parameters, bind_work, dml_outcome, require_returned},
     stream::ready_within,
 };
 
@@ -122,11 +121,10 @@ impl SessionView<'_> {
         bound: Option<&Bound<'_>>,
         cancellation: &Cancellation,
     ) -> Result<Outcome, SqlError> {
-        let (mut attempts, mut locks, place) = (0, None, self.executor.row_place());
-        while attempts < ATTEMPTS_MAX {
+        let (mut attempts, mut locks) = (self.attempts(), None);
+        loop {
             let gate = self.gate(locks.take())?;
-            let transaction = self.begin_statement(gate.locks())?.with_place(&place);
-            let transaction = Arc::new(transaction);
+            let transaction = Arc::new(attempts.begin(self, &gate)?);
             let context = self.context(&gate, transaction.snapshot().clone())?;
             let parameters = Parameters::of(bound);
             context
@@ -147,18 +145,15 @@ impl SessionView<'_> {
             let done = match self.executor.on_query_runtime(work, cancellation).await? {
                 Ok(done) => done,
                 Err(error) => {
-                    place.leave();
+                    attempts.leave_rows();
                     locks = Some(self.past(&gate, error, cancellation).await?);
                     continue;
                 }
             };
-            match done {
-                Some((steps, done)) => return self.executor.outcome_of_steps(&steps, done),
-                None if self.transaction.may_run_again(self.client) => attempts += 1,
-                None => break,
+            if let Some((steps, done)) = attempts.after(done)? {
+                return self.executor.outcome_of_steps(&steps, done);
             }
         }
-        Err(from_storage(aerostat_storage::StorageError::Conflict))
     }
 }
 

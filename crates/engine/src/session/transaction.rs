@@ -145,6 +145,12 @@ impl TransactionState {
         }
     }
 
+    /// Whether a statement that must wait may be undone for it and begin again: on a newer snapshot,
+    /// or on the one that its block keeps.
+    pub(super) fn may_wait_undone(&self, client: &ClientState) -> bool {
+        self.block.is_some() || self.may_run_again(client)
+    }
+
     /// Whether the transaction at hand is to read alone. On a copy none writes in any case.
     pub(super) fn read_only(&self, client: &ClientState) -> bool {
         match self.machine.modes() {

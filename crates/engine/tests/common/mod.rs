@@ -39,6 +39,7 @@ impl Random {
 pub(crate) struct Fixture {
     pub engine: Arc<Engine>,
     pub runtime: tokio::runtime::Runtime,
+    _ends: tokio::runtime::Runtime,
     _folder: TempDir,
 }
 
@@ -48,31 +49,41 @@ impl Fixture {
     }
 
     pub(crate) fn with_memory(bytes: u64) -> Self {
+        Self::of(bytes, 512, StatementOptions::default())
+    }
+
+    /// With so many threads for what blocks.
+    pub(crate) fn of(memory: u64, blocking_max: usize, statements: StatementOptions) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
+            .max_blocking_threads(blocking_max)
             .thread_stack_size(QUERY_STACK_BYTES)
             .enable_all()
             .build()
             .unwrap();
+        let ends = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
         let engine = Engine::open(EngineOptions {
             data: folder.path().to_owned(),
-            governor: Governor::new(ByteSize(bytes)),
+            governor: Governor::new(ByteSize(memory)),
             queries: runtime.handle().clone(),
-            ends: runtime.handle().clone(),
+            ends: ends.handle().clone(),
             threads: 2,
             observer: Arc::new(NoObserver),
             places: Arc::new(Folders),
             machine: aerostat_advice::Machine::default(),
             spill: aerostat_engine::SpillLimits::default(),
             opening: aerostat_engine::Opening::Eager,
-            statements: StatementOptions::default(),
+            statements,
             shared: None,
         })
         .unwrap();
         Self {
             engine,
             runtime,
+            _ends: ends,
             _folder: folder,
         }
     }

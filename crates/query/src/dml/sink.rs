@@ -9,7 +9,7 @@ use std::{collections::HashSet, sync::Arc};
 
 use aerostat_catalog::failure::from_storage;
 use aerostat_semantics::growth::go_on;
-use aerostat_storage::{RowId, StorageError, TableView};
+use aerostat_storage::{RowId, TableView};
 use aerostat_txn::Transaction;
 use datafusion::{
     arrow::{
@@ -30,7 +30,7 @@ use super::{
     referential::{Part, Referential},
     rows::{blocking, check, table_rows},
 };
-use crate::{error::external, physical::task_context, plan::StatementContext};
+use crate::{Again, error::external, physical::task_context, plan::StatementContext};
 
 /// The result of a DML statement.
 pub struct Written {
@@ -392,8 +392,8 @@ impl<'a> Sink<'a> {
         }
         let ids: Vec<RowId> = ids.iter().copied().map(RowId).collect();
         let ended = match self.view.ended_by(&self.transaction, &ids) {
-            Err(StorageError::Conflict) => {
-                return Err(DataFusionError::External(Box::new(StorageError::Conflict)));
+            Err(error) if Again::asked_by(&error).is_some() => {
+                return Err(DataFusionError::External(Box::new(error)));
             }
             ended => ended.map_err(|error| external(from_storage(error)))?,
         };
@@ -419,17 +419,5 @@ impl<'a> Sink<'a> {
         self.reservation.try_grow(rows.get_array_memory_size())?;
         push(self, rows);
         Ok(())
-    }
-}
-
-/// Whether a statement failed only because rows changed under it, so that running it again helps.
-pub fn is_conflict(error: &DataFusionError) -> bool {
-    match error {
-        DataFusionError::External(inner) => {
-            matches!(inner.downcast_ref(), Some(StorageError::Conflict))
-        }
-        DataFusionError::Context(_, inner) => is_conflict(inner),
-        DataFusionError::Shared(inner) => is_conflict(inner),
-        _ => false,
     }
 }

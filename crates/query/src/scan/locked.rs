@@ -39,7 +39,7 @@ use datafusion::{
 };
 use futures::{StreamExt, stream};
 
-use crate::error::external;
+use crate::{Again, error::external};
 
 /// A table whose rows a query locks.
 #[derive(Clone)]
@@ -370,8 +370,8 @@ pub(crate) async fn waiting<T: Send + 'static>(
 ) -> Result<T> {
     match tokio::task::spawn_blocking(work).await {
         Ok(Ok(value)) => Ok(value),
-        Ok(Err(StorageError::Conflict)) => {
-            Err(DataFusionError::External(Box::new(StorageError::Conflict)))
+        Ok(Err(error)) if Again::asked_by(&error).is_some() => {
+            Err(DataFusionError::External(Box::new(error)))
         }
         Ok(Err(error)) => Err(external(refine(from_storage(error)))),
         Err(error) => Err(DataFusionError::Internal(format!(

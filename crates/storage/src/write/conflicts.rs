@@ -8,7 +8,7 @@
 use std::{collections::HashSet, ops::ControlFlow, sync::Arc};
 
 use aerostat_segment::{KeyRef, Keys, NewRows, Segment};
-use aerostat_txn::{Stamp, Transaction};
+use aerostat_txn::{Awaited, Stamp, Transaction};
 use aerostat_types::TxnId;
 use arrow_array::{ArrayRef, RecordBatch};
 
@@ -19,7 +19,10 @@ use crate::{
         index::{Index, Piece},
         shape::Shape,
     },
-    write::unique::{Holder, holder_of_row},
+    write::{
+        unique::{Holder, holder_of_row},
+        writes::sleep_until,
+    },
 };
 
 /// What is in the way of a new row.
@@ -104,7 +107,9 @@ impl TableView {
             match search.holder(self, txn, key)? {
                 Found::Nobody => return Ok(InTheWay::Nothing),
                 Found::Row(segment, row) => return Ok(self.judged(txn, segment, row)),
-                Found::Transaction(by) => txn.wait_for(by)?,
+                Found::Transaction(by) => {
+                    sleep_until(txn, Awaited::transaction(by))?;
+                }
             }
         }
     }

@@ -15,7 +15,7 @@ use std::{
 };
 
 use aerostat_segment::{BLOCK_ROWS, Key, KeyRef, Keys, NewRows, Pinned, Segment, Selection};
-use aerostat_txn::{ABORTED, Stamp, Transaction};
+use aerostat_txn::{ABORTED, Awaited, Stamp, Transaction};
 use aerostat_types::TxnId;
 use arrow_array::ArrayRef;
 use parking_lot::MutexGuard;
@@ -28,7 +28,7 @@ use crate::{
         index::{Index, Piece},
         shape::Shape,
     },
-    write::incoming::Incoming,
+    write::{incoming::Incoming, writes::sleep_until},
 };
 
 /// What the unique indexes of a shape demand of a batch.
@@ -315,7 +315,7 @@ impl Table {
                     None => return Ok(()),
                 }
             };
-            txn.wait_for(holder)?;
+            sleep_until(txn, Awaited::transaction(holder))?;
         }
     }
 

@@ -33,6 +33,22 @@ type Ranges = SmallVec<[Range<u32>; 1]>;
 /// Rows of one segment.
 type Rows = (Arc<SegmentIdentity>, Ranges);
 
+/// Sleeps until it may go on, and gives who has settled. The caller holds no latch.
+///
+/// # Errors
+/// [`StorageError::WouldWait`] if the transaction's thread must not sleep, and those of waiting.
+pub(crate) fn sleep_until(
+    txn: &Transaction,
+    awaited: Awaited,
+) -> Result<Option<TxnId>, StorageError> {
+    match txn.seat() {
+        Some(_seat) => Ok(txn.wait(awaited)?),
+        None => Err(StorageError::WouldWait {
+            awaited: Some(awaited),
+        }),
+    }
+}
+
 /// Collects what one call writes, and enlists it with the transaction when the
 /// call returns, also when it fails half-way.
 pub(crate) struct Writes<'t> {
@@ -136,13 +152,9 @@ impl<'t> Writes<'t> {
 
     /// Refuses what may take long to a thread that must not wait.
     pub(crate) fn check_may_work(&self) -> Result<(), StorageError> {
-        self.check_may_wait(None)
-    }
-
-    fn check_may_wait(&self, awaited: Option<Awaited>) -> Result<(), StorageError> {
         match self.txn.waits() {
             true => Ok(()),
-            false => Err(StorageError::WouldWait { awaited }),
+            false => Err(StorageError::WouldWait { awaited: None }),
         }
     }
 
@@ -153,12 +165,11 @@ impl<'t> Writes<'t> {
 
     /// As [`Self::wait_for`], or until it is the transaction's turn.
     pub(crate) fn wait(&mut self, awaited: Awaited) -> Result<(), StorageError> {
-        self.check_may_wait(Some(awaited))?;
         assert!(
             awaited.holder.is_none() || self.waited != awaited.holder,
             "a transaction has settled and its stamp stands"
         );
-        if let Some(settled) = self.txn.wait(awaited)? {
+        if let Some(settled) = sleep_until(self.txn, awaited)? {
             self.waited = Some(settled);
         }
         Ok(())
