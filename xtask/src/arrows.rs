@@ -13,7 +13,7 @@
 //!                 segment, advice, calibrate, micro-vm ◄┴─ lab ◄──────────────────────────────────────────────┤
 //!                               capacity ◄─────────────────┴──────────────────────────────────────────────────┤
 //!                       balloon ◄── broker ◄──────────────────────────────────────────────────────────────────┤
-//!                                   import ◄──────────────────────────────────────────────────────────────────┘
+//!                      pgclient ◄── import ◄──────────────────────────────────────────────────────────────────┘
 //! ```
 //!
 //! `sync` is below `segment`, `txn` and `schedule`, and knows none of ours. `replication` and `placement` know `types`;
@@ -69,8 +69,9 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("capacity", &[]),
     ("balloon", &[]),
     ("broker", &["types", "balloon"]),
-    // It reaches both databases over the wire, and knows nothing of ours.
-    ("import", &[]),
+    ("pgclient", &[]),
+    // It reaches both databases over the wire, and knows no crate of ours that has one.
+    ("import", &["pgclient"]),
     ("replication", &["types"]),
     ("placement", &["types"]),
     // Tests make tenants.
@@ -165,7 +166,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
         ],
     ),
     ("gateway", &["types", "api", "transport"]),
-    ("workload", &["types"]),
+    ("workload", &["types", "pgclient"]),
     // It judges the node from outside: by the wire, and by processes it starts.
     ("histories", &[]),
     ("adapters", &["types", "balloon", "broker"]),
@@ -193,6 +194,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "embedded",
             "gateway",
             "import",
+            "pgclient",
             "workload",
         ],
     ),

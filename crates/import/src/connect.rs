@@ -2,17 +2,24 @@
 
 use std::ops::Deref;
 
-use tokio_postgres::{
-    Client, Config, NoTls, Socket,
-    config::SslMode,
-    tls::{MakeTlsConnect, TlsConnect},
-};
+use aerostat_pgclient::Server;
+use tokio_postgres::Client;
 
-use crate::{
-    endpoint::{Endpoint, SETTINGS},
-    error::ImportError,
-    task::Task,
-};
+use crate::{error::ImportError, task::Task};
+
+/// Settings by which the texts of values are those that the first copy gets, and that the target reads.
+pub(crate) const SETTINGS: &[(&str, &str)] = &[
+    ("client_encoding", "UTF8"),
+    ("DateStyle", "ISO, MDY"),
+    ("IntervalStyle", "postgres"),
+    ("TimeZone", "UTC"),
+    ("extra_float_digits", "3"),
+    ("bytea_output", "hex"),
+    ("search_path", "pg_catalog"),
+    ("statement_timeout", "0"),
+    ("lock_timeout", "0"),
+    ("idle_in_transaction_session_timeout", "0"),
+];
 
 /// A connection that ends when this is dropped.
 pub(crate) struct Connection {
@@ -32,8 +39,8 @@ impl Deref for Connection {
 ///
 /// # Errors
 /// [`ImportError::Source`].
-pub(crate) async fn source(endpoint: &Endpoint) -> Result<Connection, ImportError> {
-    let connection = open(endpoint)
+pub(crate) async fn source(server: &Server) -> Result<Connection, ImportError> {
+    let connection = open(server)
         .await
         .map_err(ImportError::source("connecting"))?;
     let mut settings = SETTINGS.to_vec();
@@ -49,8 +56,8 @@ pub(crate) async fn source(endpoint: &Endpoint) -> Result<Connection, ImportErro
 ///
 /// # Errors
 /// [`ImportError::Target`].
-pub(crate) async fn target(endpoint: &Endpoint) -> Result<Connection, ImportError> {
-    let connection = open(endpoint)
+pub(crate) async fn target(server: &Server) -> Result<Connection, ImportError> {
+    let connection = open(server)
         .await
         .map_err(ImportError::target("connecting"))?;
     let mut settings: Vec<_> = SETTINGS
@@ -69,26 +76,11 @@ pub(crate) async fn target(endpoint: &Endpoint) -> Result<Connection, ImportErro
     Ok(connection)
 }
 
-async fn open(endpoint: &Endpoint) -> Result<Connection, tokio_postgres::Error> {
-    match &endpoint.tls {
-        Some(tls) => connect(&endpoint.config, tls.clone()).await,
-        None => connect(endpoint.config.clone().ssl_mode(SslMode::Disable), NoTls).await,
-    }
-}
-
-async fn connect<T>(config: &Config, tls: T) -> Result<Connection, tokio_postgres::Error>
-where
-    T: MakeTlsConnect<Socket, Stream: Send + 'static, TlsConnect: Send>,
-    <T::TlsConnect as TlsConnect<Socket>>::Future: Send,
-{
-    let (client, connection) = config.connect(tls).await?;
-    let task = Task::spawn(async move {
-        // The client's next call gives the error.
-        let _ = connection.await;
-    });
+async fn open(server: &Server) -> Result<Connection, tokio_postgres::Error> {
+    let (client, connection) = server.open().await?;
     Ok(Connection {
         client,
-        _task: task,
+        _task: Task::spawn(connection),
     })
 }
 

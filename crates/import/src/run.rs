@@ -3,19 +3,17 @@
 use std::{
     future::Future,
     pin::pin,
-    str::FromStr,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
+use aerostat_pgclient::Server;
 use tokio::time::sleep;
-use tokio_postgres::Config;
 
 use crate::{
     Action, Event, Options, Outcome, Progress, Summary,
     connect::{self, Connection},
     copy,
     counters::Counters,
-    endpoint::Endpoint,
     error::ImportError,
     follow::follow,
     following::Following,
@@ -70,25 +68,15 @@ pub async fn run(
 /// What stays the same over all connections of a run.
 struct Session {
     options: Options,
-    source: Endpoint,
-    target: Endpoint,
+    source: Server,
+    target: Server,
     name: String,
 }
 
 impl Session {
     fn new(options: Options) -> Result<Session, ImportError> {
-        // All of them check certificates here, and names.
-        let text = options
-            .source
-            .replace("sslmode=verify-full", "sslmode=require");
-        let text = text.replace("sslmode=verify-ca", "sslmode=require");
-        // The error does not show the text, which has a password.
-        let mut source = Config::from_str(&text).map_err(|error| {
-            let cause = std::error::Error::source(&error)
-                .map(ToString::to_string)
-                .unwrap_or_default();
-            ImportError::Options(format!("the source is no URL of a PostgreSQL: {cause}"))
-        })?;
+        let unusable = |error: aerostat_pgclient::Error| ImportError::Options(error.to_string());
+        let mut source = aerostat_pgclient::config(&options.source).map_err(unusable)?;
         if source.get_application_name().is_none() {
             source.application_name("aerostat import");
         }
@@ -115,8 +103,8 @@ impl Session {
         }
         let trust = options.trust.as_deref();
         Ok(Session {
-            source: Endpoint::new(source, trust)?,
-            target: Endpoint::new(options.target.clone(), trust)?,
+            source: Server::new(source, trust).map_err(unusable)?,
+            target: Server::new(options.target.clone(), trust).map_err(unusable)?,
             options,
             name,
         })
@@ -509,6 +497,8 @@ fn chain(error: &ImportError) -> String {
 
 #[cfg(test)]
 mod tests {
+    use tokio_postgres::Config;
+
     use super::*;
 
     #[test]

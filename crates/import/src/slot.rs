@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use aerostat_pgclient::Server;
 use tokio::time::sleep;
 use tokio_postgres::error::SqlState;
 
 use crate::{
     catalog::Table,
     connect::Connection,
-    endpoint::Endpoint,
     error::ImportError,
     lsn::Lsn,
     record::Record,
@@ -136,7 +136,7 @@ pub(crate) async fn create(wire: &mut Wire, name: &str) -> Result<(Lsn, String),
 /// [`ImportError::SlotLost`] and [`ImportError::TargetBehind`], which cannot be mended; others as the source gives.
 pub(crate) async fn open(
     source: &Connection,
-    endpoint: &Endpoint,
+    server: &Server,
     record: &Record,
 ) -> Result<Stream, ImportError> {
     let row = source
@@ -174,7 +174,7 @@ pub(crate) async fn open(
     }
     let mut tries = 0;
     loop {
-        match Wire::connect(endpoint)
+        match Wire::connect(server)
             .await?
             .start(&record.slot, &record.publication)
             .await

@@ -11,6 +11,7 @@
 
 use std::{io, time::Duration};
 
+use aerostat_pgclient::{Server, Tls};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use fallible_iterator::FallibleIterator;
 use postgres_protocol::{
@@ -31,13 +32,7 @@ use tokio::{
 };
 use tokio_postgres::config::{Config, Host};
 
-use crate::{
-    endpoint::{Endpoint, SETTINGS},
-    error::ImportError,
-    lsn::Lsn,
-    task::Task,
-    tls::Tls,
-};
+use crate::{connect::SETTINGS, error::ImportError, lsn::Lsn, task::Task};
 
 /// The longest message that a server can send: values have at most 1 GiB, and a row of them is built as one.
 const MESSAGE_BYTES_MAX: usize = 1 << 30;
@@ -67,8 +62,8 @@ impl Wire {
     ///
     /// # Errors
     /// [`ImportError::SourceLost`] if none answers, [`ImportError::SourceRefused`] if one says no.
-    pub(crate) async fn connect(endpoint: &Endpoint) -> Result<Wire, ImportError> {
-        let config = &endpoint.config;
+    pub(crate) async fn connect(server: &Server) -> Result<Wire, ImportError> {
+        let config = &server.config;
         let mut failed = None;
         for (at, host) in config.get_hosts().iter().enumerate() {
             let ports = config.get_ports();
@@ -77,7 +72,7 @@ impl Wire {
                 .get_connect_timeout()
                 .copied()
                 .unwrap_or(CONNECT_TIMEOUT);
-            match timeout(limit, open(host, port, endpoint.tls.as_ref()))
+            match timeout(limit, open(host, port, server.tls.as_ref()))
                 .await
                 .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
             {

@@ -112,9 +112,9 @@ impl Traffic {
     pub(crate) fn new(node: &Node, tenants: &[String], seed: u64) -> Result<Traffic> {
         let texts: Vec<String> = QUERIES.iter().map(|query| query.sql.to_owned()).collect();
         let pool = |tenant: &String| {
-            let configs = vec![node.config(tenant)?];
+            let servers = vec![node.config(tenant)?.into()];
             Ok(Arc::new(Pool {
-                connect: PgConnect::new(configs, texts.clone(), Protocol::Prepared),
+                connect: PgConnect::new(servers, texts.clone(), Protocol::Prepared),
                 idle: Idle::default(),
             }))
         };
@@ -179,7 +179,7 @@ impl Traffic {
     pub(crate) fn text(&self, node: &Node, tenant: &str, sql: &str) -> Result<String> {
         let config = node.config(tenant)?;
         let rows = self.runtime.block_on(async {
-            let client = load::connect(&config).await?;
+            let client = load::connect(&config.into()).await?;
             anyhow::Ok(fetch_text(&client, sql).await?)
         });
         let rows = rows.with_context(|| format!("{sql} failed"))?;

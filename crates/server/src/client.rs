@@ -13,8 +13,9 @@ pub(crate) mod plan;
 pub(crate) mod promote;
 pub(crate) mod table;
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, path::PathBuf};
 
+use aerostat_pgclient::Server;
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
 use tokio_postgres::{Client, Config};
@@ -22,33 +23,36 @@ use tokio_postgres::{Client, Config};
 /// Where the node is.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Target {
-    /// The node, as postgres://role:password@host:port
+    /// The node, as postgres://role:password@host:port; with ?sslmode=require connections are encrypted
     #[arg(
         long,
         env = "AEROSTAT_URL",
         default_value = "postgres://aerostat@127.0.0.1:5433"
     )]
     pub(crate) url: String,
+    /// Certificates in PEM by which encrypted servers are known, instead of those that the system trusts
+    #[arg(long, env = "AEROSTAT_TRUST", value_name = "FILE")]
+    pub(crate) trust: Option<PathBuf>,
 }
 
 impl Target {
     /// How to connect to `database` there.
     ///
     /// # Errors
-    /// When the URL is none.
-    pub(crate) fn database(&self, database: &str) -> Result<Config> {
-        let mut config: Config = self.url.parse().context("--url is no postgres URL")?;
+    /// When the URL is none, or there are no certificates to trust.
+    pub(crate) fn database(&self, database: &str) -> Result<Server> {
+        let mut config = self.config()?;
         config.dbname(database);
         config.application_name("aerostat");
-        Ok(config)
+        self.server(config)
     }
 
     /// How to connect to another node, as the URL says but where.
     ///
     /// # Errors
     /// When the URL is none, or the address.
-    pub(crate) fn at(&self, address: &str) -> Result<Config> {
-        let known = self.maintenance()?;
+    pub(crate) fn at(&self, address: &str) -> Result<Server> {
+        let known = self.config()?;
         let address: SocketAddr = address
             .parse()
             .with_context(|| format!("{address} is no address"))?;
@@ -64,19 +68,26 @@ impl Target {
             .host(address.ip().to_string())
             .port(address.port())
             .application_name("aerostat");
-        Ok(config)
+        self.server(config)
     }
 
     /// How to connect to the database the URL names, or the node's first.
     ///
     /// # Errors
     /// When the URL is none.
-    pub(crate) fn maintenance(&self) -> Result<Config> {
-        let config: Config = self.url.parse().context("--url is no postgres URL")?;
-        match config.get_dbname() {
+    pub(crate) fn maintenance(&self) -> Result<Server> {
+        match self.config()?.get_dbname() {
             Some(name) => self.database(name),
             None => self.database("aerostat"),
         }
+    }
+
+    fn config(&self) -> Result<Config> {
+        aerostat_pgclient::config(&self.url).context("--url is no postgres URL")
+    }
+
+    fn server(&self, config: Config) -> Result<Server> {
+        Ok(Server::new(config, self.trust.as_deref())?)
     }
 }
 
@@ -84,22 +95,21 @@ impl Target {
 ///
 /// # Errors
 /// When nobody answers or lets us in; the message says where.
-pub(crate) async fn connect(config: &Config) -> Result<Client> {
-    aerostat_workload::load::connect(config)
-        .await
-        .with_context(|| {
-            let hosts = config
-                .get_hosts()
-                .iter()
-                .map(|host| format!("{host:?}"))
-                .collect::<Vec<_>>();
-            let database = config.get_dbname().unwrap_or_default();
-            format!(
-                "no node at {} port {:?} lets us into {database}",
-                hosts.join(","),
-                config.get_ports()
-            )
-        })
+pub(crate) async fn connect(server: &Server) -> Result<Client> {
+    server.connect().await.with_context(|| {
+        let config = &server.config;
+        let hosts = config
+            .get_hosts()
+            .iter()
+            .map(|host| format!("{host:?}"))
+            .collect::<Vec<_>>();
+        let database = config.get_dbname().unwrap_or_default();
+        format!(
+            "no node at {} port {:?} lets us into {database}",
+            hosts.join(","),
+            config.get_ports()
+        )
+    })
 }
 
 /// Has the node run a statement.
@@ -180,16 +190,22 @@ mod tests {
     fn the_url_names_the_node_and_we_the_database() {
         let target = Target {
             url: "postgres://r@127.0.0.1:1/x".to_owned(),
+            trust: None,
         };
-        assert_eq!(target.database("t").unwrap().get_dbname(), Some("t"));
-        assert_eq!(target.maintenance().unwrap().get_dbname(), Some("x"));
+        assert_eq!(target.database("t").unwrap().config.get_dbname(), Some("t"));
+        assert_eq!(target.maintenance().unwrap().config.get_dbname(), Some("x"));
         let target = Target {
             url: "postgres://r@127.0.0.1:1".to_owned(),
+            trust: None,
         };
-        assert_eq!(target.maintenance().unwrap().get_dbname(), Some("aerostat"));
+        assert_eq!(
+            target.maintenance().unwrap().config.get_dbname(),
+            Some("aerostat")
+        );
         assert!(
             Target {
-                url: "nonsense".to_owned()
+                url: "nonsense".to_owned(),
+                trust: None
             }
             .database("t")
             .is_err()

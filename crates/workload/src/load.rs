@@ -20,11 +20,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use aerostat_pgclient::Server;
 use bytes::Bytes;
 use futures::{SinkExt, Stream, StreamExt};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio_postgres::{Client, Config, NoTls};
+use tokio_postgres::Client;
 
 use crate::copy::Format;
 use crate::dataset::{Dataset, DatasetTable};
@@ -176,7 +177,7 @@ pub enum LoadError {
 /// # Errors
 /// The first [`LoadError`] of any connection; the others stop.
 pub async fn load(
-    config: &Config,
+    server: &Server,
     dataset: Dataset,
     options: &LoadOptions,
     progress: Arc<dyn Progress>,
@@ -184,7 +185,7 @@ pub async fn load(
     let started = Instant::now();
     let mut clients = Vec::new();
     for _ in 0..options.connections.get() {
-        clients.push(connect(config).await?);
+        clients.push(connect(server).await?);
     }
     let tables = dataset.tables();
     create_tables(&clients[0], &tables, options).await?;
@@ -200,15 +201,12 @@ pub async fn load(
     Ok(report)
 }
 
-/// Connects without TLS; the connection lives until the client is dropped.
+/// Connects; the connection lives until the client is dropped.
 ///
 /// # Errors
 /// [`LoadError::Connect`].
-pub async fn connect(config: &Config) -> Result<Client, LoadError> {
-    let (client, connection) = config.connect(NoTls).await.map_err(LoadError::Connect)?;
-    // Its error reaches the client as the error of whatever statement is next.
-    tokio::spawn(connection);
-    Ok(client)
+pub async fn connect(server: &Server) -> Result<Client, LoadError> {
+    server.connect().await.map_err(LoadError::Connect)
 }
 
 /// What a COPY took.

@@ -111,11 +111,13 @@ async fn a_server_that_is_no_postgresql_is_told() {
             .expect("it is there");
         socket
     });
-    let config = format!("host=127.0.0.1 port={port} user=a dbname=b")
+    let config: Config = format!("host=127.0.0.1 port={port} user=a dbname=b")
         .parse()
         .expect("a configuration");
-    let endpoint = Endpoint { config, tls: None };
-    let error = Wire::connect(&endpoint).await.err().expect("no connection");
+    let error = Wire::connect(&config.into())
+        .await
+        .err()
+        .expect("no connection");
     assert!(matches!(error, ImportError::Protocol(_)), "{error}");
     drop(server.await);
 }
@@ -125,11 +127,13 @@ async fn a_source_that_is_not_there_is_told() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let port = listener.local_addr().expect("an address").port();
     drop(listener);
-    let config = format!("host=127.0.0.1 port={port} user=a dbname=b")
+    let config: Config = format!("host=127.0.0.1 port={port} user=a dbname=b")
         .parse()
         .expect("a configuration");
-    let endpoint = Endpoint { config, tls: None };
-    let error = Wire::connect(&endpoint).await.err().expect("no connection");
+    let error = Wire::connect(&config.into())
+        .await
+        .err()
+        .expect("no connection");
     assert!(matches!(error, ImportError::SourceLost { .. }), "{error}");
     assert!(error.is_transient());
 }

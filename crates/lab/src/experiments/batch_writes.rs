@@ -207,7 +207,7 @@ fn write(config: Config, batches: Vec<(Bytes, u64)>, plan: Plan) -> JoinHandle<R
             .build()
             .context("cannot start the writer")?;
         runtime.block_on(async {
-            let client = connect(&config).await?;
+            let client = connect(&config.into()).await?;
             let statement = Format::Text.copy_statement("lineorder");
             let mut done = Vec::new();
             let now_s = || start.elapsed().as_secs_f64();

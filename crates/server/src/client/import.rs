@@ -1,9 +1,6 @@
 //! `aerostat import`: a PostgreSQL database into one of a running node, and then its changes.
 
-use std::{
-    path::PathBuf,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use aerostat_import::{Action, Event, Options, Outcome, run as import};
 use anyhow::{Result, anyhow};
@@ -56,9 +53,6 @@ pub(crate) struct ImportArguments {
     /// End the import, and leave the target's tables as they are
     #[arg(long)]
     drop: bool,
-    /// Certificates in PEM by which encrypted servers are known
-    #[arg(long, value_name = "FILE")]
-    trust: Option<PathBuf>,
     /// Seconds that an import under way waits for a server that does not answer
     #[arg(long, value_name = "SECONDS", default_value_t = 3600)]
     patience: u64,
@@ -77,9 +71,9 @@ pub(crate) fn run(arguments: ImportArguments) -> Result<()> {
         (.., true) => Action::Drop,
         _ => Action::Follow,
     };
-    let target = arguments.target.database(&arguments.into)?;
+    let target = arguments.target.database(&arguments.into)?.config;
     let options = Options {
-        trust: arguments.trust,
+        trust: arguments.target.trust,
         name: arguments.name,
         publication: arguments.publication,
         schemas: arguments.schema,

@@ -1,8 +1,8 @@
 //! `aerostat promote`: a node leads a database from now on.
 
+use aerostat_pgclient::Server;
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
-use tokio_postgres::Config;
 
 use super::{Target, block_on, connect};
 
@@ -41,13 +41,14 @@ async fn promote(arguments: &PromoteArguments) -> Result<()> {
 ///
 /// # Errors
 /// What the node refuses, or it does not lead in time.
-pub(super) async fn lead(mut target: Config, wait: u32) -> Result<bool> {
+pub(super) async fn lead(mut server: Server, wait: u32) -> Result<bool> {
     // The node itself is meant, and not the one that leads.
+    let target = &mut server.config;
     let options = target.get_options().unwrap_or_default();
     let options = format!("{options} -c aerostat.read_from=any");
     target.options(options);
     let database = target.get_dbname().unwrap_or_default().to_owned();
-    let client = connect(&target).await?;
+    let client = connect(&server).await?;
     let row = client
         .query_one("SELECT pg_is_in_recovery()", &[])
         .await

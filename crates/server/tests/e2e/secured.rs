@@ -14,7 +14,7 @@ use crate::{
     certificates::{Certificates, try_cert},
     copies::{Cluster, connect, promote, refusal, wait_for_members, wait_until},
     etcd_members::Members,
-    harness::{Aerostat, PATIENCE, value},
+    harness::{Aerostat, PATIENCE, command, value},
 };
 
 /// Copies, sessions that are passed on and go along, requests to cancel, and copies that are made anew: as without.
@@ -238,4 +238,81 @@ fn certificates_are_made_listed_and_made_anew() {
     let (done, said) = try_cert(empty.path(), &["node", "n1"]);
     assert!(!done && said.contains("aerostat cert ca"), "{said}");
     assert_eq!(fs::read_dir(empty.path()).unwrap().count(), 0);
+}
+
+/// An operator's tools, where nodes are reached by TLS: at the node that is named and at others.
+#[tokio::test(flavor = "multi_thread")]
+async fn tools_reach_all_nodes_by_tls() {
+    let cluster = Cluster::of_gateways();
+    let made = Certificates::new();
+    let nodes = ["a", "b"].map(|name| {
+        made.cert(&["node", name, "--host", "127.0.0.1"]);
+        let folder = made.folder_of(name).display().to_string();
+        let (cert, key) = (format!("{folder}/node.crt"), format!("{folder}/node.key"));
+        let flags = [
+            ["--memory", "512MB"],
+            ["--peer-certs", &folder],
+            ["--tls", "files"],
+            ["--tls-cert", &cert],
+            ["--tls-key", &key],
+        ];
+        cluster.start_by(tempfile::tempdir().unwrap(), name, &flags.concat())
+    });
+    let [a, b] = &nodes;
+    wait_for_members(a, "aerostat", 2);
+    let client = a.create("shop").await;
+    client
+        .batch_execute("CREATE TABLE t (a int PRIMARY KEY, b text)")
+        .await
+        .unwrap();
+    wait_for_members(b, "shop", 2);
+    let url = |node: &Aerostat| format!("postgres://aerostat@{}?sslmode=require", node.sql);
+    let (at_a, at_b) = (url(a), url(b));
+    let ca = made.folder().join("ca.crt").display().to_string();
+    let tool = |arguments: &[&str], more: &[&str]| {
+        let output = command().args(arguments).args(more).output().unwrap();
+        let said = [&output.stdout[..], &output.stderr].concat();
+        (output.status.success(), String::from_utf8(said).unwrap())
+    };
+    let trusted = ["--url", &at_b, "--trust", &ca];
+    let rows = made.folder().join("rows.csv");
+    let lines: String = (0..500).map(|row| format!("{row},row {row}\n")).collect();
+    fs::write(&rows, format!("a,b\n{lines}")).unwrap();
+    let rows = rows.display().to_string();
+    let load = ["load", "csv", "--tenant", "shop", "--table", "t", &rows];
+    for arguments in [
+        &["cluster", "status"][..],
+        &["cluster", "plan"],
+        &["promote", "--database", "shop"],
+        &load,
+        // One node after the other, which it finds by itself.
+        &["cluster", "merge", "--database", "shop"],
+        &["cluster", "drain", "a"],
+    ] {
+        // Until the nodes have heard of each other's copies.
+        wait_until(&format!("{arguments:?} works"), || {
+            let (done, said) = tool(arguments, &trusted);
+            assert!(done || said.contains("nobody leads it"), "{said}");
+            done
+        });
+    }
+    assert_eq!(value(&client, "SELECT count(*)::text FROM t").await, "500");
+    // Who is not trusted hears no password.
+    let other = Certificates::new().folder().join("ca.crt");
+    let other = other.display().to_string();
+    let (done, said) = tool(&["cluster", "status"], &["--url", &at_a]);
+    assert!(!done && said.contains("certificate"), "{said}");
+    let (done, said) = tool(&["cluster", "status"], &["--url", &at_a, "--trust", &other]);
+    assert!(!done && said.contains("no certificates in"), "{said}");
+    let stranger = Certificates::new();
+    let strange = stranger.folder().join("ca.crt").display().to_string();
+    let (done, said) = tool(
+        &["cluster", "status"],
+        &["--url", &at_a, "--trust", &strange],
+    );
+    assert!(!done && said.contains("certificate"), "{said}");
+    // The name is checked, too.
+    let named = at_a.replace("127.0.0.1", "localhost");
+    let (done, said) = tool(&["cluster", "status"], &["--url", &named, "--trust", &ca]);
+    assert!(!done && said.contains("certificate"), "{said}");
 }

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use aerostat_pgclient::Server;
 use futures::StreamExt;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Config, NoTls, SimpleQueryMessage, Statement};
+use tokio_postgres::{SimpleQueryMessage, Statement};
 
 use super::{Client, ClientError, Connect};
 
@@ -22,7 +23,7 @@ pub enum Protocol {
 /// Connects tenants to their databases.
 #[derive(Debug, Clone)]
 pub struct PgConnect {
-    tenants: Vec<Config>,
+    tenants: Vec<Server>,
     queries: Arc<[String]>,
     protocol: Protocol,
 }
@@ -30,7 +31,7 @@ pub struct PgConnect {
 impl PgConnect {
     /// `tenants` are the connections' settings in the order of the tenants given
     /// to [`super::drive`], `queries` the SQL texts in the order of its queries.
-    pub fn new(tenants: Vec<Config>, queries: Vec<String>, protocol: Protocol) -> Self {
+    pub fn new(tenants: Vec<Server>, queries: Vec<String>, protocol: Protocol) -> Self {
         Self {
             tenants,
             queries: queries.into(),
@@ -44,7 +45,7 @@ impl Connect for PgConnect {
 
     async fn connect(&self, tenant: usize) -> Result<PgClient, ClientError> {
         let mut client = PgClient {
-            config: self.tenants[tenant].clone(),
+            server: self.tenants[tenant].clone(),
             queries: Arc::clone(&self.queries),
             protocol: self.protocol,
             session: None,
@@ -56,7 +57,7 @@ impl Connect for PgConnect {
 
 /// A connection that is made again when it breaks.
 pub struct PgClient {
-    config: Config,
+    server: Server,
     queries: Arc<[String]>,
     protocol: Protocol,
     session: Option<Session>,
@@ -87,7 +88,7 @@ impl PgClient {
             self.session = None;
         }
         if self.session.is_none() {
-            let session = Session::connect(&self.config, self.queries.len()).await;
+            let session = Session::connect(&self.server, self.queries.len()).await;
             self.session = Some(session.map_err(|error| ClientError::Connect(error.into()))?);
         }
         Ok(self.session.as_mut().expect("made above"))
@@ -95,12 +96,9 @@ impl PgClient {
 }
 
 impl Session {
-    async fn connect(config: &Config, queries: usize) -> Result<Self, tokio_postgres::Error> {
-        let (client, connection) = config.connect(NoTls).await?;
-        // Its error reaches the client as the error of whatever query is next.
-        tokio::spawn(connection);
+    async fn connect(server: &Server, queries: usize) -> Result<Self, tokio_postgres::Error> {
         Ok(Self {
-            client,
+            client: server.connect().await?,
             statements: vec![None; queries],
         })
     }

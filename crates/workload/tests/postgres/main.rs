@@ -45,14 +45,14 @@ async fn ssb_answers_equal_the_reference(config: &Config) {
     let (scale, seed) = (Scale::new(0.05).unwrap(), 7);
     let progress: Arc<dyn Progress> = Arc::new(());
     let dataset = Dataset::ssb(scale, seed);
-    let report = load(config, dataset, &load_options(), progress)
+    let report = load(&config.clone().into(), dataset, &load_options(), progress)
         .await
         .unwrap();
     assert_eq!(report.tables.len(), 5);
     assert_eq!(report.tables[4].rows, 300_000);
 
     let answers = Answers::compute(&Ssb::new(scale, seed), NonZeroUsize::MIN);
-    let client = connect(config).await.unwrap();
+    let client = connect(&config.clone().into()).await.unwrap();
     for query in &ssb::QUERIES {
         let text = fetch_text(&client, query.sql).await.unwrap();
         let actual = parse_rows(query, &text).unwrap();
@@ -68,7 +68,7 @@ async fn ssb_can_be_driven(config: &Config) {
         .collect();
     let texts: Vec<String> = ssb::QUERIES.iter().map(|q| q.sql.to_owned()).collect();
     for protocol in [Protocol::Prepared, Protocol::Simple] {
-        let pg = PgConnect::new(vec![config.clone()], texts.clone(), protocol);
+        let pg = PgConnect::new(vec![config.clone().into()], texts.clone(), protocol);
         let options = Options {
             mode: Mode::Closed {
                 users: 2,
@@ -92,12 +92,17 @@ async fn ssb_can_be_driven(config: &Config) {
 
 async fn tpch_queries_run(config: &Config) {
     let scale = Scale::new(0.01).unwrap();
-    let report = load(config, Dataset::tpch(scale), &load_options(), Arc::new(()))
-        .await
-        .unwrap();
+    let report = load(
+        &config.clone().into(),
+        Dataset::tpch(scale),
+        &load_options(),
+        Arc::new(()),
+    )
+    .await
+    .unwrap();
     let rows: Vec<u64> = report.tables.iter().map(|table| table.rows).collect();
     assert_eq!(rows, [5, 25, 100, 1_500, 2_000, 8_000, 15_000, 60_175]);
-    let client = connect(config).await.unwrap();
+    let client = connect(&config.clone().into()).await.unwrap();
     // Q20's correlated subquery takes PostgreSQL minutes without an index.
     let index = "CREATE INDEX ON lineitem (l_partkey, l_suppkey)";
     client.batch_execute(index).await.unwrap();
@@ -109,11 +114,16 @@ async fn tpch_queries_run(config: &Config) {
 
 async fn hits_queries_run(config: &Config) {
     let dataset = Dataset::hits(20_000, 7);
-    let report = load(config, dataset, &load_options(), Arc::new(()))
-        .await
-        .unwrap();
+    let report = load(
+        &config.clone().into(),
+        dataset,
+        &load_options(),
+        Arc::new(()),
+    )
+    .await
+    .unwrap();
     assert_eq!(report.rows, 20_000);
-    let client = connect(config).await.unwrap();
+    let client = connect(&config.clone().into()).await.unwrap();
     for query in dataset.queries() {
         let result = fetch_text(&client, &query.sql).await;
         assert!(result.is_ok(), "{}: {result:?}", query.id);

@@ -114,7 +114,7 @@ impl Moves<'_> {
         let node = rows.nodes.iter().find(|node| node.name == *leader);
         let node = node.with_context(|| format!("node {leader} is gone"))?;
         let mut at = self.target.at(&node.clients)?;
-        at.dbname(name);
+        at.config.dbname(name);
         let wait = u32::try_from(self.wait.as_secs())
             .unwrap_or(u32::MAX)
             .min(60);

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
+use aerostat_pgclient::Server;
 use anyhow::{Context, Result, anyhow};
 use tokio::time::timeout;
 use tokio_postgres::{Client, Config};
@@ -51,9 +52,9 @@ impl Looking<'_> {
         }
         self.client = None;
         let mut why = None;
-        for config in self.places()? {
+        for server in self.places()? {
             let asked = async {
-                let client = connect(&config).await?;
+                let client = connect(&server).await?;
                 let rows = read(&client).await?;
                 anyhow::Ok((client, rows))
             };
@@ -71,18 +72,19 @@ impl Looking<'_> {
     }
 
     /// Where it may be asked: at each node itself first, which needs no leader.
-    fn places(&self) -> Result<Vec<Config>> {
+    fn places(&self) -> Result<Vec<Server>> {
         let mut all = vec![self.target.maintenance()?];
         for address in &self.addresses {
-            let mut config = self.target.at(address)?;
-            config.dbname(all[0].get_dbname().unwrap_or_default().to_owned());
-            all.push(config);
+            let mut server = self.target.at(address)?;
+            let database = all[0].config.get_dbname().unwrap_or_default().to_owned();
+            server.config.dbname(database);
+            all.push(server);
         }
-        let local = all.iter().cloned().map(|mut config| {
-            stays(&mut config);
-            config
+        let local = all.iter().cloned().map(|mut server| {
+            stays(&mut server.config);
+            server
         });
-        let local: Vec<Config> = local.collect();
+        let local: Vec<Server> = local.collect();
         Ok(local.into_iter().chain(all).collect())
     }
 }
@@ -111,9 +113,9 @@ pub(super) async fn at_node(target: &Target, rows: &Rows, node: &NodeRow) -> Res
 /// # Errors
 /// It does not answer, or does not let anybody in.
 pub(super) async fn in_database(target: &Target, node: &NodeRow, database: &str) -> Result<Client> {
-    let mut config = target.at(&node.clients)?;
-    config.dbname(database).connect_timeout(ANSWER_MAX);
-    stays(&mut config);
-    let connected = timeout(ANSWER_MAX * 2, connect(&config)).await;
+    let mut server = target.at(&node.clients)?;
+    server.config.dbname(database).connect_timeout(ANSWER_MAX);
+    stays(&mut server.config);
+    let connected = timeout(ANSWER_MAX * 2, connect(&server)).await;
     connected.map_err(|_| anyhow!("node {} does not answer", node.name))?
 }

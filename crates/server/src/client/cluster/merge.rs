@@ -65,7 +65,7 @@ async fn merge(merged: &Merged, looking: &mut Looking<'_>, name: &str) -> Result
     }
     if let Some(next) = copies.first() {
         let mut at = merged.target.at(&next.clients)?;
-        at.dbname(name);
+        at.config.dbname(name);
         lead(at, merged.wait).await?;
         crate::print(&format!("{name}: node {} leads", next.name))?;
     }

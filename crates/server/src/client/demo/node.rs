@@ -117,6 +117,7 @@ impl Node {
     pub(super) fn target(&self) -> Target {
         Target {
             url: format!("postgres://aerostat@{}", self.sql),
+            trust: None,
         }
     }
 

@@ -152,7 +152,10 @@ mod tests {
             no_header: false,
             delimiter: ";".to_owned(),
             null: "it's".to_owned(),
-            target: Target { url: String::new() },
+            target: Target {
+                url: String::new(),
+                trust: None,
+            },
         }
     }
 

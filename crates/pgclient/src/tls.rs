@@ -1,7 +1,4 @@
-//! TLS to the source: always with a certificate that is checked.
-//!
-//! It is used where the source's URL has `sslmode=require` (or `verify-ca`, `verify-full`, which mean the same here).
-//! Trusted is what [`crate::Options::trust`] names, or else what the system trusts.
+//! TLS to a server: always with a certificate that is checked, and its name.
 
 use std::{
     future::Future,
@@ -23,23 +20,23 @@ use tokio_postgres::{
 };
 use tokio_rustls::{TlsConnector, client};
 
-use crate::error::ImportError;
+use crate::Error;
 
 /// Makes connections that are encrypted.
 #[derive(Clone)]
-pub(crate) struct Tls(TlsConnector);
+pub struct Tls(TlsConnector);
 
 impl Tls {
     /// What trusts the certificates of a file in PEM, or those of the system.
     ///
     /// # Errors
-    /// [`ImportError::Options`] if there are none.
-    pub(crate) fn new(trust: Option<&Path>) -> Result<Tls, ImportError> {
+    /// [`Error::Trust`] if there are none, [`Error::Tls`].
+    pub fn new(trust: Option<&Path>) -> Result<Tls, Error> {
         let mut roots = RootCertStore::empty();
         match trust {
             Some(path) => {
                 let unusable = |error: &dyn std::fmt::Display| {
-                    ImportError::Options(format!("no certificates in {}: {error}", path.display()))
+                    Error::Trust(format!("no certificates in {}: {error}", path.display()))
                 };
                 for certificate in
                     CertificateDer::pem_file_iter(path).map_err(|error| unusable(&error))?
@@ -53,14 +50,14 @@ impl Tls {
             }
         }
         if roots.is_empty() {
-            return Err(ImportError::Options(
-                "there are no certificates to trust the source by".to_owned(),
+            return Err(Error::Trust(
+                "there are no certificates to trust the server by".to_owned(),
             ));
         }
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
-            .map_err(|error| ImportError::Options(format!("no TLS: {error}")))?
+            .map_err(Error::Tls)?
             .with_root_certificates(roots)
             .with_no_client_auth();
         Ok(Tls(TlsConnector::from(Arc::new(config))))
@@ -70,7 +67,7 @@ impl Tls {
     ///
     /// # Errors
     /// When the host's certificate is not trusted or is not for this name.
-    pub(crate) async fn encrypt<S: AsyncRead + AsyncWrite + Unpin>(
+    pub async fn encrypt<S: AsyncRead + AsyncWrite + Unpin>(
         &self,
         host: &str,
         socket: S,
@@ -98,7 +95,7 @@ impl MakeTlsConnect<Socket> for Tls {
 }
 
 /// A connection that is about to be encrypted.
-pub(crate) struct ToHost {
+pub struct ToHost {
     connector: TlsConnector,
     name: ServerName<'static>,
 }
@@ -119,7 +116,7 @@ impl TlsConnect<Socket> for ToHost {
 }
 
 /// An encrypted connection, as `tokio-postgres` wants it.
-pub(crate) struct Encrypted(client::TlsStream<Socket>);
+pub struct Encrypted(client::TlsStream<Socket>);
 
 impl TlsStream for Encrypted {
     fn channel_binding(&self) -> ChannelBinding {
