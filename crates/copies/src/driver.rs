@@ -436,11 +436,15 @@ impl Driver {
         host.send(to, packet);
     }
 
+    fn epoch(&self) -> Epoch {
+        let config = self.replica.config();
+        config.map_or(Epoch(0), |config| config.epoch)
+    }
+
     fn packet(&self, message: Option<Message>) -> Packet {
-        let epoch = self.replica.config().map(|config| config.epoch);
         Packet {
             from: self.replica.member(),
-            epoch: epoch.unwrap_or_default(),
+            epoch: self.epoch(),
             tenure: self.tenure(),
             durable: self.durable,
             settled: CommitTs(0),
@@ -488,7 +492,24 @@ impl Driver {
     ) -> Result<(), CopyError> {
         let mut events = VecDeque::from([event]);
         while let Some(event) = events.pop_front() {
-            for effect in self.replica.step(now, event) {
+            let before = self.epoch();
+            let effects = self.replica.step(now, event);
+            if self.epoch() != before
+                && let Some(config) = self.replica.config()
+            {
+                tracing::debug!(me = ?self.replica.member(), ?config, "a configuration");
+            }
+            for effect in effects {
+                match &effect {
+                    Effect::Swap(_)
+                    | Effect::Begin(_)
+                    | Effect::Cut(_)
+                    | Effect::Deposed(_)
+                    | Effect::Quieten(_) => {
+                        tracing::debug!(me = ?self.replica.member(), ?effect, "a copy's part in a change");
+                    }
+                    _ => {}
+                }
                 self.carry_out(effect, records, &mut events, host)?;
             }
         }
@@ -654,6 +675,7 @@ impl Driver {
             host.follows();
         }
         let (store, applier) = host.reopen(through)?;
+        tracing::debug!(me = ?self.replica.member(), ?through, "a copy was opened again");
         let last = store.received().after;
         if last != through {
             return Err(CopyError::Gap);

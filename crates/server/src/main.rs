@@ -19,6 +19,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
 mod balloon;
+mod before;
 mod broker;
 mod cli;
 mod client;
@@ -38,6 +39,7 @@ mod threads;
 mod tls;
 
 use std::io::Write;
+use std::panic::{catch_unwind, resume_unwind};
 use std::process::ExitCode;
 
 use aerostat_embedded::Counted;
@@ -59,13 +61,7 @@ const EXIT_USAGE: u8 = 2;
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match cli.command {
-        Command::Serve(arguments) => match arguments.config() {
-            Ok(_) if arguments.only_checks() => serde_json::to_string(&program::build())
-                .map_err(anyhow::Error::from)
-                .and_then(|build| print(&build)),
-            Ok((_, config)) => serve::run(config),
-            Err(errors) => return refuse(&errors),
-        },
+        Command::Serve(arguments) => return serve(&arguments),
         Command::Config {
             command: ConfigCommand::Check(arguments),
         } => match arguments.config() {
@@ -100,11 +96,55 @@ fn main() -> ExitCode {
         Command::Promote(arguments) => client::promote::run(&arguments),
         Command::Demo(arguments) => client::demo::run(&arguments),
     };
+    ended(result)
+}
+
+fn ended(result: anyhow::Result<()>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("aerostat: {error:#}");
             ExitCode::FAILURE
+        }
+    }
+}
+
+/// A node, or what it would be.
+fn serve(arguments: &cli::ServeArguments) -> ExitCode {
+    if arguments.only_checks() {
+        return match arguments.config() {
+            Ok(_) => ended(
+                serde_json::to_string(&program::build())
+                    .map_err(anyhow::Error::from)
+                    .and_then(|build| print(&build)),
+            ),
+            Err(errors) => refuse(&errors),
+        };
+    }
+    // As the process was started.
+    let before = before::Before::find();
+    let config = match arguments.config() {
+        Ok((_, config)) => config,
+        Err(errors) => {
+            if let (Some(before), Some(error)) = (&before, errors.first()) {
+                before.go_back(&error.to_string());
+            }
+            return refuse(&errors);
+        }
+    };
+    let Some(before) = before else {
+        return ended(serve::run(config));
+    };
+    match catch_unwind(|| serve::run(config)) {
+        Ok(result) => {
+            if let Err(error) = &result {
+                before.go_back(&format!("{error:#}"));
+            }
+            ended(result)
+        }
+        Err(panic) => {
+            before.go_back("it panicked");
+            resume_unwind(panic)
         }
     }
 }

@@ -28,6 +28,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::balloon::{Granted, NodeMemory};
+use crate::before;
 use crate::cluster::{Joining, Member};
 use crate::config::{Auth, Balloon, Config};
 use crate::http::{self, Pages};
@@ -181,6 +182,7 @@ async fn node(config: Config, threads: &Threads, successor: Option<&Arc<Successo
         listen = %sql_address, http = %web_address, data = %config.data.display(),
         memory = %config.memory, threads = config.threads, degraded, "ready"
     );
+    before::has_served();
 
     let balloon = balloon.map(|broker| broker.decides_on(database.engine(), stopping.clone()));
 

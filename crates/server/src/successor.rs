@@ -10,7 +10,8 @@
 //!
 //! The process keeps its number, so that whoever has started it (systemd, a shell) sees it go on. A signal that comes
 //! until then stops it for good, and one that had been told to stop before goes on as nothing. The file that is executed
-//! is the one that was examined; where it has become another meanwhile, this build goes on.
+//! is the one that was examined; where it has become another meanwhile, this build goes on. One that does not come to serve
+//! goes back (`before`).
 
 use std::{
     env,
@@ -44,7 +45,7 @@ use tokio::{
     task::yield_now,
 };
 
-use crate::serve::Signals;
+use crate::{before, serve::Signals};
 
 /// How long a program may take to say what it is.
 const CHECK_MAX: Duration = Duration::from_secs(20);
@@ -394,14 +395,19 @@ fn go_on_as(program: &Examined, folder: &Path) -> io::Error {
     let path = program.file.display();
     match require_same(folder, program) {
         Ok(()) => {
-            let error = Command::new(&program.file).args(rest).exec();
+            let mut next = Command::new(&program.file);
+            before::tell(&mut next);
+            let error = next.args(rest).exec();
             tracing::error!(program = %path, %error, "it does not start; this build goes on");
         }
         Err(error) => {
             tracing::error!(program = %path, %error, "it is not executed; this build goes on");
         }
     }
-    Command::new(THIS).arg0(name).args(rest).exec()
+    // It served before, and has nothing to go back to.
+    let mut this = Command::new(THIS);
+    before::forget(&mut this);
+    this.arg0(name).args(rest).exec()
 }
 
 #[cfg(test)]

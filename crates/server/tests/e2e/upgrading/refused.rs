@@ -229,3 +229,40 @@ async fn a_node_that_runs_on_says_so() {
         assert!(restarts.is_null(), "{check}: {restarts}");
     }
 }
+
+/// A build that can tell what it is, and does not come to serve: the node goes back to the one before.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_build_that_does_not_serve_goes_back() {
+    let mut house = House::start().await;
+    let other = house.programs.other_build();
+    let processes: Vec<u32> = house.nodes.iter().map(Aerostat::process_id).collect();
+    // Somebody has its port, until the build before runs.
+    let take = "use IO::Socket; my ($pid, $address) = @ARGV; \
+         my $taken = IO::Socket::INET->new(LocalAddr => $address, Listen => 1, ReuseAddr => 1) or die; \
+         exit 0 if fork; \
+         while ((readlink(\"/proc/$pid/exe\") // q{}) ne $ENV{AEROSTAT_BEFORE} && kill 0, $pid) \
+         { select undef, undef, undef, 0.005 }";
+    let late = format!(
+        "case \"$*\" in *--check*) exec {other} \"$@\";; esac\n\
+         for word in \"$@\"; do [ \"$last\" = --http ] && http=$word; last=$word; done\n\
+         perl -e '{take}' $$ $http <&- >&- 2>&- && exec {other} \"$@\""
+    );
+    let late = house.programs.script("late", &late);
+    let refused = house.upgrade(0, &late, &[]);
+    let text = said(&refused);
+    assert!(
+        !refused.status.success() && text.contains("came back as"),
+        "{text}"
+    );
+    house.await_whole();
+    require_untouched(&mut house, &processes);
+    let client = house.nodes[1].connect("shop").await;
+    client
+        .batch_execute("INSERT INTO t VALUES (1)")
+        .await
+        .unwrap();
+    // It is no obstacle to one that serves.
+    let upgraded = house.upgrade(0, &other, &[]);
+    assert!(upgraded.status.success(), "{}", said(&upgraded));
+    require_untouched(&mut house, &processes);
+}
