@@ -710,6 +710,11 @@ impl Driver {
                 let Some(store) = &self.store else {
                     return Ok(());
                 };
+                let replica = &self.replica;
+                let is_served = |node: &NodeId, member| replica.peer(*node) == Some(member);
+                leadership
+                    .peers
+                    .retain(|node, (member, _)| is_served(node, *member));
                 let is_alone = self
                     .replica
                     .config()

@@ -112,6 +112,11 @@ impl Inbox {
         }
     }
 
+    /// Waits until it is not there any more.
+    pub(crate) async fn await_closed(&self) {
+        self.queue.await_closed().await;
+    }
+
     /// Whether it leads, as far as is known.
     pub(crate) fn leads(&self) -> bool {
         self.turns.leads()

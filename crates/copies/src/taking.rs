@@ -8,7 +8,7 @@
 //! A thread of sessions takes answers alone: nothing that waits for anybody. A connection changes its thread when
 //! its copy begins to lead, or follows again.
 
-use std::{io, sync::Arc};
+use std::{io, pin::pin, sync::Arc};
 
 use aerostat_replication::Member;
 use aerostat_transport::{Parked, Stream};
@@ -69,7 +69,18 @@ impl Taking {
 
     /// Takes packets until the connection ends, or somebody else is to.
     async fn take(mut self, takes: Takes, may_leave: bool) -> io::Result<Option<Taking>> {
-        while let Some((content, crc)) = frame(&mut self.stream, FRAME_BYTES_MAX).await? {
+        let inbox = self.inbox.clone();
+        // Whoever sends is to dial again for the copy's next process, and not to find out by what is lost.
+        let mut closed = pin!(inbox.await_closed());
+        loop {
+            let framed = tokio::select! {
+                biased;
+                framed = frame(&mut self.stream, FRAME_BYTES_MAX) => framed?,
+                () = &mut closed => None,
+            };
+            let Some((content, crc)) = framed else {
+                return Ok(None);
+            };
             let packet = wire::packet(&content, crc).map_err(io::Error::other)?;
             if packet.from != self.from {
                 return Err(io::ErrorKind::PermissionDenied.into());
@@ -84,7 +95,6 @@ impl Taking {
                 return Ok(Some(self));
             }
         }
-        Ok(None)
     }
 
     /// Whether nothing was read that is not taken.

@@ -2,11 +2,12 @@
 
 use std::{
     collections::{BTreeSet, VecDeque},
+    pin::pin,
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use aerostat_replication::{Config, NodeId};
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{Notify, OwnedSemaphorePermit};
 
 use crate::Packet;
 
@@ -32,18 +33,24 @@ pub(crate) enum Told {
 }
 
 /// What is told to a copy, and has not been done yet. Packets have places, which bound them; of the rest there is little.
-pub(crate) struct Queue(Mutex<Option<VecDeque<Told>>>);
+pub(crate) struct Queue {
+    told: Mutex<Option<VecDeque<Told>>>,
+    closed: Notify,
+}
 
 /// Room that a queue keeps when it is empty.
 const KEPT_MAX: usize = 32;
 
 impl Queue {
     pub(crate) fn new() -> Queue {
-        Queue(Mutex::new(Some(VecDeque::new())))
+        Queue {
+            told: Mutex::new(Some(VecDeque::new())),
+            closed: Notify::new(),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<VecDeque<Told>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether it is taken: somebody does it.
@@ -75,6 +82,17 @@ impl Queue {
     pub(crate) fn close(&self) {
         let left = self.lock().take();
         drop(left);
+        self.closed.notify_waiters();
+    }
+
+    /// Waits until it takes nothing any more.
+    pub(crate) async fn await_closed(&self) {
+        let mut closed = pin!(self.closed.notified());
+        // One that is closed from here on is heard.
+        closed.as_mut().enable();
+        if self.lock().is_some() {
+            closed.await;
+        }
     }
 }
 
@@ -101,7 +119,21 @@ mod tests {
         let expected: Vec<bool> = (0..1_000).map(|n| n % 3 == 0).collect();
         assert!(found == expected && queue.is_empty());
         assert!(queue.push(Told::Written));
-        queue.close();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let closed = queue.await_closed();
+            tokio::pin!(closed);
+            tokio::select! {
+                biased;
+                () = &mut closed => panic!("it is open"),
+                () = std::future::ready(()) => {}
+            }
+            queue.close();
+            closed.await;
+            queue.await_closed().await;
+        });
         assert!(!queue.push(Told::Written) && queue.pop().is_none());
     }
 }

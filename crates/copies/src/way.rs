@@ -5,6 +5,7 @@
 //!                        └─────► it does not, or is not there: a task dials, waits, and writes
 //! ```
 //!
+//! A connection that the other end has closed is left as soon as that is heard, so that what is sent next is not lost.
 //! What waits when a connection ends is dropped: the machine takes a packet that is lost for what it is.
 
 use std::{
@@ -14,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use aerostat_transport::{Peer, Sender, Transport};
+use aerostat_transport::{Peer, Sender, Transport, ended};
 use tokio::{
     io::AsyncWriteExt,
     sync::Notify,
@@ -127,7 +128,16 @@ impl Way {
             if let Some(peer) = peer()
                 && let Err(error) = self.serve((&transport, &peer), &greeting(), &inbox).await
             {
-                tracing::debug!(node = peer.name, %error, "a node does not answer");
+                let is_old = began.elapsed() >= REDIAL_MAX;
+                if !(is_old && error.kind() == io::ErrorKind::UnexpectedEof) {
+                    tracing::debug!(node = peer.name, %error, "a node does not answer");
+                }
+                if is_old {
+                    // It has answered: it is dialled as soon as there is something to say.
+                    self.lock().drop_all();
+                    pause = REDIAL;
+                    continue;
+                }
                 let is_refused = transport.is_secured()
                     && error.kind() != io::ErrorKind::ConnectionRefused
                     && began.elapsed() < REDIAL_MAX;
@@ -181,7 +191,11 @@ impl Way {
             }
             match written {
                 Written::All if is_over => return Ok(()),
-                Written::All => self.more.notified().await,
+                Written::All => tokio::select! {
+                    biased;
+                    error = ended(&socket) => return Err(error),
+                    () = self.more.notified() => {}
+                },
                 Written::Some => timeout(SILENCE, socket.writable()).await??,
             }
         }
@@ -242,5 +256,50 @@ impl Sending {
         self.sender = None;
         self.frames.clear();
         (self.gone, self.bytes) = (0, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::{io::AsyncReadExt, net::TcpListener};
+
+    use super::*;
+
+    /// A copy that is another process now: what is sent to it next arrives there.
+    #[tokio::test]
+    async fn nothing_is_lost_to_a_connection_that_the_other_end_has_closed() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let peer = Peer {
+            name: "b".to_owned(),
+            address: listener.local_addr().unwrap(),
+        };
+        let way = Way::new();
+        let kept = Arc::clone(&way).keep(
+            move || Some(peer.clone()),
+            Transport::plain(),
+            || b"greeting".to_vec(),
+            None,
+        );
+        tokio::spawn(kept);
+        let mut taken = Vec::new();
+        for number in 0..3_u8 {
+            way.send(vec![number; 4]);
+            let (mut stream, _) = timeout(REDIAL / 2, listener.accept())
+                .await
+                .expect("it is dialled at once")
+                .unwrap();
+            let mut read = [0; 12];
+            stream.read_exact(&mut read).await.unwrap();
+            taken.push(read[8..].to_vec());
+            sleep(REDIAL_MAX + REDIAL).await;
+            // Also where it ends with a reset.
+            if number == 1 {
+                stream.set_zero_linger().unwrap();
+            }
+            drop(stream);
+            sleep(REDIAL).await;
+        }
+        assert_eq!(taken, [[0; 4], [1; 4], [2; 4]]);
+        way.end();
     }
 }

@@ -36,7 +36,7 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 pub use blocking::Blocking;
 pub use certificates::{AUTHORITY_FILE, CERTIFICATE_FILE, CertificateError, KEY_FILE, expires};
-pub use sender::Sender;
+pub use sender::{Sender, ended};
 pub use stream::{Parked, Stream};
 
 use certificates::Certificates;

@@ -68,6 +68,22 @@ impl Sender {
     }
 }
 
+/// Waits until the other end of a [`Sender`]'s socket, which says nothing there, has closed it, and gives that as an error:
+/// [`io::ErrorKind::UnexpectedEof`], or how it was lost. What TLS itself says is left out.
+pub async fn ended(socket: &TcpStream) -> io::Error {
+    let mut bytes = [0; 256];
+    loop {
+        if let Err(error) = socket.readable().await {
+            return error;
+        }
+        match socket.try_read(&mut bytes) {
+            Ok(0) => return io::ErrorKind::UnexpectedEof.into(),
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => return error,
+            Ok(_) | Err(_) => {}
+        }
+    }
+}
+
 fn flush(session: &mut ClientConnection, socket: &TcpStream) -> io::Result<()> {
     while session.wants_write() {
         if session.write_tls(&mut Tries(socket))? == 0 {

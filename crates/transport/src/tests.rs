@@ -21,7 +21,7 @@ use tokio::{
 };
 
 use crate::{
-    AUTHORITY_FILE, CERTIFICATE_FILE, CertificateError, KEY_FILE, Peer, Stream, Transport,
+    AUTHORITY_FILE, CERTIFICATE_FILE, CertificateError, KEY_FILE, Peer, Stream, Transport, ended,
 };
 
 /// An authority, and the nodes that it knows.
@@ -269,6 +269,25 @@ async fn a_sender_never_waits_and_loses_nothing() {
             true => assert_eq!(ended.unwrap_err().kind(), io::ErrorKind::UnexpectedEof),
             false => assert_eq!(ended.unwrap(), 0),
         }
+    }
+}
+
+#[tokio::test]
+async fn a_sender_hears_that_the_other_end_has_closed() {
+    let authority = Authority::new();
+    let secured = (authority.transport("n1"), authority.transport("n2"));
+    for (one, two) in [secured, (Transport::plain(), Transport::plain())] {
+        let (dialled, mut taken) = pair(&one, &two, "n2").await;
+        let mut sender = dialled.into_sender().unwrap();
+        write(&mut sender, b"something").unwrap();
+        taken.read_exact(&mut [0; 9]).await.unwrap();
+        // What TLS says behind its handshake is no end.
+        let socket = sender.socket();
+        let waited = tokio::time::timeout(Duration::from_millis(100), ended(socket)).await;
+        assert!(waited.is_err(), "{waited:?}");
+        drop(taken);
+        let error = tokio::time::timeout(Duration::from_secs(10), ended(socket)).await;
+        assert_eq!(error.unwrap().kind(), io::ErrorKind::UnexpectedEof);
     }
 }
 

@@ -11,6 +11,9 @@ use super::{
 };
 use crate::{Config, Epoch, History, Member, Message, NodeId};
 
+/// After so many times of the silence by which a member is lost nothing is sent any more to a copy that is none.
+const SILENCES: u32 = 5;
+
 /// A process that leads.
 #[derive(Debug, Default)]
 pub(super) struct Leading {
@@ -204,7 +207,7 @@ impl Replica {
 
     /// Sends what others have not been sent, and at times that the leader is alive.
     pub(super) fn ship(&mut self, now: Duration) {
-        let heartbeat = self.settings.heartbeat;
+        let (heartbeat, silence) = (self.settings.heartbeat, self.settings.lost * SILENCES);
         let (history, written) = (&self.history, self.written);
         let (Role::Leading(leading), Some(config)) = (&mut self.role, &self.config) else {
             return;
@@ -212,6 +215,10 @@ impl Replica {
         let beats = leading.beat_at.is_none_or(|at| now >= at + heartbeat);
         if beats {
             leading.beat_at = Some(now);
+            // It has gone, or asks to join when it is back.
+            leading
+                .peers
+                .retain(|_, peer| peer.is_required || now < peer.heard_at + silence);
         }
         leading.told = self.committed;
         for (node, peer) in &mut leading.peers {

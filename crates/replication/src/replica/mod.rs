@@ -483,13 +483,13 @@ impl Replica {
             (Role::Leading(_), true) => return self.goes_on_leading(now),
             (Role::Following(_), true) => return self.begins_to_lead(now),
             (Role::Leading(_), false) => {
-                let told = self.history.last();
-                self.effects.push(Effect::Deposed(told));
-                // Whoever was handed the lead need not find it out by itself.
+                // Whoever was handed the lead need not find it out by itself, nor wait until the tenant is open here again.
                 if let Some(leader) = self.config.as_ref().map(|config| config.leader) {
                     let epoch = self.epoch();
                     self.send(leader, Message::Over { epoch });
                 }
+                let told = self.history.last();
+                self.effects.push(Effect::Deposed(told));
             }
             (Role::Following(_), false) => {}
         }

@@ -357,3 +357,52 @@ fn nobody_waits_where_sessions_have_no_time() {
         [Effect::Deposed(last)]
     );
 }
+
+/// Opening its copy again takes a leader time, and the next one is not to wait for it.
+#[test]
+fn the_next_leader_hears_of_it_before_the_copy_is_opened_again() {
+    let mut led = Led::usual();
+    let next = config(2, 1, &[0, 1, 2]);
+    let effects = led.replica.step(led.now, Event::Swapped(Some(next)));
+    let over = Effect::Send(NodeId(1), Message::Over { epoch: Epoch(2) });
+    let at = |wanted: &Effect| effects.iter().position(|effect| effect == wanted);
+    let is_deposed = |effect: &Effect| matches!(effect, Effect::Deposed(_));
+    let deposed = effects.iter().position(is_deposed);
+    assert!(at(&over).is_some() && at(&over) < deposed, "{effects:?}");
+}
+
+/// A copy that was moved away has nobody who answers: nothing is sent there for ever.
+#[test]
+fn a_copy_that_is_no_member_and_silent_is_sent_nothing() {
+    let mut led = Led::usual();
+    led.alive = vec![1];
+    led.step(Event::Wanted([0, 1].map(NodeId).into()));
+    led.leads_by(config(2, 0, &[0, 1]));
+    assert!(led.replica.peer(NodeId(2)).is_some());
+    let mut sent_at = led.now;
+    let until = led.now + Duration::from_secs(20);
+    while led.now < until {
+        led.now += TICK;
+        let effects = led.replica.step(led.now, Event::Tick);
+        let is_sent = |effect: &Effect| matches!(effect, Effect::Send(NodeId(2), _));
+        if effects.iter().any(is_sent) {
+            sent_at = led.now;
+        }
+        led.answers();
+    }
+    assert!(sent_at + Duration::from_secs(10) < until, "{sent_at:?}");
+    assert!(led.replica.peer(NodeId(2)).is_none());
+    // Members are sent what there is, however long.
+    assert!(led.replica.peer(NodeId(1)).is_some());
+    // It asks to join, and is sent the log.
+    let join = Message::Join {
+        member: member(2, 2),
+        history: History::default(),
+    };
+    let effects = led
+        .replica
+        .step(led.now, Event::Received(member(2, 2), join));
+    let is_sent =
+        |effect: &Effect| matches!(effect, Effect::Send(NodeId(2), Message::Append { .. }));
+    assert!(effects.iter().any(is_sent), "{effects:?}");
+}
