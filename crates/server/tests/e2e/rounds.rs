@@ -3,7 +3,8 @@
 //! older than what was acknowledged before it, and nobody lends a hand. Where the machine has network namespaces, networks
 //! are cut, too.
 //!
-//! `CLUSTER_SEED`, `CLUSTER_ROUNDS` (6) and `CLUSTER_TENANTS` (12) choose what is played; the seed is printed.
+//! `CLUSTER_SEED`, `CLUSTER_ROUNDS` (6) and `CLUSTER_TENANTS` (12) choose what is played, `CLUSTER_TROUBLE` (its place among
+//! `TROUBLES`) that nothing else is; the seed is printed.
 
 use std::{
     sync::{
@@ -247,6 +248,39 @@ async fn a_cluster_takes_care_of_itself_while_its_network_is_cut() {
     }
 }
 
+const TROUBLES: [&str; 7] = [
+    "nodes killed",
+    "nodes frozen",
+    "members of etcd frozen",
+    "nodes stopped",
+    "nodes cut off",
+    "nodes cut off from one",
+    "nodes cut off from etcd",
+];
+
+/// Those of the waits in which another had to lead.
+fn waits(gaps: &[Duration]) -> String {
+    let mut waited: Vec<f64> = gaps.iter().map(Duration::as_secs_f64).collect();
+    waited.retain(|gap| *gap > 0.7);
+    waited.sort_by(f64::total_cmp);
+    let at = |share: f64| {
+        let place = (waited.len() as f64 * share) as usize;
+        waited
+            .get(place.min(waited.len().saturating_sub(1)))
+            .copied()
+    };
+    match (at(0.5), at(0.99), at(1.0)) {
+        (Some(median), Some(p99), Some(longest)) => {
+            let of = gaps.len();
+            format!(
+                "{} of {of}: {median:.2} {p99:.2} {longest:.2}",
+                waited.len()
+            )
+        }
+        _ => format!("none of {}", gaps.len()),
+    }
+}
+
 async fn play(members: &Members, networks: Option<&Networks>) {
     let seed = number("CLUSTER_SEED", rand::random::<u32>().into());
     let rounds = number("CLUSTER_ROUNDS", 6);
@@ -308,8 +342,9 @@ async fn play(members: &Members, networks: Option<&Networks>) {
         let play = Arc::clone(&play);
         tasks.push(tokio::spawn(read(play, seed ^ (1_000 + reader))));
     }
-    let mut gaps: Vec<Duration> = Vec::new();
-    let mut counted = [0_u64; 7];
+    // By trouble.
+    let mut gaps: [Vec<Duration>; 7] = Default::default();
+
     for round in 0..rounds {
         // Two that are left, and everything settled: of two copies one is always there.
         tokio::time::sleep(Duration::from_millis(random.random_range(200..1_500))).await;
@@ -320,9 +355,18 @@ async fn play(members: &Members, networks: Option<&Networks>) {
             Some(_) => random.random_range(8..20),
         };
         let away = Duration::from_millis(random.random_range(0..5_000));
-        match what {
-            0..5 => {
-                counted[0] += 1;
+        let trouble = match what {
+            0..5 => 0,
+            5..8 => 1,
+            8 => 2,
+            10..14 => 4,
+            14..17 => 5,
+            17..20 => 6,
+            _ => 3,
+        };
+        let trouble = usize::try_from(number("CLUSTER_TROUBLE", trouble as u64)).unwrap();
+        match trouble {
+            0 => {
                 play.set(victim, None);
                 let Some(Node::Runs(node)) = nodes[victim].take() else {
                     panic!("it runs")
@@ -330,8 +374,7 @@ async fn play(members: &Members, networks: Option<&Networks>) {
                 nodes[victim] = Some(Node::Killed(node.kill()));
                 tokio::time::sleep(away).await;
             }
-            5..8 => {
-                counted[1] += 1;
+            1 => {
                 play.set(victim, None);
                 if let Some(Node::Runs(node)) = &nodes[victim] {
                     node.signal("STOP");
@@ -339,21 +382,18 @@ async fn play(members: &Members, networks: Option<&Networks>) {
                     node.signal("CONT");
                 }
             }
-            8 => {
-                counted[2] += 1;
+            2 => {
                 members.freeze(victim);
                 tokio::time::sleep(away).await;
                 members.thaw(victim);
             }
-            10..14 => {
-                counted[4] += 1;
+            4 => {
                 let networks = networks.unwrap();
                 networks.cut(victim);
                 tokio::time::sleep(away).await;
                 networks.heal(victim);
             }
-            14..17 => {
-                counted[5] += 1;
+            5 => {
                 let networks = networks.unwrap();
                 let other = (victim + 1 + random.random_range(0..2)) % 3;
                 let other = [networks.node(other).into()];
@@ -361,8 +401,7 @@ async fn play(members: &Members, networks: Option<&Networks>) {
                 tokio::time::sleep(away).await;
                 networks.heal_from(victim, &other);
             }
-            17..20 => {
-                counted[6] += 1;
+            6 => {
                 let networks = networks.unwrap();
                 let all = [0, 1, 2].map(|member| networks.member(member));
                 networks.cut_from(victim, &all);
@@ -370,7 +409,6 @@ async fn play(members: &Members, networks: Option<&Networks>) {
                 networks.heal_from(victim, &all);
             }
             _ => {
-                counted[3] += 1;
                 play.set(victim, None);
                 let Some(Node::Runs(node)) = nodes[victim].take() else {
                     panic!("it runs")
@@ -411,7 +449,7 @@ async fn play(members: &Members, networks: Option<&Networks>) {
             let times = counter.times.lock().unwrap();
             let pairs = times.windows(2);
             let within = pairs.filter(|pair| pair[1] > began);
-            gaps.extend(within.map(|pair| pair[1] - pair[0]).max());
+            gaps[trouble].extend(within.map(|pair| pair[1] - pair[0]).max());
         }
         let wrong = play.wrong.lock().unwrap().clone();
         assert!(
@@ -442,27 +480,17 @@ async fn play(members: &Members, networks: Option<&Networks>) {
         );
         assert_eq!(sqlstate(&client, "SELECT nosuch").await, "42703");
     }
-    gaps.sort();
-    // Of those that waited for a successor.
-    let waited: Vec<&Duration> = gaps
-        .iter()
-        .filter(|gap| **gap > Duration::from_millis(700))
-        .collect();
-    let at = |share: f64| {
-        let place = (waited.len() as f64 * share) as usize;
-        waited.get(place.min(waited.len().saturating_sub(1)))
-    };
     eprintln!(
-        "{counted:?} nodes killed, nodes frozen, members of etcd frozen, nodes stopped, nodes cut off, nodes cut off from one other, nodes cut off from etcd; {} additions, {} reads, {} cut; \
-         {} waits of over 0.7 s for a successor: median {:?}, p99 {:?}, longest {:?}",
+        "{} additions, {} reads, {} cut",
         play.done.load(Ordering::Relaxed),
         play.reads.load(Ordering::Relaxed),
-        play.cut.load(Ordering::Relaxed),
-        waited.len(),
-        at(0.5),
-        at(0.99),
-        waited.last()
+        play.cut.load(Ordering::Relaxed)
     );
+    eprintln!("waits of over 0.7 s for a successor, median, p99 and longest in seconds:");
+    for (trouble, gaps) in TROUBLES.iter().zip(&gaps) {
+        eprintln!("{trouble:24} {}", waits(gaps));
+    }
+    eprintln!("{:24} {}", "all", waits(&gaps.concat()));
     let wrong = play.wrong.lock().unwrap().clone();
     assert!(wrong.is_empty(), "CLUSTER_SEED={seed}: {wrong:?}");
 }
