@@ -59,6 +59,10 @@ const LOOK: Duration = Duration::from_millis(200);
 /// Looks that find another leader before the node is given up, which is to tell its clients itself.
 const LOOKS: u32 = 2;
 
+/// How long a client has to wait for an answer until others are asked whether the node still leads, where this one has no
+/// copy that would hear of it; and how often they are asked then.
+const ASKS_AFTER: Duration = Duration::from_secs(1);
+
 /// How often a client that has a statement running is looked at while this node stops.
 const STOP_LOOK: Duration = Duration::from_millis(20);
 
@@ -357,7 +361,7 @@ impl Line {
         mut self,
         startup: &Startup,
         (node, stream): (NodeId, Stream),
-        backend: &B,
+        backend: &Arc<B>,
     ) -> Option<(Line, Left)> {
         let others = backend.others()?;
         let (mut from_node, mut to_node) = tokio::io::split(stream);
@@ -374,7 +378,7 @@ impl Line {
                 () = up(reader, ahead, &mut to_node, talk) => Ended::Client,
                 ended = down(&mut from_node, socket, talk, (relayed, key), (&others, node)) => ended,
                 () = stopped(&relayed.orders, talk) => Ended::Stopping,
-                () = moved(startup, node, backend) => Ended::Node,
+                () = moved(startup, node, backend, talk) => Ended::Node,
             }
         };
         tracing::debug!(%node, ?ended, "a relayed session ended");
@@ -495,11 +499,29 @@ async fn stopped(orders: &Orders, talk: &Talk) {
 }
 
 /// Waits until another node leads the client's database.
-async fn moved<B: Backend>(startup: &Startup, node: NodeId, backend: &B) {
-    let mut looks = 0;
+async fn moved<B: Backend>(startup: &Startup, node: NodeId, backend: &Arc<B>, talk: &Talk) {
+    let database = startup.database();
+    let (mut looks, mut idle_at) = (0, Instant::now());
     while looks < LOOKS {
         sleep(LOOK).await;
-        looks = match backend.leader(startup.database(), &[]) {
+        if !talk.is_busy() {
+            idle_at = Instant::now();
+        }
+        let known = match backend.leader(database, &[]) {
+            // It has no copy here. Whoever waits for nothing does not need to know.
+            Leader::Unknown if idle_at.elapsed() >= ASKS_AFTER => {
+                idle_at = Instant::now();
+                let asked = timeout(ANSWER_MAX, backend.ask_leader(database)).await;
+                let found = asked.unwrap_or(Leader::Unknown);
+                // It is what the nodes share, and no word that may be on its way.
+                if matches!(found, Leader::Node(now) if now != node) {
+                    return;
+                }
+                found
+            }
+            known => known,
+        };
+        looks = match known {
             Leader::Node(now) if now == node => 0,
             // Who leads is not known: nobody else may. A database that has another name now is led as before.
             Leader::Unknown | Leader::NoDatabase => 0,

@@ -97,7 +97,7 @@ pub(crate) async fn serve_socket<B: Backend>(
                 permit,
             } = known;
             let line = Line::new((input, socket), &shared.registry);
-            let served = line.serve(&startup, (node, stream), &*backend).await;
+            let served = line.serve(&startup, (node, stream), &backend).await;
             served.map(|(line, left)| Passing {
                 startup,
                 role,

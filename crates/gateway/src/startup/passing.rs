@@ -54,7 +54,7 @@ impl Passing {
                         self.line.is_at(&others, node, key);
                     }
                     let at = (node, stream);
-                    let served = self.line.serve(&self.startup, at, &**backend).await;
+                    let served = self.line.serve(&self.startup, at, backend).await;
                     served.map(|(line, left)| Passing { line, left, ..self })
                 }
                 Way::Nowhere(error) => return self.line.end(Some(error)).await,

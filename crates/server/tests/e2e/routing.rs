@@ -477,3 +477,53 @@ async fn a_client_that_has_copied_rests() {
     let _folder = a.kill();
     assert_eq!(ended.await.unwrap(), "08006");
 }
+
+/// A node that has no copy hears nothing of who leads: its clients are told all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_that_is_frozen_is_told_of_where_there_is_no_copy() {
+    let cluster = Cluster::of_gateways();
+    let nodes = ["a", "b", "c"].map(|name| cluster.start(name));
+    let [a, b, c] = &nodes;
+    wait_for_members(a, "aerostat", 3);
+    let admin = a.connect("aerostat").await;
+    admin
+        .batch_execute(
+            "CREATE DATABASE shop WITH (nodes = 'a, b'); ALTER DATABASE shop SET (durability = 'memory2')",
+        )
+        .await
+        .unwrap();
+    let client = c.connect("shop").await;
+    client
+        .batch_execute("CREATE TABLE t (a int PRIMARY KEY)")
+        .await
+        .unwrap();
+    let leader = [a, b].into_iter().find(|node| leads(node, "shop")).unwrap();
+    wait_for_members(leader, "shop", 2);
+    let mut sessions = Vec::new();
+    for sql in [
+        "INSERT INTO t VALUES (1)",
+        "BEGIN; INSERT INTO t VALUES (2)",
+    ] {
+        let client = c.connect("shop").await;
+        client.batch_execute("SELECT 1").await.unwrap();
+        sessions.push((client, sql));
+    }
+    leader.signal("STOP");
+    let waiting = sessions.into_iter().map(|(client, sql)| async move {
+        let answered = tokio::time::timeout(PATIENCE, client.batch_execute(sql)).await;
+        let error = answered.expect("it is told").unwrap_err();
+        error.code().map(|code| code.code().to_owned())
+    });
+    let told = futures::future::join_all(waiting).await;
+    assert_eq!(told, [Some("08007".to_owned()), Some("08007".to_owned())]);
+    let next = c.connect("shop").await;
+    next.batch_execute("INSERT INTO t VALUES (3)")
+        .await
+        .unwrap();
+    leader.signal("CONT");
+    wait_until("the old leader follows", || !leads(leader, "shop"));
+    assert_eq!(
+        value(&next, "SELECT string_agg(a::text, ' ' ORDER BY a) FROM t").await,
+        "3"
+    );
+}
