@@ -23,10 +23,14 @@ pub struct Others {
     peers: Peers,
     home: Arc<Home>,
     space: Space,
-    /// Who leads databases that have no copy here, and when that was asked.
-    asked: Mutex<HashMap<TenantId, (Instant, Option<NodeId>)>>,
+    /// Of databases that have no copy here.
+    asked: Mutex<HashMap<TenantId, Arc<Asked>>>,
     runtime: Handle,
 }
+
+/// Who leads a database, and when that was asked. Held while it is: others wait for the answer, and nobody who asks for
+/// another database does.
+type Asked = Mutex<Option<(Instant, Option<NodeId>)>>;
 
 /// How long it is not asked again who leads a database.
 const KNOWN: Duration = Duration::from_millis(100);
@@ -60,13 +64,21 @@ impl Others {
     /// The node that leads a database, by what the nodes share, or did a moment ago. Waits for that; many who ask at a
     /// time wait for one answer.
     pub fn leader_of(&self, tenant: TenantId) -> Option<NodeId> {
-        let mut asked = self.asked.lock();
-        if let Some((at, leader)) = asked.get(&tenant)
+        let asked = {
+            let mut all = self.asked.lock();
+            // Nobody is about to ask, and the answer is old.
+            all.retain(|_, asked| {
+                let is_used = Arc::strong_count(asked) > 1;
+                is_used || asked.lock().is_some_and(|(at, _)| at.elapsed() < KNOWN)
+            });
+            Arc::clone(all.entry(tenant).or_default())
+        };
+        let mut asked = asked.lock();
+        if let Some((at, leader)) = *asked
             && at.elapsed() < KNOWN
         {
-            return *leader;
+            return leader;
         }
-        asked.retain(|_, (at, _)| at.elapsed() < KNOWN);
         let leader = match self.space.config(tenant) {
             Ok(config) => config.map(|config| config.leader),
             Err(error) => {
@@ -74,7 +86,7 @@ impl Others {
                 None
             }
         };
-        asked.insert(tenant, (Instant::now(), leader));
+        *asked = Some((Instant::now(), leader));
         leader
     }
 
