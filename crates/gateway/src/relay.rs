@@ -129,7 +129,8 @@ pub(crate) async fn find<B: Backend>(
             (Leader::Node(node), Some(others)) => {
                 back_at = Instant::now() + BACK_AGAIN;
                 let said = Introduction::encode(startup, client, left.is_some());
-                if let Some(way) = reach(&*others, node, said, left).await {
+                let succeeded = succeeded(database, &settings, node, backend);
+                if let Some(way) = reach(&*others, (node, succeeded), said, left).await {
                     return way;
                 }
             }
@@ -145,10 +146,27 @@ pub(crate) async fn find<B: Backend>(
     }
 }
 
+/// Waits until a node that is waited for has a successor: one that is frozen takes connections, and says nothing.
+async fn succeeded<B: Backend>(
+    database: &str,
+    settings: &[(String, String)],
+    node: NodeId,
+    backend: &Arc<B>,
+) {
+    loop {
+        sleep(2 * LOOK).await;
+        match leader(database, settings, backend).await {
+            Leader::Node(now) if now == node => {}
+            Leader::Unknown | Leader::NoDatabase => {}
+            Leader::Node(_) | Leader::Here => return,
+        }
+    }
+}
+
 /// A connection to a node that says that it leads.
 async fn reach(
     others: &dyn OtherNodes,
-    node: NodeId,
+    (node, succeeded): (NodeId, impl Future<Output = ()>),
     said: Vec<u8>,
     left: Option<&Left>,
 ) -> Option<Way> {
@@ -157,7 +175,12 @@ async fn reach(
         let answer = stream.read_u8().await?;
         std::io::Result::Ok((answer == HERE).then_some(stream))
     };
-    let mut stream = match timeout(ANSWER_MAX, answered).await {
+    let answered = tokio::select! {
+        biased;
+        answered = timeout(ANSWER_MAX, answered) => answered,
+        () = succeeded => return None,
+    };
+    let mut stream = match answered {
         Ok(Ok(stream)) => stream?,
         Ok(Err(error)) => {
             tracing::debug!(%node, %error, "a node is not reached");
