@@ -316,3 +316,89 @@ fn waits_end_as_they_are_told() {
         );
     }
 }
+
+#[test]
+fn tables_change_and_savepoints_go_while_statements_wait() {
+    for threads in THREADS {
+        let mut stage = Stage::new(threads);
+        let mut holder = stage.session("BEGIN; UPDATE t SET v = v + 1 WHERE id = 10");
+        let update = "UPDATE t SET v = v + 1 WHERE id BETWEEN 9 AND 10";
+        let waiting: Vec<_> = (0..3)
+            .map(|_| stage.begin(stage.session(""), update))
+            .collect();
+        let begun = "BEGIN; UPDATE t SET v = v + 1 WHERE id = 20; SAVEPOINT s";
+        let undone = stage.begin(
+            stage.session(begun),
+            &format!("{update}; ROLLBACK TO s; COMMIT"),
+        );
+        stage.until_waiting(4);
+        // It waits behind all of them, and some of them behind it.
+        let alter = "ALTER TABLE t ADD COLUMN w int DEFAULT 7";
+        let altering = stage.begin(stage.session(""), alter);
+        stage.until_waiting(5);
+        stage.within(run(&mut holder, MORE)).unwrap();
+        stage.within(run(&mut holder, "COMMIT")).unwrap();
+        for task in waiting {
+            assert_eq!(stage.ended(task).1.unwrap(), ["UPDATE 2"], "{threads:?}");
+        }
+        stage.ended(undone).1.unwrap();
+        stage.ended(altering).1.unwrap();
+        assert_eq!(
+            stage.ok("SELECT v, w FROM t WHERE id IN (9, 10, 20) ORDER BY id"),
+            ["3|7", "4|7", "1|7"],
+            "{threads:?}"
+        );
+    }
+}
+
+#[test]
+fn large_statements_wait_and_clients_go_meanwhile() {
+    for threads in THREADS {
+        let mut stage = Stage::new(threads);
+        stage.ok(
+            "INSERT INTO t SELECT i, 0 FROM generate_series(101, 30000) AS i(i); \
+                  CREATE TABLE child (id int PRIMARY KEY, t int REFERENCES t ON DELETE CASCADE); \
+                  INSERT INTO child SELECT i, i FROM generate_series(1, 50) AS i(i)",
+        );
+        let hold =
+            "BEGIN; UPDATE t SET v = v + 1 WHERE id = 29999; UPDATE child SET t = t WHERE id = 40";
+        let mut holder = stage.session(hold);
+        let large = stage.begin(stage.session(""), "UPDATE t SET v = v + 1 WHERE id > 50");
+        let cascades = "DELETE FROM t WHERE id BETWEEN 30 AND 45";
+        let cascading = stage.begin(stage.session(""), cascades);
+        let gone: Vec<_> = (0..4)
+            .map(|_| {
+                stage.begin(
+                    stage.session("BEGIN"),
+                    "UPDATE t SET v = v + 1 WHERE id > 29998",
+                )
+            })
+            .collect();
+        stage.until_waiting(6);
+        gone.iter().for_each(JoinHandle::abort);
+        stage.until_waiting(2);
+        let more = "UPDATE t SET v = v + 1 WHERE id BETWEEN 1 AND 2";
+        stage.within(run(&mut holder, more)).unwrap();
+        stage.within(run(&mut holder, "COMMIT")).unwrap();
+        assert_eq!(
+            stage.ended(large).1.unwrap(),
+            ["UPDATE 29950"],
+            "{threads:?}"
+        );
+        assert_eq!(
+            stage.ended(cascading).1.unwrap(),
+            ["DELETE 16"],
+            "{threads:?}"
+        );
+        assert_eq!(
+            stage.ok("SELECT v, count(*) FROM t GROUP BY v ORDER BY v"),
+            ["0|32", "1|29951", "2|1"],
+            "{threads:?}"
+        );
+        assert_eq!(
+            stage.ok("SELECT count(*) FROM child"),
+            ["34"],
+            "{threads:?}"
+        );
+    }
+}

@@ -110,7 +110,7 @@ pub use log::{Call, CommitError, CommitLog, LogFailure};
 pub use participant::{Outcome, Participant};
 pub use points::LiveSnapshots;
 pub use queue::RowTag;
-pub use relations::RelationLocks;
+pub use relations::{Acquiring, RelationLocks};
 pub use row_lock::{LockSetId, RowLock};
 pub use row_place::RowPlace;
 pub use seats::{Seat, Seats};

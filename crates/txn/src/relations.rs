@@ -14,7 +14,13 @@
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
 
 use aerostat_sync::{Mutex, Ordering};
 use aerostat_types::TxnId;
@@ -22,6 +28,7 @@ use aerostat_types::TxnId;
 use crate::{
     CancelToken, LockMode, LockTag, WaitError,
     lock_table::{LockTable, Note},
+    signal::Signal,
     txns::TxnManager,
 };
 
@@ -119,42 +126,66 @@ impl RelationLocks {
         cancel: &CancelToken,
         timeout: Option<Duration>,
     ) -> Result<(), WaitError> {
-        if self.holds(tag, mode) || self.take_fast(tag, mode) {
-            return Ok(());
-        }
-        self.announce(tag, mode);
-        let result = self.acquire_slowly(tag, mode, cancel, timeout);
-        match result {
-            Ok(()) => self.held.lock().relations.push((tag, mode)),
-            Err(_) => self.renounce(tag, mode),
-        }
-        result
-    }
-
-    fn acquire_slowly(
-        &self,
-        tag: LockTag,
-        mode: LockMode,
-        cancel: &CancelToken,
-        timeout: Option<Duration>,
-    ) -> Result<(), WaitError> {
-        let owner = self.owner;
-        let waiting = self.txns.with_locks(|graph| {
-            self.hand_over(tag, mode, &mut graph.locks);
-            graph.request(tag, owner, mode)
-        })?;
-        let Some(signal) = waiting else {
+        let Some(signal) = self.request(tag, mode)? else {
             return Ok(());
         };
         let deadline = self.txns.deadline(timeout);
         cancel.attach(&signal);
         let result = signal.sleep(deadline);
         cancel.detach(&signal);
-        if result.is_err() {
-            self.txns
-                .with_locks(|graph| graph.locks.give_up(tag, owner, mode, &signal));
-        }
+        self.answered((tag, mode), &signal, result);
         result
+    }
+
+    /// As [`Self::acquire`], of a task: `None` if it has the lock. Neither a token nor a time ends the wait; the caller
+    /// drops it.
+    ///
+    /// # Errors
+    /// [`WaitError::Deadlock`].
+    pub fn acquiring(
+        self: &Arc<Self>,
+        tag: LockTag,
+        mode: LockMode,
+    ) -> Result<Option<Acquiring>, WaitError> {
+        let asked = self.request(tag, mode)?;
+        Ok(asked.map(|signal| Acquiring {
+            locks: Arc::clone(self),
+            lock: (tag, mode),
+            signal: Some(signal),
+        }))
+    }
+
+    /// Takes a lock, or asks for it: what is given tells when it is granted.
+    fn request(&self, tag: LockTag, mode: LockMode) -> Result<Option<Arc<Signal>>, WaitError> {
+        if self.holds(tag, mode) || self.take_fast(tag, mode) {
+            return Ok(None);
+        }
+        self.announce(tag, mode);
+        let asked = self.txns.with_locks(|graph| {
+            self.hand_over(tag, mode, &mut graph.locks);
+            graph.request(tag, self.owner, mode)
+        });
+        match &asked {
+            Ok(None) => self.held.lock().relations.push((tag, mode)),
+            Ok(Some(_)) => {}
+            Err(_) => self.renounce(tag, mode),
+        }
+        asked
+    }
+
+    /// A lock that was asked for is granted, or is not waited for any longer.
+    fn answered(
+        &self,
+        (tag, mode): (LockTag, LockMode),
+        signal: &Arc<Signal>,
+        result: Result<(), WaitError>,
+    ) {
+        if result.is_ok() {
+            return self.held.lock().relations.push((tag, mode));
+        }
+        self.txns
+            .with_locks(|graph| graph.locks.give_up(tag, self.owner, mode, signal));
+        self.renounce(tag, mode);
     }
 
     /// Gives all back.
@@ -242,6 +273,40 @@ impl RelationLocks {
 impl Drop for RelationLocks {
     fn drop(&mut self) {
         self.release_all();
+    }
+}
+
+/// A lock that is waited for without a thread. The wait is given up when this is dropped.
+#[must_use = "a wait that is dropped is given up"]
+pub struct Acquiring {
+    locks: Arc<RelationLocks>,
+    lock: (LockTag, LockMode),
+    /// Until it is known what became of it.
+    signal: Option<Arc<Signal>>,
+}
+
+impl Future for Acquiring {
+    type Output = Result<(), WaitError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Some(signal) = self.signal.clone() else {
+            return Poll::Pending;
+        };
+        let polled = signal.poll(context);
+        if let Poll::Ready(result) = polled {
+            self.signal = None;
+            self.locks.answered(self.lock, &signal, result);
+        }
+        polled
+    }
+}
+
+impl Drop for Acquiring {
+    fn drop(&mut self) {
+        if let Some(signal) = self.signal.take() {
+            let given_up = Err(WaitError::Cancelled);
+            self.locks.answered(self.lock, &signal, given_up);
+        }
     }
 }
 

@@ -10,7 +10,7 @@
 //! for that ([`Seats`](aerostat_txn::Seats)), else as a task, and runs again. Its place in the row's
 //! queue stays over all its runs.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use aerostat_catalog::failure::from_storage;
 use aerostat_query::{Again, Cancellation, from_datafusion, plan::Gate};
@@ -168,15 +168,23 @@ pub(super) async fn settled_or_stopped(
 /// Waits, without a thread, until another transaction has settled, or it is the statement's turn: as
 /// long as `lock_timeout` lets it.
 async fn settled(transaction: &Transaction, awaited: Awaited) -> Result<(), SqlError> {
-    let failed = |error: WaitError| from_storage(error.into());
-    let Some(waiting) = transaction.waiting_for(awaited).map_err(failed)? else {
-        return Ok(());
-    };
-    let ended = match transaction.lock_timeout() {
+    let waiting = transaction.waiting_for(awaited);
+    match waiting.map_err(|error| from_storage(error.into()))? {
+        Some(waiting) => in_time(waiting, transaction.lock_timeout()).await,
+        None => Ok(()),
+    }
+}
+
+/// Waits for another transaction for so long at the most.
+pub(super) async fn in_time(
+    waiting: impl Future<Output = Result<(), WaitError>>,
+    timeout: Option<Duration>,
+) -> Result<(), SqlError> {
+    let ended = match timeout {
         None => waiting.await,
         Some(timeout) => tokio::time::timeout(timeout, waiting)
             .await
             .unwrap_or(Err(WaitError::TimedOut)),
     };
-    ended.map_err(failed)
+    ended.map_err(|error| from_storage(error.into()))
 }

@@ -12,7 +12,9 @@ use aerostat_sql::utility::LockStatement;
 use aerostat_txn::{CancelToken, LockMode, LockTag, RelationLocks};
 use aerostat_types::{ErrorKind, SqlError};
 
-use super::{ClientState, Executor, Running, SessionView, command::blocking, run::CancelOnDrop};
+use super::{
+    ClientState, Running, SessionView, attempts::in_time, command::blocking, run::CancelOnDrop,
+};
 use crate::grants::Before;
 
 /// Between two looks at a copy whose catalogue is about to change.
@@ -125,10 +127,7 @@ impl SessionView<'_> {
         }
         if let Some(Obstacle::Locked(tag, mode)) = gate.obstacle() {
             let timeout = self.client.lock_timeout();
-            let wait = self
-                .executor
-                .wait_for_lock(&locks, tag, mode, timeout, cancellation);
-            wait.await?;
+            wait_for_lock(&locks, tag, mode, timeout, cancellation).await?;
         }
         Ok(locks)
     }
@@ -160,25 +159,22 @@ impl SessionView<'_> {
     }
 }
 
-impl Executor {
-    async fn wait_for_lock(
-        &self,
-        locks: &Arc<RelationLocks>,
-        tag: LockTag,
-        mode: LockMode,
-        timeout: Option<Duration>,
-        cancellation: &Cancellation,
-    ) -> Result<(), SqlError> {
-        let cancel = CancelToken::new();
-        let mut stop = CancelOnDrop::of(cancel.clone());
-        let locks = Arc::clone(locks);
-        let wait = move || {
-            let waited = locks.acquire(tag, mode, &cancel, timeout);
-            waited.map_err(|error| from_storage(error.into()))
-        };
-        self.on_query_runtime(blocking(wait), cancellation)
-            .await??;
-        stop.disarm();
-        Ok(())
+/// Waits for a lock, without a thread: those who wait may be more than there are, and whoever is in their way needs one.
+async fn wait_for_lock(
+    locks: &Arc<RelationLocks>,
+    tag: LockTag,
+    mode: LockMode,
+    timeout: Option<Duration>,
+    cancellation: &Cancellation,
+) -> Result<(), SqlError> {
+    let acquiring = locks.acquiring(tag, mode);
+    let acquiring = acquiring.map_err(|error| from_storage(error.into()))?;
+    let Some(acquiring) = acquiring else {
+        return Ok(());
+    };
+    tokio::select! {
+        biased;
+        error = cancellation.stopped() => Err(error),
+        ended = in_time(acquiring, timeout) => ended,
     }
 }
