@@ -180,11 +180,11 @@ pub enum RefusedCode {
     Invalid,
     /// Another process that lives has this name.
     NameInUse,
-    /// There is not as much memory as the participant's floor. It may come back later.
+    /// There is not as much memory as the participant's floor: nothing is kept for it. It may come back later.
     NoRoom,
     /// The broker takes no further participant.
     Full,
-    /// The broker ends.
+    /// The broker ends, or cannot go on with the participant for now. What was granted is kept for it.
     Closing,
 }
 

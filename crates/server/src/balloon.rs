@@ -6,7 +6,8 @@
 //! ```
 //!
 //! A target counts beside the node's own setting (`memory`, ALTER SYSTEM): the lower of the two is
-//! what the node lives by. It stays while no broker can be reached.
+//! what the node lives by. It stays while no broker can be reached. A broker that has no room for the node
+//! counts none of its memory: the node lives by its floor until it is let in.
 //!
 //! The broker is asked before the databases are opened, so that what they load fits into the grant
 //! ([`Granted::ask`]). Asked for is what the node had before it ended, which stands in its data folder.
@@ -23,7 +24,7 @@ use std::{
 
 use aerostat_balloon::{
     endpoint::Endpoint,
-    message::{Cost, Demand, Hello},
+    message::{Cost, Demand, Hello, RefusedCode},
     participant::{self, Connection, ConnectionError, Participant},
 };
 use aerostat_broker::{core::Account, kernel, ledger::Owner};
@@ -388,6 +389,16 @@ impl Participant for NodeMemory {
             Connection::Targeted { epoch } => {
                 let target = ByteSize(self.target());
                 tracing::info!(epoch, target = %target, "the broker has set the memory");
+            }
+            Connection::Lost(ConnectionError::Refused(refused))
+                if refused.code == RefusedCode::NoRoom =>
+            {
+                let floor = self.begun.identity.floor;
+                if self.target.swap(floor, Ordering::Relaxed) != floor {
+                    let memory = ByteSize(floor);
+                    tracing::warn!(why = refused.message, %memory, "the broker has no room; the node lives by its floor");
+                }
+                self.settle();
             }
             Connection::Lost(error) => {
                 let error = error as &dyn std::error::Error;

@@ -9,6 +9,9 @@ use crate::ledger::{Owner, Share};
 /// seconds.
 const WAITS_MS: u64 = 30_000;
 
+/// The disk refuses; the program may try again.
+const NOT_WRITTEN: &str = "the ledger cannot be written";
+
 impl<W: World> Core<W> {
     pub(super) fn hello(&mut self, session: SessionId, hello: Hello, now: u64) {
         if let Err((code, message)) = self.admit(session, &hello, now) {
@@ -115,7 +118,7 @@ impl<W: World> Core<W> {
             ledger.grant(&name, granted);
         });
         if !is_kept {
-            return Err(not_written());
+            return Err((RefusedCode::NoRoom, NOT_WRITTEN.to_owned()));
         }
         self.waiting.remove(&hello.name);
         self.members.insert(hello.name.clone(), Member::default());
@@ -167,7 +170,8 @@ impl<W: World> Core<W> {
             }
         });
         if !is_kept {
-            return Err(not_written());
+            // Its share is kept for it.
+            return Err((RefusedCode::Closing, NOT_WRITTEN.to_owned()));
         }
         let settings = &self.settings;
         if let Some(member) = self.members.get_mut(name) {
@@ -242,12 +246,4 @@ impl<W: World> Core<W> {
         }
         self.world.send(session, FromBroker::Welcome(welcome));
     }
-}
-
-/// The disk refuses; the program may try again.
-fn not_written() -> (RefusedCode, String) {
-    (
-        RefusedCode::NoRoom,
-        "the ledger cannot be written".to_owned(),
-    )
 }

@@ -11,7 +11,7 @@ use std::{
 use serde_json::Value;
 use tokio_postgres::Client;
 
-use crate::harness::{Aerostat, BINARY, PATIENCE, sqlstate, value};
+use crate::harness::{Aerostat, BINARY, PATIENCE, send_signal, sqlstate, value};
 
 const MIB: u64 = 1 << 20;
 
@@ -332,16 +332,22 @@ async fn a_node_begins_with_its_grant() {
     assert!(shop.metric("aerostat_memory_target_bytes") < 800e6);
 }
 
-/// A node for which its broker has no room serves with its floor, and more once it is let in.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_is_refused_lives_by_its_floor() {
+/// A broker whose memory is a node's, pinned.
+async fn full_broker() -> (Broker, Aerostat, Client) {
     let broker = Broker::start(&["--memory", "400MB", "--reserve", "50MB"]);
-    let (_shop, _in_shop) = node(&broker, "shop", 1_000).await;
+    let (shop, in_shop) = node(&broker, "shop", 1_000).await;
     let pinned = broker.command(&["pin", "shop", "300MB"]);
     assert!(pinned.status.success(), "{pinned:?}");
     broker
         .until("shop", |one| bytes(one, "granted") >= 290 * MIB)
         .await;
+    (broker, shop, in_shop)
+}
+
+/// A node for which its broker has no room serves with its floor, and more once it is let in.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_is_refused_lives_by_its_floor() {
+    let (broker, _shop, _in_shop) = full_broker().await;
     let logs = start(&broker.socket(), "logs", tempfile::tempdir().unwrap());
     assert!(broker.participant("logs").is_none());
     assert!(logs.metric("aerostat_memory_target_bytes") <= (128 * MIB) as f64);
@@ -357,6 +363,27 @@ async fn a_node_that_is_refused_lives_by_its_floor() {
         .await;
     assert!(bytes(&one, "granted") >= 128 * MIB, "{one}");
     assert_eq!(value(&client, "SELECT count(*) FROM t").await, "1000");
+}
+
+/// The same where the broker says so only after the node has begun without it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_is_refused_late_comes_down_to_its_floor() {
+    let (broker, _shop, _in_shop) = full_broker().await;
+    send_signal(broker.child.id(), "STOP");
+    let logs = start(&broker.socket(), "logs", tempfile::tempdir().unwrap());
+    let target = || logs.metric("aerostat_memory_target_bytes");
+    assert!(target() > (128 * MIB) as f64, "it heard of the broker");
+    send_signal(broker.child.id(), "CONT");
+    let begun = Instant::now();
+    while target() > (128 * MIB) as f64 {
+        assert!(begun.elapsed() < PATIENCE, "it has what nobody granted");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!(broker.participant("logs").is_none());
+    assert!(broker.command(&["unpin", "shop"]).status.success());
+    broker
+        .until("logs", |one| one["state"] == "connected")
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
