@@ -138,9 +138,8 @@ impl Way {
                     pause = REDIAL;
                     continue;
                 }
-                let is_refused = transport.is_secured()
-                    && error.kind() != io::ErrorKind::ConnectionRefused
-                    && began.elapsed() < REDIAL_MAX;
+                let is_refused =
+                    transport.is_secured() && error.kind() != io::ErrorKind::ConnectionRefused;
                 pause = match is_refused {
                     true => (pause * 2).min(REDIAL_MAX),
                     false => REDIAL,

@@ -155,11 +155,19 @@ async fn succeeded<B: Backend>(
 ) {
     loop {
         sleep(2 * LOOK).await;
-        match leader(database, settings, backend).await {
-            Leader::Node(now) if now == node => {}
-            Leader::Unknown | Leader::NoDatabase => {}
-            Leader::Node(_) | Leader::Here => return,
+        if is_another(&leader(database, settings, backend).await, node) {
+            return;
         }
+    }
+}
+
+/// Whether a database is led by another node than this one.
+fn is_another(leader: &Leader, node: NodeId) -> bool {
+    match leader {
+        Leader::Node(now) => *now != node,
+        Leader::Here => true,
+        // Who leads is not known: nobody else may. A database that has another name now is led as before.
+        Leader::Unknown | Leader::NoDatabase => false,
     }
 }
 
@@ -524,31 +532,23 @@ async fn stopped(orders: &Orders, talk: &Talk) {
 /// Waits until another node leads the client's database.
 async fn moved<B: Backend>(startup: &Startup, node: NodeId, backend: &Arc<B>, talk: &Talk) {
     let database = startup.database();
-    let (mut looks, mut idle_at) = (0, Instant::now());
+    let (mut looks, mut heard_at) = (0, Instant::now());
     while looks < LOOKS {
         sleep(LOOK).await;
         if !talk.is_busy() {
-            idle_at = Instant::now();
+            // Whoever waits for nothing does not need to know.
+            heard_at = Instant::now();
         }
-        let known = match backend.leader(database, &[]) {
-            // It has no copy here. Whoever waits for nothing does not need to know.
-            Leader::Unknown if idle_at.elapsed() >= ASKS_AFTER => {
-                idle_at = Instant::now();
-                let asked = timeout(ANSWER_MAX, backend.ask_leader(database)).await;
-                let found = asked.unwrap_or(Leader::Unknown);
-                // It is what the nodes share, and no word that may be on its way.
-                if matches!(found, Leader::Node(now) if now != node) {
-                    return;
-                }
-                found
-            }
-            known => known,
-        };
-        looks = match known {
-            Leader::Node(now) if now == node => 0,
-            // Who leads is not known: nobody else may. A database that has another name now is led as before.
-            Leader::Unknown | Leader::NoDatabase => 0,
-            Leader::Node(_) | Leader::Here => looks + 1,
+        let mut known = backend.leader(database, &[]);
+        // It has no copy here.
+        if known == Leader::Unknown && (looks > 0 || heard_at.elapsed() >= ASKS_AFTER) {
+            let asked = timeout(ANSWER_MAX, backend.ask_leader(database)).await;
+            known = asked.unwrap_or(Leader::Unknown);
+            heard_at = Instant::now();
+        }
+        looks = match is_another(&known, node) {
+            true => looks + 1,
+            false => 0,
         };
     }
 }

@@ -75,8 +75,8 @@ struct Session {
 
 impl Session {
     fn new(options: Options) -> Result<Session, ImportError> {
-        let unusable = |error: aerostat_pgclient::Error| ImportError::Options(error.to_string());
-        let mut source = aerostat_pgclient::config(&options.source).map_err(unusable)?;
+        let mut source = aerostat_pgclient::config(&options.source)
+            .map_err(|error| ImportError::Options(format!("the source is {error}")))?;
         if source.get_application_name().is_none() {
             source.application_name("aerostat import");
         }
@@ -102,6 +102,7 @@ impl Session {
             )));
         }
         let trust = options.trust.as_deref();
+        let unusable = |error: aerostat_pgclient::Error| ImportError::Options(error.to_string());
         Ok(Session {
             source: Server::new(source, trust).map_err(unusable)?,
             target: Server::new(options.target.clone(), trust).map_err(unusable)?,

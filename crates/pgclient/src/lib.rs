@@ -32,8 +32,8 @@ pub enum Error {
     #[error("{0}")]
     Trust(String),
     /// TLS is not to be had.
-    #[error("no TLS")]
-    Tls(#[source] rustls::Error),
+    #[error("no TLS: {0}")]
+    Tls(rustls::Error),
 }
 
 /// What a client says and hears, until the client is dropped.

@@ -1,8 +1,12 @@
 //! What makes it worth while to run a statement again.
 
+use aerostat_catalog::failure::from_storage;
 use aerostat_storage::StorageError;
 use aerostat_txn::Awaited;
+use aerostat_types::SqlError;
 use datafusion::common::DataFusionError;
+
+use crate::error::external;
 
 /// Why a statement that failed is to be run again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,7 +19,7 @@ pub enum Again {
 
 impl Again {
     /// Whether storage asks for it.
-    pub fn asked_by(error: &StorageError) -> Option<Again> {
+    fn asked_by(error: &StorageError) -> Option<Again> {
         match error {
             StorageError::Conflict => Some(Again::Conflict),
             StorageError::WouldWait { awaited } => awaited.map(Again::Waits),
@@ -31,5 +35,16 @@ impl Again {
             DataFusionError::Shared(inner) => Again::asked_below(inner),
             _ => None,
         }
+    }
+}
+
+/// What storage says below a plan: as it is where it asks for another run, else refined.
+pub(crate) fn below(
+    error: StorageError,
+    refine: impl FnOnce(SqlError) -> SqlError,
+) -> DataFusionError {
+    match Again::asked_by(&error) {
+        Some(_) => DataFusionError::External(Box::new(error)),
+        None => external(refine(from_storage(error))),
     }
 }

@@ -28,7 +28,7 @@ use std::{
 const BEFORE: &str = "AEROSTAT_BEFORE";
 
 /// What this process runs.
-const THIS: &str = "/proc/self/exe";
+pub(crate) const THIS: &str = "/proc/self/exe";
 
 /// Whether this build serves, or has.
 static HAS_SERVED: AtomicBool = AtomicBool::new(false);
@@ -44,11 +44,6 @@ pub(crate) fn tell(program: &mut Command) {
         Some(path) => program.env(BEFORE, path),
         None => program.env_remove(BEFORE),
     };
-}
-
-/// Has a program know of none.
-pub(crate) fn forget(program: &mut Command) {
-    program.env_remove(BEFORE);
 }
 
 /// The file of this build; `None` if another has its place.
@@ -99,7 +94,9 @@ impl Before {
     }
 }
 
-fn go(program: &Path) -> io::Error {
+/// Executes a program in this one's place, as what the process was started as, which has nothing to go back to. Returns
+/// only where that fails.
+pub(crate) fn go(program: &Path) -> io::Error {
     let mut arguments = env::args_os();
     let name = arguments
         .next()

@@ -56,9 +56,6 @@ const LOOK: Duration = Duration::from_millis(10);
 /// How much of what it says is read.
 const SAID_BYTES_MAX: u64 = 64 << 10;
 
-/// What this process runs, even where the file has been replaced.
-const THIS: &str = "/proc/self/exe";
-
 /// The command that a node is, and what has it only look at its configuration and say what it is.
 const SERVE: &str = "serve";
 const CHECK: &str = "--check";
@@ -387,27 +384,20 @@ fn await_end(child: &mut Child, at_most: Duration) -> Option<io::Result<std::pro
 /// Replaces the process. A program that does not start at all, or is not the one that was examined, is no reason to be
 /// away: this build goes on then.
 fn go_on_as(program: &Examined, folder: &Path) -> io::Error {
-    let arguments: Vec<OsString> = env::args_os().collect();
-    let (name, rest) = match arguments.split_first() {
-        Some((name, rest)) => (name.clone(), rest),
-        None => (OsString::from(THIS), &[][..]),
-    };
     let path = program.file.display();
     match require_same(folder, program) {
         Ok(()) => {
             let mut next = Command::new(&program.file);
             before::tell(&mut next);
-            let error = next.args(rest).exec();
+            let error = next.args(env::args_os().skip(1)).exec();
             tracing::error!(program = %path, %error, "it does not start; this build goes on");
         }
         Err(error) => {
             tracing::error!(program = %path, %error, "it is not executed; this build goes on");
         }
     }
-    // It served before, and has nothing to go back to.
-    let mut this = Command::new(THIS);
-    before::forget(&mut this);
-    this.arg0(name).args(rest).exec()
+    // Also where the file has been replaced.
+    before::go(Path::new(before::THIS))
 }
 
 #[cfg(test)]

@@ -237,7 +237,8 @@ fn no_waiter_for_a_transaction_is_lost() {
         let waiter = txns.begin();
         let id = holder.id();
         let end = thread::spawn(move || holder.rollback());
-        waiter.wait_for(id).expect("nobody waits for the waiter");
+        let settled = waiter.wait(Awaited::transaction(id));
+        settled.expect("nobody waits for the waiter");
         assert_eq!(rows.get(), [ABORTED; 2]);
         end.join().expect("no panic");
         assert_eq!(txns.waiting(), 0);
@@ -412,7 +413,7 @@ fn a_circle_through_a_session_is_found() {
         let id = waited_for.id();
         let first = thread::spawn(move || {
             holder.enter(waits.id());
-            let waited = waits.wait_for(id);
+            let waited = waits.wait(Awaited::transaction(id));
             waits.rollback();
             holder.release(LOCK);
             waited

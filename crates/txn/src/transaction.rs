@@ -223,22 +223,12 @@ impl Transaction {
         *self.lock_timeout.lock()
     }
 
-    /// Sleeps until another transaction has settled. The caller holds no latch, and looks at
-    /// the row again afterwards.
+    /// Sleeps until it may have a row, which the caller looks at again afterwards: until it
+    /// is the first of those that wait, or, if it is, until the row's holder has settled. Gives
+    /// who has. The caller holds no latch.
     ///
     /// # Errors
     /// As [`TxnManager::wait_for`], and [`WaitError::TimedOut`] at the lock timeout.
-    pub fn wait_for(&self, holder: TxnId) -> Result<(), WaitError> {
-        self.txns
-            .wait_at_most(self.lock_timeout(), self.id, holder, &self.cancel)
-    }
-
-    /// Sleeps until it may have a row, which the caller looks at again afterwards: until it
-    /// is the first of those that wait, or, if it is, until the row's holder has settled. Gives
-    /// who has.
-    ///
-    /// # Errors
-    /// As [`Self::wait_for`].
     pub fn wait(&self, awaited: Awaited) -> Result<Option<TxnId>, WaitError> {
         let Some(asleep) = self.begin_wait(awaited)? else {
             return Ok(awaited.holder);

@@ -116,22 +116,8 @@ impl TxnManager {
         holder: TxnId,
         cancel: &CancelToken,
     ) -> Result<(), WaitError> {
-        self.wait_at_most(None, me, holder, cancel)
-    }
-
-    /// As [`Self::wait_for`], but no longer than `timeout`.
-    ///
-    /// # Errors
-    /// Those, and [`WaitError::TimedOut`].
-    pub fn wait_at_most(
-        &self,
-        timeout: Option<Duration>,
-        me: TxnId,
-        holder: TxnId,
-        cancel: &CancelToken,
-    ) -> Result<(), WaitError> {
         match self.begin_wait(me, holder)? {
-            Some(asleep) => self.sleep(asleep, timeout, cancel),
+            Some(asleep) => self.sleep(asleep, None, cancel),
             None => Ok(()),
         }
     }

@@ -17,7 +17,7 @@ use datafusion::{
         compute::{concat_batches, filter_record_batch},
         datatypes::UInt64Type,
     },
-    common::{DataFusionError, Result},
+    common::Result,
     execution::SessionState,
     execution::memory_pool::{MemoryConsumer, MemoryReservation},
     physical_plan::{ExecutionPlan, execute_stream},
@@ -30,7 +30,7 @@ use super::{
     referential::{Part, Referential},
     rows::{blocking, check, table_rows},
 };
-use crate::{Again, error::external, physical::task_context, plan::StatementContext};
+use crate::{again::below, error::external, physical::task_context, plan::StatementContext};
 
 /// The result of a DML statement.
 pub struct Written {
@@ -391,12 +391,8 @@ impl<'a> Sink<'a> {
             return Ok(Vec::new());
         }
         let ids: Vec<RowId> = ids.iter().copied().map(RowId).collect();
-        let ended = match self.view.ended_by(&self.transaction, &ids) {
-            Err(error) if Again::asked_by(&error).is_some() => {
-                return Err(DataFusionError::External(Box::new(error)));
-            }
-            ended => ended.map_err(|error| external(from_storage(error)))?,
-        };
+        let ended = self.view.ended_by(&self.transaction, &ids);
+        let ended = ended.map_err(|error| below(error, std::convert::identity))?;
         assert_eq!(
             ended.len(),
             ids.len(),

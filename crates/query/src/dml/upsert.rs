@@ -18,7 +18,7 @@ use datafusion::{
         compute::{cast, concat_batches, filter_record_batch, sort_to_indices, take_record_batch},
         datatypes::{Schema, SchemaRef, UInt64Type},
     },
-    common::{DataFusionError, Result},
+    common::Result,
     physical_plan::collect,
 };
 
@@ -30,6 +30,7 @@ use super::{
     sink::Sink,
 };
 use crate::{
+    again::below,
     error::external,
     physical::{plan_physical, task_context},
 };
@@ -192,7 +193,7 @@ fn sorted(found: &[InTheWay], conflict: &OnConflict) -> Result<(Vec<bool>, Vec<P
     for (at, found) in found.iter().enumerate() {
         match found {
             InTheWay::Unseen => {
-                return Err(DataFusionError::External(Box::new(StorageError::Conflict)));
+                return Err(below(StorageError::Conflict, std::convert::identity));
             }
             InTheWay::New if conflict.update.is_some() => return Err(external(second_time())),
             InTheWay::New if conflict.is_unordered => return Err(external(not_the_first())),

@@ -11,7 +11,6 @@ use std::{
     sync::{Arc, Weak},
 };
 
-use aerostat_catalog::failure::from_storage;
 use aerostat_pgcatalog::Planning;
 use aerostat_sql::tree::locking::shown;
 use aerostat_storage::{RowId, StorageError, TableView, WaitPolicy};
@@ -39,7 +38,7 @@ use datafusion::{
 };
 use futures::{StreamExt, stream};
 
-use crate::{Again, error::external};
+use crate::{again::below, error::external};
 
 /// A table whose rows a query locks.
 #[derive(Clone)]
@@ -370,10 +369,7 @@ pub(crate) async fn waiting<T: Send + 'static>(
 ) -> Result<T> {
     match tokio::task::spawn_blocking(work).await {
         Ok(Ok(value)) => Ok(value),
-        Ok(Err(error)) if Again::asked_by(&error).is_some() => {
-            Err(DataFusionError::External(Box::new(error)))
-        }
-        Ok(Err(error)) => Err(external(refine(from_storage(error)))),
+        Ok(Err(error)) => Err(below(error, refine)),
         Err(error) => Err(DataFusionError::Internal(format!(
             "a write ended early: {error}"
         ))),

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-use crate::harness::command;
+use crate::harness::{command, said};
 
 /// Whether all clusters of the tests are to have some.
 pub(crate) fn is_secured() -> bool {
@@ -56,6 +56,5 @@ pub(crate) fn try_cert(folder: &Path, arguments: &[&str]) -> (bool, String) {
         .args(&arguments[1..])
         .output()
         .unwrap();
-    let said = [&output.stdout[..], &output.stderr].concat();
-    (output.status.success(), String::from_utf8(said).unwrap())
+    (output.status.success(), said(&output))
 }

@@ -4,13 +4,12 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Output;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 use tokio_postgres::{Client, Config, NoTls};
 
-use crate::harness::{Aerostat, PATIENCE, command, sqlstate, value};
+use crate::harness::{Aerostat, PATIENCE, command, said, sqlstate, value};
 
 /// SQLSTATE, message, detail and hint of a connection that must be refused.
 async fn refusal(config: &Config) -> (String, String) {
@@ -106,14 +105,13 @@ fn contents(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 }
 
 fn repair(data: &Path, flags: &[&str]) -> (Option<i32>, String) {
-    let output: Output = command()
+    let output = command()
         .args(["repair", "--memory", "1GB", "--data"])
         .arg(data)
         .args(flags)
         .output()
         .unwrap();
-    let text = [&output.stdout[..], &output.stderr[..]].concat();
-    (output.status.code(), String::from_utf8(text).unwrap())
+    (output.status.code(), said(&output))
 }
 
 async fn counts(client: &Client) -> String {

@@ -13,7 +13,7 @@ use tokio_postgres::Client;
 
 use crate::{
     copies::{Cluster, connect, leads, wait_for_members, wait_for_value, wait_until},
-    harness::{Aerostat, BINARY, sqlstate, value},
+    harness::{Aerostat, BINARY, said, sqlstate, value},
 };
 
 const DATABASES: usize = 6;
@@ -27,11 +27,6 @@ fn cluster(node: &Aerostat, arguments: &[&str]) -> Output {
         .args(["--url", &url])
         .output()
         .unwrap()
-}
-
-fn said(output: &Output) -> String {
-    let all = [&output.stdout[..], &output.stderr[..]].concat();
-    String::from_utf8(all).unwrap()
 }
 
 fn ok(node: &Aerostat, arguments: &[&str]) -> String {

@@ -343,8 +343,7 @@ async fn play(members: &Members, networks: Option<&Networks>) {
         tasks.push(tokio::spawn(read(play, seed ^ (1_000 + reader))));
     }
     // By trouble.
-    let mut gaps: [Vec<Duration>; 7] = Default::default();
-
+    let mut gaps: [Vec<Duration>; TROUBLES.len()] = Default::default();
     for round in 0..rounds {
         // Two that are left, and everything settled: of two copies one is always there.
         tokio::time::sleep(Duration::from_millis(random.random_range(200..1_500))).await;

@@ -508,6 +508,16 @@ async fn a_leader_that_is_frozen_is_told_of_where_there_is_no_copy() {
         client.batch_execute("SELECT 1").await.unwrap();
         sessions.push((client, sql));
     }
+    // Whoever leads on is not given up, however long it works.
+    let (long, copying) = (c.connect("shop").await, c.connect("shop").await);
+    let sink = copying
+        .copy_in::<_, Bytes>("COPY t FROM STDIN")
+        .await
+        .unwrap();
+    long.batch_execute("SELECT pg_sleep(4)").await.unwrap();
+    pin_mut!(sink);
+    sink.send(Bytes::from_static(b"7\n")).await.unwrap();
+    assert_eq!(sink.finish().await.unwrap(), 1);
     leader.signal("STOP");
     let waiting = sessions.into_iter().map(|(client, sql)| async move {
         let answered = tokio::time::timeout(PATIENCE, client.batch_execute(sql)).await;
@@ -524,6 +534,6 @@ async fn a_leader_that_is_frozen_is_told_of_where_there_is_no_copy() {
     wait_until("the old leader follows", || !leads(leader, "shop"));
     assert_eq!(
         value(&next, "SELECT string_agg(a::text, ' ' ORDER BY a) FROM t").await,
-        "3"
+        "3 7"
     );
 }

@@ -14,7 +14,7 @@ use crate::{
     certificates::{Certificates, try_cert},
     copies::{Cluster, connect, promote, refusal, wait_for_members, wait_until},
     etcd_members::Members,
-    harness::{Aerostat, PATIENCE, command, value},
+    harness::{Aerostat, PATIENCE, command, said, value},
 };
 
 /// Copies, sessions that are passed on and go along, requests to cancel, and copies that are made anew: as without.
@@ -271,8 +271,7 @@ async fn tools_reach_all_nodes_by_tls() {
     let ca = made.folder().join("ca.crt").display().to_string();
     let tool = |arguments: &[&str], more: &[&str]| {
         let output = command().args(arguments).args(more).output().unwrap();
-        let said = [&output.stdout[..], &output.stderr].concat();
-        (output.status.success(), String::from_utf8(said).unwrap())
+        (output.status.success(), said(&output))
     };
     let trusted = ["--url", &at_b, "--trust", &ca];
     let rows = made.folder().join("rows.csv");
@@ -297,6 +296,13 @@ async fn tools_reach_all_nodes_by_tls() {
         });
     }
     assert_eq!(value(&client, "SELECT count(*)::text FROM t").await, "500");
+    // One that speaks no TLS is no reason to do without.
+    let plain = Aerostat::start();
+    let (done, said) = tool(
+        &["cluster", "status"],
+        &["--url", &url(&plain), "--trust", &ca],
+    );
+    assert!(!done && said.contains("TLS"), "{said}");
     // Who is not trusted hears no password.
     let other = Certificates::new().folder().join("ca.crt");
     let other = other.display().to_string();

@@ -20,7 +20,7 @@ use serde_json::Value;
 
 use crate::{
     copies::{Cluster, wait_for_members, wait_until},
-    harness::{Aerostat, BINARY, send_signal, sqlstate, value},
+    harness::{Aerostat, BINARY, said, send_signal, sqlstate, value},
 };
 use other_build::{Programs, build_of};
 use writers::{Cut, Writers};
@@ -108,11 +108,6 @@ fn command(node: &Aerostat, binary: &str, flags: &[&str]) -> Command {
         .args(["--url", &format!("postgres://aerostat@{}", node.sql)])
         .args(flags);
     command
-}
-
-fn said(output: &Output) -> String {
-    let all = [&output.stdout[..], &output.stderr[..]].concat();
-    String::from_utf8(all).unwrap()
 }
 
 fn status(node: &Aerostat) -> Value {

@@ -2,10 +2,10 @@
 
 use std::process::Command;
 
-use super::{said, writers::Writers};
+use super::writers::Writers;
 use crate::{
     copies::{Cluster, leads, wait_for_members, wait_until},
-    harness::{Aerostat, BINARY},
+    harness::{Aerostat, BINARY, said},
 };
 
 /// Rows of a table that are frozen in a node's own copy.

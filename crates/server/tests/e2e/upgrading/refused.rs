@@ -5,10 +5,10 @@ use std::time::Duration;
 use aerostat_storage::{MetaShared, MetaStore, Swapped};
 use tokio_postgres::NoTls;
 
-use super::{House, other_build::about, said, shared};
+use super::{House, other_build::about, shared};
 use crate::{
     copies::{Cluster, connect, wait_for_members, wait_until},
-    harness::{Aerostat, BINARY, send_signal, sqlstate, value},
+    harness::{Aerostat, BINARY, said, send_signal, sqlstate, value},
 };
 
 /// Every node is as it was.
