@@ -29,10 +29,52 @@ pub struct Controls {
 /// A session that goes on, and the statement that was prepared without a name.
 pub type Resumed<S> = (S, Option<Kept<<S as BackendSession>::Prepared>>);
 
+/// Which copies of a database a session may be at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reads {
+    /// The one that takes changes.
+    Leader,
+    /// That of the node that its client has connected to; any, where that has none.
+    Here,
+    /// Any, by what the nodes have to do.
+    Any,
+}
+
+/// What a node has of a database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OwnCopy {
+    /// Nothing.
+    Missing,
+    /// A copy that nobody may enter, for another node is about to lead.
+    Parting,
+    /// A copy that may lack what was committed some time ago.
+    Behind,
+    /// A copy that commits wait for.
+    Current,
+}
+
+impl OwnCopy {
+    /// Whether sessions may read it.
+    pub fn is_open(self) -> bool {
+        matches!(self, OwnCopy::Behind | OwnCopy::Current)
+    }
+}
+
+/// The copies of a database, for a session that only reads.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Copies {
+    /// That of this node.
+    pub own: OwnCopy,
+    /// The share of this node's threads that statements take.
+    pub own_load: f64,
+    /// Other nodes whose copies commits wait for, with the share of their threads that statements take.
+    pub others: Vec<(NodeId, f64)>,
+}
+
 /// Which node takes the changes of a database, and so has its sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leader {
-    /// This one, or the session is to be here all the same.
+    /// This one.
     Here,
     /// Another one.
     Node(NodeId),
@@ -57,6 +99,16 @@ pub trait OtherNodes: Send + Sync + 'static {
     /// The node that leads a database, by what the nodes share; `None` if none does, or that is not known. Waits for
     /// that.
     fn leader_of(&self, database: TenantId) -> Option<NodeId>;
+
+    /// The nodes whose copies of a database commits wait for, by what the nodes share; none if that is not known. Waits for
+    /// that.
+    fn copies_of(&self, database: TenantId) -> Vec<NodeId>;
+
+    /// The share of a node's threads that statements take, as it said some seconds ago; 0 if that is not known.
+    fn load_of(&self, node: NodeId) -> f64;
+
+    /// Whether a node is taken to run: it has not been silent for long, as far as is known.
+    fn is_up(&self, node: NodeId) -> bool;
 
     /// Has nodes cancel what the session with this key runs: one node, or all others.
     fn cancel(&self, node: Option<NodeId>, pid: i32, secret: i32);
@@ -95,14 +147,28 @@ pub trait Backend: Send + Sync + 'static {
         state: &[u8],
     ) -> impl Future<Output = Result<Resumed<Self::Session>, SqlError>> + Send;
 
-    /// Where a session of this database, with these settings, is to be.
-    fn leader(&self, _database: &str, _settings: &[(String, String)]) -> Leader {
+    /// Which copies a session with these settings may be at.
+    fn reads(&self, _settings: &[(String, String)]) -> Reads {
+        Reads::Leader
+    }
+
+    /// Which node leads a database.
+    fn leader(&self, _database: &str) -> Leader {
         Leader::Here
     }
 
     /// The same, of what the nodes share: also where this one has not heard of it, or has no copy.
     fn ask_leader(self: &Arc<Self>, database: &str) -> impl Future<Output = Leader> + Send {
-        std::future::ready(self.leader(database, &[]))
+        std::future::ready(self.leader(database))
+    }
+
+    /// The copies of a database, by what the nodes share; `None` where sessions are here whatever there is: of no database
+    /// that is known, or of one that is not copied.
+    fn ask_copies(
+        self: &Arc<Self>,
+        _database: &str,
+    ) -> impl Future<Output = Option<Copies>> + Send {
+        std::future::ready(None)
     }
 
     /// The other nodes, if there are any.

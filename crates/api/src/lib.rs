@@ -37,7 +37,8 @@ pub use aerostat_types::{
     CopyFormat, CopyHeader, CopyOptions, ForceQuote, Notice, NoticeSeverity, Zone,
 };
 pub use backend::{
-    Backend, BackendSession, Canceller, Controls, Kept, Leader, OtherNodes, Resumed,
+    Backend, BackendSession, Canceller, Controls, Copies, Kept, Leader, OtherNodes, OwnCopy, Reads,
+    Resumed,
 };
 pub use notification::Notification;
 pub use password::{ITERATIONS, hash_password};

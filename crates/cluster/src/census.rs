@@ -87,6 +87,22 @@ struct Heard {
     silent: Duration,
 }
 
+impl Heard {
+    /// Whether the node is taken to run.
+    fn is_up(&self) -> bool {
+        let is_stopped = self.report.as_ref().is_none_or(|report| report.is_stopped);
+        !is_stopped && self.silent < NodeFacts::SILENT_MAX
+    }
+}
+
+/// What is known of a node, for sessions that could be there.
+pub(crate) struct NodeHeard {
+    /// The share of its threads that statements take.
+    pub(crate) load: f64,
+    /// Whether it is taken to run.
+    pub(crate) is_up: bool,
+}
+
 #[derive(Default)]
 struct Known {
     nodes: HashMap<NodeId, Heard>,
@@ -226,6 +242,16 @@ impl Census {
     /// Something of the list of nodes, as it was known last.
     pub(crate) fn nodes<T>(&self, of: impl FnOnce(&Inventory) -> T) -> T {
         of(&self.inventory.lock())
+    }
+
+    /// What is known of a node; `None` where it has said nothing, or what nodes say is being read. Waits for nobody.
+    pub(crate) fn heard_of(&self, node: NodeId) -> Option<NodeHeard> {
+        let known = self.known.try_lock()?;
+        let heard = known.nodes.get(&node)?;
+        Some(NodeHeard {
+            load: heard.report.as_ref()?.load,
+            is_up: heard.is_up(),
+        })
     }
 
     /// The other nodes, as they are known last.

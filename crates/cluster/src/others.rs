@@ -9,7 +9,7 @@ use std::{
 };
 
 use aerostat_copies::{Greeting, Peers, Purpose, dial_cancel, dial_session};
-use aerostat_replication::{Member, NodeId};
+use aerostat_replication::{Config, Member, NodeId};
 use aerostat_transport::Parked;
 use aerostat_types::TenantId;
 use parking_lot::Mutex;
@@ -28,12 +28,27 @@ pub struct Others {
     runtime: Handle,
 }
 
-/// Who leads a database, and when that was asked. Held while it is: others wait for the answer, and nobody who asks for
-/// another database does.
-type Asked = Mutex<Option<(Instant, Option<NodeId>)>>;
+/// What was asked for of a database. Held while it is: others wait for the answer, and nobody who asks for another database
+/// does.
+type Asked = Mutex<Option<Answer>>;
 
-/// How long it is not asked again who leads a database.
-const KNOWN: Duration = Duration::from_millis(100);
+/// A database's configuration, as it was known last.
+struct Answer {
+    config: Option<Config>,
+    /// When that was.
+    known: Instant,
+    /// Until when it is not asked for again.
+    holds_until: Instant,
+}
+
+/// How long a database's configuration is not asked for again.
+const HOLDS: Duration = Duration::from_millis(100);
+
+/// The same where the answer did not come, which may take seconds: what was known before holds.
+const HOLDS_UNASKED: Duration = Duration::from_secs(2);
+
+/// How long it is remembered, for an outage of what the nodes share.
+const REMEMBERED: Duration = Duration::from_secs(600);
 
 impl Others {
     pub(crate) fn new(
@@ -61,33 +76,67 @@ impl Others {
         }
     }
 
-    /// The node that leads a database, by what the nodes share, or did a moment ago. Waits for that; many who ask at a
-    /// time wait for one answer.
+    /// The node that leads a database, by what the nodes share, or did when that could be read last. Waits for that; many
+    /// who ask at a time wait for one answer.
     pub fn leader_of(&self, tenant: TenantId) -> Option<NodeId> {
+        self.config(tenant).map(|config| config.leader)
+    }
+
+    /// The nodes whose copies of a database commits wait for, likewise; none if that is not known.
+    pub fn copies_of(&self, tenant: TenantId) -> Vec<NodeId> {
+        let members = self.config(tenant).map(|config| config.members);
+        let members = members.unwrap_or_default().into_iter();
+        members.map(|member| member.node).collect()
+    }
+
+    /// The share of a node's threads that statements take, as it said last; 0 if that is not known.
+    pub fn load_of(&self, node: NodeId) -> f64 {
+        let heard = self.home.census.heard_of(node);
+        heard.map_or(0.0, |heard| heard.load)
+    }
+
+    /// Whether a node is taken to run, by what it said last, or is not known.
+    pub fn is_up(&self, node: NodeId) -> bool {
+        self.home
+            .census
+            .heard_of(node)
+            .is_none_or(|heard| heard.is_up)
+    }
+
+    fn config(&self, tenant: TenantId) -> Option<Config> {
         let asked = {
             let mut all = self.asked.lock();
             // Nobody is about to ask, and the answer is old.
             all.retain(|_, asked| {
                 let is_used = Arc::strong_count(asked) > 1;
-                is_used || asked.lock().is_some_and(|(at, _)| at.elapsed() < KNOWN)
+                is_used
+                    || matches!(&*asked.lock(), Some(answer) if answer.known.elapsed() < REMEMBERED)
             });
             Arc::clone(all.entry(tenant).or_default())
         };
         let mut asked = asked.lock();
-        if let Some((at, leader)) = *asked
-            && at.elapsed() < KNOWN
+        if let Some(answer) = &*asked
+            && Instant::now() < answer.holds_until
         {
-            return leader;
+            return answer.config.clone();
         }
-        let leader = match self.space.config(tenant) {
-            Ok(config) => config.map(|config| config.leader),
+        match self.space.config(tenant) {
+            Ok(config) => {
+                let known = Instant::now();
+                *asked = Some(Answer {
+                    config: config.clone(),
+                    known,
+                    holds_until: known + HOLDS,
+                });
+                config
+            }
             Err(error) => {
                 tracing::debug!(%tenant, %error, "who leads a database is not known");
-                None
+                let answer = asked.as_mut()?;
+                answer.holds_until = Instant::now() + HOLDS_UNASKED;
+                answer.config.clone()
             }
-        };
-        *asked = Some((Instant::now(), leader));
-        leader
+        }
     }
 
     fn greeting(&self, to: NodeId) -> Greeting {

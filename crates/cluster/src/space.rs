@@ -168,6 +168,11 @@ impl Space {
             Kind::Folder(folder) => folder.clone(),
             Kind::Etcd(etcd) => return Ok(Arc::new(etcd.document(name))),
         };
+        // One that is away for a while, as a file system may be, is not made anew: only nodes that join make one.
+        if name.contains('/') {
+            let nodes = folder.join("nodes");
+            fs::metadata(&nodes).map_err(at(&nodes))?;
+        }
         for part in name.split('/') {
             make_folder(&folder).map_err(at(&folder))?;
             folder.push(part);

@@ -4,8 +4,8 @@ use std::{future::Future, sync::Arc};
 
 use aerostat_api::{
     Backend, BackendSession, Canceller, Client, ClientSettings, ColumnDescription, Controls,
-    EntryNumbers, Group, IdleLimit, Kept, Leader, Notice, Notification, OtherNodes, Outcome,
-    ParameterType, Resumed, RoleInfo, TransactionStatus, Value,
+    Copies, EntryNumbers, Group, IdleLimit, Kept, Leader, Notice, Notification, OtherNodes,
+    Outcome, ParameterType, Reads, Resumed, RoleInfo, TransactionStatus, Value,
 };
 use aerostat_types::{SqlError, text::parse_bool};
 
@@ -43,20 +43,26 @@ impl Backend for Engine {
         Session::resume(Arc::clone(self), connection, role, settings, state).await
     }
 
-    fn leader(&self, database: &str, settings: &[(String, String)]) -> Leader {
-        // Such a session is content with a copy.
-        let reads = |(name, value): &(String, String)| {
-            name.eq_ignore_ascii_case("aerostat.read_from") && value.eq_ignore_ascii_case("any")
-                || name.eq_ignore_ascii_case("default_transaction_read_only")
-                    && parse_bool(value).unwrap_or(false)
+    fn reads(&self, settings: &[(String, String)]) -> Reads {
+        let last = |wanted: &str| {
+            let mut all = settings.iter().rev();
+            let found = all.find(|(name, _)| name.eq_ignore_ascii_case(wanted));
+            found.map(|(_, value)| value.as_str())
         };
-        if self.others().is_none() {
-            return Leader::Here;
+        let is_read_only = || {
+            last("default_transaction_read_only").is_some_and(|on| parse_bool(on).unwrap_or(false))
+        };
+        match last("aerostat.read_from") {
+            Some(from) if from.eq_ignore_ascii_case("any") => Reads::Here,
+            None if is_read_only() => Reads::Any,
+            _ => Reads::Leader,
         }
-        match settings.iter().any(reads) {
-            true if self.node().is_parting(database) => Leader::Unknown,
-            true => Leader::Here,
-            false => self.node().leader(database),
+    }
+
+    fn leader(&self, database: &str) -> Leader {
+        match self.others() {
+            Some(_) => self.node().leader(database),
+            None => Leader::Here,
         }
     }
 
@@ -84,6 +90,32 @@ impl Backend for Engine {
             }
         });
         asked.await.unwrap_or(Leader::Unknown)
+    }
+
+    async fn ask_copies(self: &Arc<Self>, database: &str) -> Option<Copies> {
+        let (node, others) = (Arc::clone(self.node()), self.others()?);
+        let database = database.to_owned();
+        let asked = self.queries().spawn_blocking(move || {
+            if !node.record().databases.contains_key(&database)
+                && let Err(error) = node.refresh()
+            {
+                tracing::debug!(message = error.message, "the cluster's catalogue");
+            }
+            let (own, mut members) = node.own_copy(&database)?;
+            if members.is_empty() {
+                let record = node.record();
+                let entry = record.databases.get(&database)?;
+                members = others.copies_of(entry.oid);
+            }
+            let loads = members.iter().map(|id| (*id, others.load_of(*id)));
+            let (own_load, others) = loads.partition::<Vec<_>, _>(|(id, _)| node.is(*id));
+            Some(Copies {
+                own,
+                own_load: own_load.first().map_or(0.0, |(_, load)| *load),
+                others,
+            })
+        });
+        asked.await.ok().flatten()
     }
 
     fn others(&self) -> Option<Arc<dyn OtherNodes>> {

@@ -1,4 +1,4 @@
-//! A client whose session is at another node, the one that leads its database.
+//! A client whose session is at another node: the one that leads its database, or one that has a copy.
 //!
 //! ```text
 //!  client ─► up: bytes as they come ──────────────────────► node
@@ -10,7 +10,7 @@
 //! * **A node that is lost is told**: the client gets an error between two messages, with a code that says whether a
 //!   statement may have been done. Within a message it can only be cut off.
 //! * **A node that leads no more** may not know, or be able to say so: its clients are told by this one, which hears
-//!   of the next leader.
+//!   of the next leader. Those that read a copy are told once its node has said nothing for long.
 //! * **A node that is about to lead no more** gives its sessions away ([`farewell`](crate::farewell)), each between two
 //!   transactions: they go on at the next leader, and their clients notice a pause.
 
@@ -30,31 +30,21 @@ use tokio::{
 };
 
 use crate::{
-    api::{Backend, Canceller, Client, Leader, OtherNodes},
+    api::{Backend, Canceller, Leader, OtherNodes, Reads},
     connection::shutting_down,
-    door::{HERE, Introduction},
     farewell::{self, LEAVES},
-    limits::{FAREWELL_TIMEOUT, READ_BYTES, RESUME_MAX},
+    limits::{FAREWELL_TIMEOUT, READ_BYTES},
     orders::{End, Orders},
     packet::Startup,
     registry::{Registry, Relayed},
+    route::{ANSWER_MAX, Left, is_another},
     sqlstate::WireError,
     stream::{Reader, Writer},
     wire::{Input, Output},
 };
 
-/// How long a client waits for its database to have a leader that is reached: longer than it takes for one that is
-/// lost to have a successor.
-const REACH_MAX: Duration = Duration::from_secs(10);
-
-/// How soon another attempt is made.
-const AGAIN: Duration = Duration::from_millis(50);
-
-/// How long a node may take to say whether it leads.
-const ANSWER_MAX: Duration = Duration::from_secs(2);
-
 /// How often it is looked whether the node still leads: a client waits for that after a leader was lost without a word.
-const LOOK: Duration = Duration::from_millis(200);
+pub(crate) const LOOK: Duration = Duration::from_millis(200);
 
 /// Looks that find another leader before the node is given up, which is to tell its clients itself.
 const LOOKS: u32 = 2;
@@ -68,149 +58,6 @@ const STOP_LOOK: Duration = Duration::from_millis(20);
 
 /// The most of a message's body that is looked at.
 const KEPT_BYTES: usize = 8;
-
-/// How soon it is looked again for the next leader of a session that has left the one before.
-const SOON: Duration = Duration::from_millis(5);
-
-/// How soon the node that a session has left is asked again: it may lead on.
-const BACK_AGAIN: Duration = Duration::from_millis(250);
-
-/// Where a client's session is.
-pub(crate) enum Way {
-    Here,
-    /// At a node; with the session's key, if it has gone on there.
-    There(NodeId, Stream, Option<(i32, i32)>),
-    Nowhere(WireError),
-}
-
-/// What a session has that has left a node.
-pub(crate) struct Left {
-    pub(crate) state: Vec<u8>,
-    /// The node, if it was another one.
-    pub(crate) from: Option<NodeId>,
-}
-
-/// Which node leads a database, also if another one has made it a moment ago, or it has no copy here.
-pub(crate) async fn leader<B: Backend>(
-    database: &str,
-    settings: &[(String, String)],
-    backend: &Arc<B>,
-) -> Leader {
-    match backend.leader(database, settings) {
-        // What the nodes share may be away.
-        unknown @ (Leader::NoDatabase | Leader::Unknown) => {
-            let asked = timeout(ANSWER_MAX, backend.ask_leader(database)).await;
-            asked.unwrap_or(unknown)
-        }
-        known => known,
-    }
-}
-
-/// Looks for the leader of a client's database, where its session begins, or goes on.
-pub(crate) async fn find<B: Backend>(
-    startup: &Startup,
-    client: &Client,
-    backend: &Arc<B>,
-    left: Option<&Left>,
-) -> Way {
-    let (database, settings) = (startup.database(), startup.settings());
-    let begun = Instant::now();
-    let from = left.and_then(|left| left.from);
-    // It was asked by its leaving.
-    let mut back_at = begun + BACK_AGAIN;
-    loop {
-        let leader = leader(database, &settings, backend).await;
-        let others = backend.others();
-        match (leader, others) {
-            // Whoever serves clients here says that there is no such database.
-            (Leader::Here | Leader::NoDatabase, _) | (_, None) => return Way::Here,
-            (Leader::Unknown, _) => {}
-            (Leader::Node(node), Some(_)) if Some(node) == from && Instant::now() < back_at => {}
-            (Leader::Node(node), Some(others)) => {
-                back_at = Instant::now() + BACK_AGAIN;
-                let said = Introduction::encode(startup, client, left.is_some());
-                let succeeded = succeeded(database, &settings, node, backend);
-                if let Some(way) = reach(&*others, (node, succeeded), said, left).await {
-                    return way;
-                }
-            }
-        }
-        if begun.elapsed() >= REACH_MAX {
-            let message = format!("the node that leads database \"{database}\" cannot be reached");
-            let error = WireError::new(ErrorKind::CannotConnectNow, message);
-            return Way::Nowhere(error.with_hint(
-                "Try again in a moment, or read a copy: connect with options='-c aerostat.read_from=any'.",
-            ));
-        }
-        sleep(if left.is_some() { SOON } else { AGAIN }).await;
-    }
-}
-
-/// Waits until a node that is waited for has a successor: one that is frozen takes connections, and says nothing.
-async fn succeeded<B: Backend>(
-    database: &str,
-    settings: &[(String, String)],
-    node: NodeId,
-    backend: &Arc<B>,
-) {
-    loop {
-        sleep(2 * LOOK).await;
-        if is_another(&leader(database, settings, backend).await, node) {
-            return;
-        }
-    }
-}
-
-/// Whether a database is led by another node than this one.
-fn is_another(leader: &Leader, node: NodeId) -> bool {
-    match leader {
-        Leader::Node(now) => *now != node,
-        Leader::Here => true,
-        // Who leads is not known: nobody else may. A database that has another name now is led as before.
-        Leader::Unknown | Leader::NoDatabase => false,
-    }
-}
-
-/// A connection to a node that says that it leads.
-async fn reach(
-    others: &dyn OtherNodes,
-    (node, succeeded): (NodeId, impl Future<Output = ()>),
-    said: Vec<u8>,
-    left: Option<&Left>,
-) -> Option<Way> {
-    let answered = async {
-        let mut stream = others.session(node, said).await?.resume()?;
-        let answer = stream.read_u8().await?;
-        std::io::Result::Ok((answer == HERE).then_some(stream))
-    };
-    let answered = tokio::select! {
-        biased;
-        answered = timeout(ANSWER_MAX, answered) => answered,
-        () = succeeded => return None,
-    };
-    let mut stream = match answered {
-        Ok(Ok(stream)) => stream?,
-        Ok(Err(error)) => {
-            tracing::debug!(%node, %error, "a node is not reached");
-            return None;
-        }
-        Err(_) => return None,
-    };
-    let Some(left) = left else {
-        return Some(Way::There(node, stream, None));
-    };
-    // From here on the session may go on there.
-    match timeout(RESUME_MAX, farewell::hand_on(&mut stream, &left.state)).await {
-        Ok(Ok(key)) => Some(Way::There(node, stream, key)),
-        _ => {
-            let message = "the session was lost on its way to the node that leads the database now";
-            Some(Way::Nowhere(WireError::new(
-                ErrorKind::ConnectionFailure,
-                message,
-            )))
-        }
-    }
-}
 
 /// Has a node stop what the session with a key runs there.
 fn canceller(others: &Arc<dyn OtherNodes>, node: NodeId, (pid, secret): (i32, i32)) -> Canceller {
@@ -529,9 +376,11 @@ async fn stopped(orders: &Orders, talk: &Talk) {
     }
 }
 
-/// Waits until another node leads the client's database.
+/// Waits until the client's session should be at another node: one that leads its database now, or, where it reads a
+/// copy, one that runs.
 async fn moved<B: Backend>(startup: &Startup, node: NodeId, backend: &Arc<B>, talk: &Talk) {
     let database = startup.database();
+    let reads = backend.reads(&startup.settings());
     let (mut looks, mut heard_at) = (0, Instant::now());
     while looks < LOOKS {
         sleep(LOOK).await;
@@ -539,14 +388,24 @@ async fn moved<B: Backend>(startup: &Startup, node: NodeId, backend: &Arc<B>, ta
             // Whoever waits for nothing does not need to know.
             heard_at = Instant::now();
         }
-        let mut known = backend.leader(database, &[]);
-        // It has no copy here.
-        if known == Leader::Unknown && (looks > 0 || heard_at.elapsed() >= ASKS_AFTER) {
-            let asked = timeout(ANSWER_MAX, backend.ask_leader(database)).await;
-            known = asked.unwrap_or(Leader::Unknown);
-            heard_at = Instant::now();
-        }
-        looks = match is_another(&known, node) {
+        let is_gone = match reads {
+            // What is behind may be read, and be behind because much is read.
+            Reads::Here | Reads::Any => {
+                let others = backend.others();
+                talk.is_busy() && others.is_some_and(|others| !others.is_up(node))
+            }
+            Reads::Leader => {
+                let mut known = backend.leader(database);
+                // It has no copy here.
+                if known == Leader::Unknown && (looks > 0 || heard_at.elapsed() >= ASKS_AFTER) {
+                    let asked = timeout(ANSWER_MAX, backend.ask_leader(database)).await;
+                    known = asked.unwrap_or(Leader::Unknown);
+                    heard_at = Instant::now();
+                }
+                is_another(&known, node)
+            }
+        };
+        looks = match is_gone {
             true => looks + 1,
             false => 0,
         };
@@ -555,7 +414,7 @@ async fn moved<B: Backend>(startup: &Startup, node: NodeId, backend: &Arc<B>, ta
 
 /// What a client is told whose node is gone.
 fn lost(talk: &Talk) -> WireError {
-    let message = "the connection to the node that leads the database is lost";
+    let message = "the connection to the node where the session is was lost";
     let begun = talk.status.load(Ordering::Relaxed) != 0;
     match begun && talk.is_busy() {
         false => WireError::new(ErrorKind::ConnectionFailure, message),

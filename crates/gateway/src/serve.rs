@@ -17,6 +17,7 @@ use crate::{
     lobby::Lobby,
     options::GatewayOptions,
     orders::End,
+    readers::Readers,
     registry::Registry,
     startup::{serve_guest, serve_socket},
     threads::Threads,
@@ -41,6 +42,8 @@ pub(crate) struct Shared {
     pub(crate) stopping: Flag,
     /// Requests to cancel that other nodes were asked to see to.
     pub(crate) cancels: Asked,
+    /// Sessions that read copies.
+    pub(crate) readers: Arc<Readers>,
 }
 
 /// Counts what is asked of others, who are not to be flooded by whoever has not logged in.
@@ -65,6 +68,7 @@ impl Shared {
         Self {
             registry,
             cancels: Asked::default(),
+            readers: Arc::default(),
             sessions: Arc::new(Semaphore::new(
                 options.connections_max.min(Semaphore::MAX_PERMITS),
             )),

@@ -18,7 +18,8 @@ use crate::{
     lobby::LobbyPlace,
     packet::{self, Request, Startup},
     registry::{Entered, Registration},
-    relay::{self, Left, Line, Way},
+    relay::Line,
+    route::{Left, Route, Way},
     serve::Shared,
     sqlstate::{Fault, WireError},
     stream::{Reader, Writer, describe_tls, plain, whole, within_tls},
@@ -79,8 +80,14 @@ pub(crate) async fn serve_socket<B: Backend>(
         }
     };
     let client = known.client();
-    let way = tokio::select! {
-        way = relay::find(&known.startup, &client, &backend, None) => way,
+    let route = Route {
+        startup: &known.startup,
+        client: &client,
+        backend: &backend,
+        readers: &shared.readers,
+    };
+    let (way, reading) = tokio::select! {
+        found = route.find(None) => found,
         () = shared.stopping.up() => return,
     };
     let passing = match way {
@@ -109,6 +116,7 @@ pub(crate) async fn serve_socket<B: Backend>(
         }
         Way::Nowhere(error) => return known.newcomer.refuse(Fault::Fatal(error)).await,
     };
+    drop(reading);
     if let Some(passing) = passing {
         passing.go_on(&backend, &shared).await;
     }

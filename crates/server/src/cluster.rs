@@ -236,6 +236,18 @@ impl OtherNodes for Nodes {
         self.0.leader_of(database)
     }
 
+    fn copies_of(&self, database: TenantId) -> Vec<NodeId> {
+        self.0.copies_of(database)
+    }
+
+    fn load_of(&self, node: NodeId) -> f64 {
+        self.0.load_of(node)
+    }
+
+    fn is_up(&self, node: NodeId) -> bool {
+        self.0.is_up(node)
+    }
+
     fn cancel(&self, node: Option<NodeId>, pid: i32, secret: i32) {
         self.0.cancel(node, pid, secret);
     }

@@ -6,8 +6,8 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use aerostat_api::Leader;
-use aerostat_types::{ErrorKind, SqlError};
+use aerostat_api::{Leader, OwnCopy};
+use aerostat_types::{ErrorKind, NodeId, SqlError};
 use parking_lot::Mutex;
 
 use super::{
@@ -112,13 +112,24 @@ impl Node {
         leader.unwrap_or(Leader::Unknown)
     }
 
-    /// Whether another node is about to lead a database, so that nobody comes.
-    pub fn is_parting(&self, database: &str) -> bool {
-        let parting = self.try_with_databases(|databases, _| {
+    /// This node's copy of a database, and the nodes whose copies commits wait for, as far as that one knows. `None`:
+    /// there is no such database, or it is not copied.
+    pub fn own_copy(&self, database: &str) -> Option<(OwnCopy, Vec<NodeId>)> {
+        self.with_databases(|databases, record| {
+            let entry = record.databases.get(database)?;
+            entry.copies.as_ref()?;
             let open = databases.get(database);
-            open.is_some_and(|open| open.copy.as_ref().is_some_and(|copy| copy.is_parting()))
-        });
-        parting.unwrap_or(false)
+            let Some(copy) = open.and_then(|open| open.copy.as_ref()) else {
+                return Some((OwnCopy::Missing, Vec::new()));
+            };
+            let facts = copy.facts();
+            let own = match (copy.is_parting(), copy.leads() || facts.counts) {
+                (true, _) => OwnCopy::Parting,
+                (false, true) if copy.is_shown() => OwnCopy::Current,
+                (false, _) => OwnCopy::Behind,
+            };
+            Some((own, facts.members))
+        })
     }
 
     /// As [`Self::connect`], if the database is open; `None` if it is to be opened first

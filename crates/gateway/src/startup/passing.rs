@@ -11,7 +11,7 @@ use tokio::{
 
 use super::{Guest, Known, Newcomer};
 use crate::{
-    api::{Backend, BackendSession, Client, Kept, Leader, RoleInfo},
+    api::{Backend, BackendSession, Client, Kept, RoleInfo},
     connection::{Leaving, connection, shutting_down},
     door::{HERE, Introduction, NOT_HERE},
     farewell::{self, REFUSED},
@@ -19,7 +19,8 @@ use crate::{
     listen::{Peer, Socket},
     packet::Startup,
     registry::Registration,
-    relay::{self, Left, Line, Way},
+    relay::Line,
+    route::{self, Left, Route, Way},
     serve::Shared,
     sqlstate::{Fault, WireError},
     wire::Output,
@@ -43,9 +44,16 @@ impl Passing {
     /// Has the session go on wherever the database is led, to the client's last byte.
     pub(super) async fn go_on<B: Backend>(mut self, backend: &Arc<B>, shared: &Arc<Shared>) {
         loop {
-            let way = tokio::select! {
-                way = relay::find(&self.startup, &self.client, backend, Some(&self.left)) => way,
-                () = shared.stopping.up() => Way::Nowhere(shutting_down()),
+            let route = Route {
+                startup: &self.startup,
+                client: &self.client,
+                backend,
+                readers: &shared.readers,
+            };
+            // A session that reads counts as long as it is there.
+            let (way, _reading) = tokio::select! {
+                found = route.find(Some(&self.left)) => found,
+                () = shared.stopping.up() => (Way::Nowhere(shutting_down()), None),
             };
             let again = match way {
                 Way::Here => self.resume_here(backend, shared).await,
@@ -185,8 +193,7 @@ pub(crate) async fn serve_guest<B: Backend>(
     };
     let mut newcomer = Newcomer::new(socket, peer, Some(client.clone()));
     // Where the leader is may have changed on the way.
-    let leader = relay::leader(startup.database(), &[], &backend).await;
-    let is_here = matches!(leader, Leader::Here | Leader::NoDatabase);
+    let is_here = route::is_here(&startup, &backend).await;
     let answer = [if is_here { HERE } else { NOT_HERE }];
     let answered = async {
         newcomer.socket.write_all(&answer).await?;

@@ -52,6 +52,7 @@ mod postgres;
 mod protocol;
 mod psql;
 mod raw;
+mod reading;
 mod recovery;
 mod rights;
 mod rounds;
