@@ -37,14 +37,11 @@ use crate::{
     orders::{End, Orders},
     packet::Startup,
     registry::{Registry, Relayed},
-    route::{ANSWER_MAX, Left, is_another},
+    route::{ANSWER_MAX, LOOK, Left, is_another},
     sqlstate::WireError,
     stream::{Reader, Writer},
     wire::{Input, Output},
 };
-
-/// How often it is looked whether the node still leads: a client waits for that after a leader was lost without a word.
-pub(crate) const LOOK: Duration = Duration::from_millis(200);
 
 /// Looks that find another leader before the node is given up, which is to tell its clients itself.
 const LOOKS: u32 = 2;

@@ -16,7 +16,6 @@ use crate::{
     limits::RESUME_MAX,
     packet::Startup,
     readers::{Readers, Reading},
-    relay::LOOK,
     sqlstate::WireError,
 };
 
@@ -29,6 +28,9 @@ const AGAIN: Duration = Duration::from_millis(50);
 
 /// How long a node may take to say whether it serves the session.
 pub(crate) const ANSWER_MAX: Duration = Duration::from_secs(2);
+
+/// How often it is looked whether the node still leads: a client waits for that after a leader was lost without a word.
+pub(crate) const LOOK: Duration = Duration::from_millis(200);
 
 /// How soon it is looked again for the next node of a session that has left the one before.
 const SOON: Duration = Duration::from_millis(5);
