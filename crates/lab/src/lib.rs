@@ -23,6 +23,7 @@ mod cli;
 mod environment;
 mod experiment;
 mod experiments;
+mod fleet;
 mod helper;
 mod machine;
 mod node;

@@ -116,7 +116,7 @@ impl Drop for Node {
 }
 
 /// The address at which a node that logs so listens.
-fn address(log: &str) -> Option<&str> {
+pub(crate) fn address(log: &str) -> Option<&str> {
     let ready = log.lines().find(|line| line.contains("ready listen="))?;
     ready.split("listen=").nth(1)?.split(' ').next()
 }

@@ -16,8 +16,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 use crate::environment::{self, Environment, Limits};
-use cgroup::Group;
-pub(crate) use cgroup::{join, sweep};
+pub(crate) use cgroup::{Group, join, sweep};
 pub(crate) use guest::prepare;
 pub(crate) use worker::{Hello, Request, Worker, serve};
 

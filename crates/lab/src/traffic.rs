@@ -118,9 +118,6 @@ impl Traffic {
                 idle: Idle::default(),
             }))
         };
-        let name = |query: &aerostat_workload::ssb::Query| {
-            QueryName::new(query.id, format!("flight {}", query.flight))
-        };
         Ok(Traffic {
             // One thread sends thousands of requests per second and leaves the others to
             // the node.
@@ -129,7 +126,7 @@ impl Traffic {
                 .build()
                 .context("cannot start the clients")?,
             tenants: tenants.iter().map(pool).collect::<Result<_>>()?,
-            queries: QUERIES.iter().map(name).collect(),
+            queries: query_names(),
             own: [node.pid(), std::process::id()],
             seed,
         })
@@ -219,42 +216,88 @@ impl Traffic {
     }
 
     fn drive(&mut self, modes: &[(usize, Mode)], seconds: f64, drain_s: f64) -> Result<Seen> {
-        let log = Arc::new(Log::default());
-        let queries = &self.queries;
-        let seed = self.seed;
-        let drives = modes.iter().map(|(tenant, mode)| {
-            let pool = Arc::clone(&self.tenants[*tenant]);
-            let options = Options {
+        let driven: Vec<Driven<Pool>> = modes
+            .iter()
+            .map(|(tenant, mode)| Driven {
+                tenant: *tenant,
+                pool: Arc::clone(&self.tenants[*tenant]),
                 mode: *mode,
-                selection: Selection::InTurn,
-                warm_up: WARM_UP,
-                duration: Duration::from_secs_f64(seconds),
-                drain: Duration::from_secs_f64(drain_s),
-                goal: Goal::default(),
-                // Tenants' requests come independently of each other.
-                seed: seed.wrapping_add(*tenant as u64),
-            };
-            let log = Arc::new(OfTenant(*tenant, Arc::clone(&log)));
-            let name = [format!("tenant {tenant}")];
-            async move { drive::drive(pool, &name, queries, &options, log).await }
-        });
-        // The next measurement's requests come at other times.
-        self.seed = seed.wrapping_add(1 << 20);
-        let before = Moment::now(&self.own);
-        self.runtime.block_on(try_join_all(drives))?;
-        let others = before.others_until(&Moment::now(&self.own));
-        let mut log = log.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if log.failed > 0 {
-            bail!("{} requests failed", log.failed);
-        }
-        if log.seen.requests.is_empty() {
-            bail!("no request was due");
-        }
-        Ok(Seen {
-            others,
-            ..std::mem::take(&mut log.seen)
-        })
+            })
+            .collect();
+        let times = (seconds, drain_s);
+        drive_all(
+            &self.runtime,
+            driven,
+            &self.queries,
+            times,
+            &mut self.seed,
+            &self.own,
+        )
     }
+}
+
+/// A tenant's requests.
+pub(crate) struct Driven<P> {
+    pub(crate) tenant: usize,
+    /// Its connections.
+    pub(crate) pool: Arc<P>,
+    pub(crate) mode: Mode,
+}
+
+/// Sends the requests of tenants for so many seconds, all at once; waits for so many more until they are answered. `own` are
+/// the processes whose work is not other work.
+///
+/// # Errors
+/// When queries fail.
+pub(crate) fn drive_all<P: Connect + 'static>(
+    runtime: &Runtime,
+    driven: Vec<Driven<P>>,
+    queries: &[QueryName],
+    (seconds, drain_s): (f64, f64),
+    seed: &mut u64,
+    own: &[u32],
+) -> Result<Seen> {
+    let log = Arc::new(Log::default());
+    let drives = driven.into_iter().map(|one| {
+        let options = Options {
+            mode: one.mode,
+            selection: Selection::InTurn,
+            warm_up: WARM_UP,
+            duration: Duration::from_secs_f64(seconds),
+            drain: Duration::from_secs_f64(drain_s),
+            goal: Goal::default(),
+            // Tenants' requests come independently of each other.
+            seed: seed.wrapping_add(one.tenant as u64),
+        };
+        let log = Arc::new(OfTenant(one.tenant, Arc::clone(&log)));
+        let name = [format!("tenant {}", one.tenant)];
+        async move { drive::drive(one.pool, &name, queries, &options, log).await }
+    });
+    let drives: Vec<_> = drives.collect();
+    // The next measurement's requests come at other times.
+    *seed = seed.wrapping_add(1 << 20);
+    let before = Moment::now(own);
+    runtime.block_on(try_join_all(drives))?;
+    let others = before.others_until(&Moment::now(own));
+    let mut log = log.0.lock().unwrap_or_else(PoisonError::into_inner);
+    if log.failed > 0 {
+        bail!("{} requests failed", log.failed);
+    }
+    if log.seen.requests.is_empty() {
+        bail!("no request was due");
+    }
+    Ok(Seen {
+        others,
+        ..std::mem::take(&mut log.seen)
+    })
+}
+
+/// The star schema benchmark's queries, by name.
+pub(crate) fn query_names() -> Vec<QueryName> {
+    let name = |query: &aerostat_workload::ssb::Query| {
+        QueryName::new(query.id, format!("flight {}", query.flight))
+    };
+    QUERIES.iter().map(name).collect()
 }
 
 /// What the drives of one measurement have seen.

@@ -6,6 +6,7 @@ mod batch_writes;
 mod bed;
 mod calibrator;
 mod environments;
+mod failures;
 mod layouts;
 mod mixed_tenants;
 mod plan_check;
@@ -33,6 +34,7 @@ pub static CATALOGUE: &[&dyn Experiment] = &[
     &mixed_tenants::MixedTenants,
     &plan_check::PlanCheck,
     &batch_writes::BatchWrites,
+    &failures::Failures,
 ];
 
 #[cfg(test)]
