@@ -253,21 +253,24 @@ impl Fleet {
         )
     }
 
-    /// Makes a database with copies on these nodes, and loads the star schema benchmark into it.
+    /// Makes a database with copies on these nodes, by one of them, and loads the star schema benchmark into it.
     ///
     /// # Errors
     /// The client's.
-    pub(crate) fn load_ssb(&self, tenant: &str, nodes: &[usize], scale: f64) -> Result<()> {
+    pub(crate) fn load_ssb(
+        &self,
+        tenant: &str,
+        by: usize,
+        nodes: &[usize],
+        scale: f64,
+    ) -> Result<()> {
         let names: Vec<String> = nodes.iter().map(|node| node_name(*node)).collect();
         let made = format!(
             "CREATE DATABASE {tenant} WITH (nodes = '{}')",
             names.join(", ")
         );
-        self.text(nodes[0], "aerostat", &made)?;
-        let url = format!(
-            "postgres://aerostat@127.0.0.1:{}",
-            self.places[nodes[0]].port
-        );
+        self.text(by, "aerostat", &made)?;
+        let url = format!("postgres://aerostat@127.0.0.1:{}", self.places[by].port);
         let scale = scale.to_string();
         let output = Command::new(&self.program)
             .args([
@@ -296,7 +299,8 @@ impl Fleet {
         };
         let servers = (0..self.len()).map(by).collect::<Result<_>>()?;
         Ok(Readers {
-            connect: Arc::new(PgConnect::new(servers, queries, Protocol::Prepared)),
+            // A new connection's statements cost what those of an old one do.
+            connect: Arc::new(PgConnect::new(servers, queries, Protocol::Simple)),
             nodes: self.len(),
             turn: AtomicUsize::new(0),
         })
