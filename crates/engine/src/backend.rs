@@ -5,9 +5,10 @@ use std::{future::Future, sync::Arc};
 use aerostat_api::{
     Backend, BackendSession, Canceller, Client, ClientSettings, ColumnDescription, Controls,
     Copies, EntryNumbers, Group, IdleLimit, Kept, Leader, Notice, Notification, OtherNodes,
-    Outcome, ParameterType, Reads, Resumed, RoleInfo, TransactionStatus, Value,
+    Outcome, OwnCopy, ParameterType, Reads, Resumed, RoleInfo, TransactionStatus, Value,
 };
-use aerostat_types::{SqlError, text::parse_bool};
+use aerostat_catalog::admin::Node;
+use aerostat_types::{NodeId, SqlError, text::parse_bool};
 
 use crate::{
     engine::Engine,
@@ -94,6 +95,12 @@ impl Backend for Engine {
 
     async fn ask_copies(self: &Arc<Self>, database: &str) -> Option<Copies> {
         let (node, others) = (Arc::clone(self.node()), self.others()?);
+        // Whoever looks after a node whose threads all wait is let in.
+        if let Some((own, members)) = node.try_own_copy(database)
+            && !members.is_empty()
+        {
+            return Some(copies(&node, &*others, own, members));
+        }
         let database = database.to_owned();
         let asked = self.queries().spawn_blocking(move || {
             if !node.record().databases.contains_key(&database)
@@ -107,19 +114,24 @@ impl Backend for Engine {
                 let entry = record.databases.get(&database)?;
                 members = others.copies_of(entry.oid);
             }
-            let loads = members.iter().map(|id| (*id, others.load_of(*id)));
-            let (own_load, others) = loads.partition::<Vec<_>, _>(|(id, _)| node.is(*id));
-            Some(Copies {
-                own,
-                own_load: own_load.first().map_or(0.0, |(_, load)| *load),
-                others,
-            })
+            Some(copies(&node, &*others, own, members))
         });
         asked.await.ok().flatten()
     }
 
     fn others(&self) -> Option<Arc<dyn OtherNodes>> {
         Engine::others(self)
+    }
+}
+
+/// A node's copy and those of others, with what the nodes have to do.
+fn copies(node: &Node, others: &dyn OtherNodes, own: OwnCopy, members: Vec<NodeId>) -> Copies {
+    let loads = members.into_iter().map(|id| (id, others.load_of(id)));
+    let (own_load, others): (Vec<_>, Vec<_>) = loads.partition(|(id, _)| node.is(*id));
+    Copies {
+        own,
+        own_load: own_load.first().map_or(0.0, |(_, load)| *load),
+        others,
     }
 }
 

@@ -11,7 +11,7 @@ use aerostat_types::{ErrorKind, NodeId, SqlError};
 use parking_lot::Mutex;
 
 use super::{
-    databases::{Stage, closing},
+    databases::{Databases, Stage, closing},
     node::{Node, undefined_database},
 };
 use crate::state::{CopyState, Database, DatabaseRecord, NodeRecord, PUBLIC};
@@ -115,21 +115,15 @@ impl Node {
     /// This node's copy of a database, and the nodes whose copies commits wait for, as far as that one knows. `None`:
     /// there is no such database, or it is not copied.
     pub fn own_copy(&self, database: &str) -> Option<(OwnCopy, Vec<NodeId>)> {
-        self.with_databases(|databases, record| {
-            let entry = record.databases.get(database)?;
-            entry.copies.as_ref()?;
-            let open = databases.get(database);
-            let Some(copy) = open.and_then(|open| open.copy.as_ref()) else {
-                return Some((OwnCopy::Missing, Vec::new()));
-            };
-            let facts = copy.facts();
-            let own = match (copy.is_parting(), copy.leads() || facts.counts) {
-                (true, _) => OwnCopy::Parting,
-                (false, true) if copy.is_shown() => OwnCopy::Current,
-                (false, _) => OwnCopy::Behind,
-            };
-            Some((own, facts.members))
-        })
+        self.with_databases(|databases, record| own_copy(databases, record, database))
+    }
+
+    /// The same where the node has a copy, and that can be told at once. Waits for nobody.
+    pub fn try_own_copy(&self, database: &str) -> Option<(OwnCopy, Vec<NodeId>)> {
+        let look =
+            |databases: &Databases, record: &NodeRecord| own_copy(databases, record, database);
+        let found = self.try_with_databases(look).flatten();
+        found.filter(|(own, _)| *own != OwnCopy::Missing)
     }
 
     /// As [`Self::connect`], if the database is open; `None` if it is to be opened first
@@ -225,4 +219,25 @@ fn may_connect(record: &NodeRecord, role: &str, database: &DatabaseRecord) -> bo
                 .iter()
                 .any(|grantee| grantee == role || grantee == PUBLIC)
     })
+}
+
+/// A node's copy of a database; see [`Node::own_copy`].
+fn own_copy(
+    databases: &Databases,
+    record: &NodeRecord,
+    database: &str,
+) -> Option<(OwnCopy, Vec<NodeId>)> {
+    let entry = record.databases.get(database)?;
+    entry.copies.as_ref()?;
+    let open = databases.get(database);
+    let Some(copy) = open.and_then(|open| open.copy.as_ref()) else {
+        return Some((OwnCopy::Missing, Vec::new()));
+    };
+    let facts = copy.facts();
+    let own = match (copy.is_parting(), copy.leads() || facts.counts) {
+        (true, _) => OwnCopy::Parting,
+        (false, true) if copy.is_shown() => OwnCopy::Current,
+        (false, _) => OwnCopy::Behind,
+    };
+    Some((own, facts.members))
 }
