@@ -1,16 +1,12 @@
 //! Advisory locks and sleep under several sessions: waits take no thread from others, and end
 //! with their statement, transaction or session.
 
-#![allow(clippy::unwrap_used, clippy::panic)]
-
-mod common;
-
 use std::{thread, time::Duration};
 
+use crate::common::{Fixture, run};
 use aerostat_api::{Group, ParameterType};
 use aerostat_engine::Session;
 use aerostat_types::{ErrorKind, SqlError, SqlType};
-use common::{Fixture, run};
 use tokio::task::JoinHandle;
 
 type Ended = (Session, Result<Vec<String>, SqlError>);

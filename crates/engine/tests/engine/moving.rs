@@ -1,15 +1,11 @@
 //! Sessions that go on elsewhere: what one has is what the next has, and what cannot go keeps it.
 
-#![allow(clippy::unwrap_used, clippy::panic)]
-
-mod common;
-
 use std::sync::Arc;
 
+use crate::common::Fixture;
 use aerostat_api::{Backend, BackendSession, Controls};
 use aerostat_engine::Session;
 use aerostat_types::ErrorKind;
-use common::Fixture;
 
 const OPTIONS: [(&str, &str); 2] = [("application_name", "shop"), ("search_path", "goods")];
 

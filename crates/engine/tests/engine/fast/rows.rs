@@ -3,11 +3,8 @@
 use aerostat_api::{Outcome, Value};
 use aerostat_types::ErrorKind;
 
-use crate::{
-    answer,
-    common::{Fixture, Random},
-    sides,
-};
+use super::{answer, sides};
+use crate::common::{Fixture, Random};
 
 /// The columns that rows of literals go to, and literals of which some are none of their type.
 const EVERY: [(&str, &str, &[&str]); 16] = [

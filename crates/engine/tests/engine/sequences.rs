@@ -1,14 +1,10 @@
 //! Sequences under several sessions: numbers once each, waits for who changes a sequence,
 //! both ways of statements.
 
-#![allow(clippy::unwrap_used, clippy::panic)]
-
-mod common;
-
 use std::collections::BTreeSet;
 
+use crate::common::{Fixture, run};
 use aerostat_types::ErrorKind;
-use common::{Fixture, run};
 
 const SESSIONS: usize = 4;
 const ROWS: usize = 150;

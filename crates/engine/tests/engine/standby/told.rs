@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::Copied;
+use super::Copied;
 use crate::common::rows_of;
 use aerostat_catalog::{CopyFacts, Order, PeerFacts};
 use aerostat_engine::Session;

@@ -1,17 +1,13 @@
 //! Who has the query threads: tenants share them, whatever each of them runs.
 
-#![allow(clippy::unwrap_used, clippy::panic)]
-
-mod common;
-
 use std::{
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::Duration,
 };
 
+use crate::common::Fixture;
 use aerostat_engine::Session;
-use common::Fixture;
 
 /// What the threads have spent on each database, in order of names.
 fn times(fixture: &Fixture) -> Vec<(String, Duration)> {

@@ -1,11 +1,7 @@
 //! Run-time filters: with `aerostat.dynamic_filters` on and off statements give the same.
 
-#![allow(clippy::unwrap_used, clippy::panic)]
-
-mod common;
-
+use crate::common::{Fixture, Random};
 use aerostat_engine::Session;
-use common::{Fixture, Random};
 
 /// Tables whose columns have the same names, so that whoever goes by names goes wrong.
 const COLUMNS: &str = "id int primary key, k int, b bigint, s smallint, d date, t text, c char(3),

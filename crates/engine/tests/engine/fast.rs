@@ -1,10 +1,6 @@
 //! The fast path against the planner's way: the same statements on two nodes, one of them
 //! with `enable_fast_path = off`, give the same rows, columns and errors.
 
-#![allow(clippy::unwrap_used, clippy::panic)]
-
-#[path = "../common/mod.rs"]
-mod common;
 mod rows;
 
 use std::sync::{
@@ -12,11 +8,11 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
+use crate::common::{Fixture, Random, rows_of};
 use aerostat_api::{Outcome, ParameterType, TransactionStatus, Value};
 use aerostat_engine::Session;
 use aerostat_types::{ErrorKind, SqlError, SqlType};
 use arrow::datatypes::IntervalMonthDayNano;
-use common::{Fixture, Random, rows_of};
 
 /// Of the fast path's own way.
 const FUTURE_BYTES_MAX: usize = 4_096;
@@ -298,7 +294,7 @@ fn both_ways_answer_alike() {
 
 impl Random {
     /// A value of a type, now and then NULL.
-    fn value(&mut self, ty: SqlType) -> Value {
+    fn value_of(&mut self, ty: SqlType) -> Value {
         let number = self.below(2_000) as i32 - 1_000;
         if self.below(6) == 0 {
             return Value::Null;
@@ -350,7 +346,7 @@ fn values_are_alike_both_ways() {
                 let select = session.prepare(select, &[]).await.unwrap();
                 for key in 0..40 {
                     let others = insert.parameters[1..].iter();
-                    let others = others.map(|ty| random.value(ty.carrier()));
+                    let others = others.map(|ty| random.value_of(ty.carrier()));
                     let values: Arc<[Value]> =
                         std::iter::once(Value::I32(key)).chain(others).collect();
                     let key = [Value::I32(key)].into();

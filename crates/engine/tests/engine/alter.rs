@@ -1,12 +1,8 @@
 //! ALTER TABLE with rows: what is written anew, what is only checked, and what statements
 //! before and after it see.
 
-#![allow(clippy::unwrap_used, clippy::panic)]
-
-mod common;
-
+use crate::common::Fixture;
 use aerostat_types::{ErrorKind, SqlError};
-use common::Fixture;
 
 fn words(error: &SqlError) -> (ErrorKind, &str) {
     (error.kind, &error.message)

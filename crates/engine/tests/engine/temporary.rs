@@ -1,12 +1,8 @@
 //! Temporary relations among several sessions: who sees what, what becomes of it, and what
 //! others notice.
 
-#![allow(clippy::unwrap_used, clippy::panic)]
-
-mod common;
-
+use crate::common::Fixture;
 use aerostat_types::ErrorKind;
-use common::Fixture;
 
 #[test]
 fn each_session_has_its_own_and_others_see_none() {

@@ -1,21 +1,17 @@
 //! Sessions on a copy of a database whose changes another node takes: what is refused, what is not, and what
 //! changes when the node takes over.
 
-#![allow(clippy::unwrap_used, clippy::panic)]
-
 mod allowed;
-#[path = "../common/mod.rs"]
-mod common;
 mod refused;
 mod told;
 
 use std::sync::Arc;
 
+use crate::common::{Fixture, rows_of};
 use aerostat_api::Group;
 use aerostat_catalog::{CopyState, Database};
 use aerostat_engine::Session;
 use aerostat_types::{ErrorKind, NodeId, SqlError};
-use common::{Fixture, rows_of};
 
 /// A database as a node has it that copies it.
 pub(crate) struct Copied {

@@ -1,16 +1,12 @@
 //! Kept physical plans against plans made anew: a plan that has run before gives what
 //! `plan_cache_mode = force_custom_plan` gives, whatever has happened in between.
 
-#![allow(clippy::unwrap_used, clippy::panic)]
-
-mod common;
-
 use std::{sync::Arc, thread};
 
+use crate::common::{Fixture, Random, rows_of};
 use aerostat_api::Outcome;
 use aerostat_engine::Session;
 use aerostat_types::{ErrorKind, SqlError};
-use common::{Fixture, Random, rows_of};
 use futures::StreamExt;
 
 const TABLES: &str = "

@@ -1,19 +1,15 @@
 //! Star joins against the plans that they stand for: the same statements with
 //! `aerostat.star_join` on and off give the same rows and errors.
 
-#![allow(clippy::unwrap_used, clippy::panic)]
-
-mod common;
-
 use std::{
     panic::{self, AssertUnwindSafe},
     sync::atomic::{AtomicBool, Ordering},
     thread,
 };
 
+use crate::common::{Fixture, Random};
 use aerostat_engine::Session;
 use aerostat_types::ErrorKind;
-use common::{Fixture, Random};
 
 /// A fact and sides: `place` is found through `shop`, days by date, `code` by a unique index;
 /// keys of shops are sparse and negative.

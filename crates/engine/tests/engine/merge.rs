@@ -1,20 +1,16 @@
 //! MERGE against a model, and beside itself.
 
-#![allow(clippy::unwrap_used, clippy::panic)]
-
-mod common;
-
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::Write,
     sync::Arc,
 };
 
+use crate::common::{Fixture, Random};
 use aerostat_types::ErrorKind;
-use common::{Fixture, Random};
 
 impl Random {
-    fn value(&mut self) -> i64 {
+    fn key(&mut self) -> i64 {
         self.below(20) as i64
     }
 }
@@ -56,8 +52,8 @@ impl Clause {
         let is_matched = random.below(2) == 0;
         let condition = match random.below(3) {
             0 => Condition::Always,
-            1 if is_matched => Condition::Target(random.value()),
-            _ => Condition::Source(random.value()),
+            1 if is_matched => Condition::Target(random.key()),
+            _ => Condition::Source(random.key()),
         };
         let action = match (is_matched, random.below(4)) {
             (_, 0) => Action::Nothing,
@@ -183,9 +179,9 @@ fn it_does_what_the_model_does() {
             let mut source: Vec<(i64, i64)> = Vec::new();
             let may_repeat = random.below(4) == 0;
             for _ in 0..random.below(12) {
-                let k = random.value();
+                let k = random.key();
                 if may_repeat || source.iter().all(|&(other, _)| other != k) {
-                    source.push((k, random.value()));
+                    source.push((k, random.key()));
                 }
             }
             fixture.ok(&mut session, "DELETE FROM s");

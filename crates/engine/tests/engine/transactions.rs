@@ -1,15 +1,11 @@
 //! Dialogues about transactions, with the answers of PostgreSQL 15, and what others see of them.
 
-#![allow(clippy::unwrap_used, clippy::panic)]
-
-mod common;
-
 use std::sync::Arc;
 
+use crate::common::{Fixture, rows_of};
 use aerostat_api::{Group, TransactionStatus};
 use aerostat_engine::Session;
 use aerostat_types::{ErrorKind, SqlError};
-use common::{Fixture, rows_of};
 
 /// What comes in one go: a message of the simple protocol, or statements up to a Sync.
 enum Sent {

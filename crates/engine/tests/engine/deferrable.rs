@@ -1,15 +1,11 @@
 //! Deferrable constraints: a model with random transactions, and threads that race for keys.
 
-#![allow(clippy::unwrap_used, clippy::panic)]
-
-mod common;
-
 use std::collections::BTreeMap;
 
+use crate::common::{Fixture, run};
 use aerostat_api::Group;
 use aerostat_engine::Session;
 use aerostat_types::ErrorKind;
-use common::{Fixture, run};
 
 /// A generator whose numbers a seed fixes: PCG's multiplier and increment.
 struct Random(u64);

@@ -1,18 +1,14 @@
 //! Every setting that is said to act does: a probe for each sees another thing under another
 //! value. Which those are docs/sql.md says, and the crate holds it to the list of settings.
 
-#![allow(clippy::unwrap_used, clippy::panic)]
-
-mod common;
-
 use std::{collections::BTreeSet, sync::Arc};
 
+use crate::common::Fixture;
 use aerostat_catalog::CopyState;
 use aerostat_engine::Session;
 use aerostat_types::NodeId;
-use common::Fixture;
 
-const DOCUMENTATION: &str = include_str!("../../../docs/sql.md");
+const DOCUMENTATION: &str = include_str!("../../../../docs/sql.md");
 
 /// A setting, two of its values, and what is to be another thing under each.
 struct Probe {

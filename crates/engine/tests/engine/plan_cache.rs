@@ -1,16 +1,12 @@
 //! Kept plans against plans made anew: the same statements on two nodes, one of them with
 //! `plan_cache_mode = force_custom_plan`, give the same rows, columns and errors.
 
-#![allow(clippy::unwrap_used, clippy::panic)]
-
-mod common;
-
 use std::{collections::HashMap, sync::Arc};
 
+use crate::common::{Fixture, Random, rows_of};
 use aerostat_api::{Outcome, ParameterType, TransactionStatus, Value};
 use aerostat_engine::{Prepared, Session};
 use aerostat_types::{ErrorKind, SqlError, SqlType};
-use common::{Fixture, Random, rows_of};
 
 const TABLES: &str = "
     create table a (
@@ -150,7 +146,7 @@ const CHANGES: &[&str] = &[
 
 impl Random {
     /// A value of a parameter, now and then NULL.
-    fn value(&mut self, ty: ParameterType) -> Value {
+    fn parameter(&mut self, ty: ParameterType) -> Value {
         let is_null = self.below(12) == 0;
         let number = self.below(9) as i64 - 1;
         if is_null {
@@ -318,7 +314,7 @@ fn kept_plans_answer_as_new_ones() {
                     // As it was planned first, when it comes again, and from then on.
                     for _ in 0..4 {
                         let values: Arc<[Value]> =
-                            types.iter().map(|&ty| random.value(ty)).collect();
+                            types.iter().map(|&ty| random.parameter(ty)).collect();
                         let [kept, anew] = sides
                             .each_mut()
                             .map(|side| side.execute(sql, oids, &values));

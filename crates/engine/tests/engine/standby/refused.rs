@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{Copied, REFUSED, extended, require_refusal};
+use super::{Copied, REFUSED, extended, require_refusal};
 use aerostat_api::Group;
 use aerostat_types::ErrorKind;
 

@@ -1,16 +1,12 @@
 //! Statements end to end through the engine: what only the whole crate can show.
 
-#![allow(clippy::unwrap_used, clippy::panic)]
-
-mod common;
-
 use std::sync::Arc;
 
+use crate::common::{Fixture, copy_in, rows_of};
 use aerostat_api::{ColumnDescription, Group, Outcome, Value};
 use aerostat_engine::Session;
 use aerostat_types::ErrorKind;
 use arrow::array::{ArrayRef, Int32Array, RecordBatch};
-use common::{Fixture, copy_in, rows_of};
 
 #[test]
 fn rows_come_back_as_they_went_in() {

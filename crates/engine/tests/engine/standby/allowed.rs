@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use super::{Copied, extended, require_refusal};
 use crate::common::rows_of;
-use crate::{Copied, extended, require_refusal};
 use aerostat_api::{Group, Outcome};
 use aerostat_engine::Session;
 use aerostat_types::{ErrorKind, SqlError};

@@ -2,15 +2,11 @@
 //!
 //! Each case runs with threads that none may sleep on, with two, and with plenty of them.
 
-#![allow(clippy::unwrap_used, clippy::panic)]
-
-mod common;
-
 use std::time::{Duration, Instant};
 
+use crate::common::{Fixture, run};
 use aerostat_engine::{Session, StatementOptions};
 use aerostat_types::{ErrorKind, SqlError};
-use common::{Fixture, run};
 use tokio::task::JoinHandle;
 
 /// As long as anything may take on a machine that is busy with other things.

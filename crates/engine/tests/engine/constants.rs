@@ -1,16 +1,12 @@
 //! Statements that come again with other constants, and prepared ones with other values: one kept
 //! plan for all of them gives what a plan for each gives.
 
-#![allow(clippy::unwrap_used, clippy::panic)]
-
-mod common;
-
 use std::sync::Arc;
 
+use crate::common::{Fixture, Random, rows_of};
 use aerostat_api::Value;
 use aerostat_engine::Session;
 use aerostat_types::ErrorKind;
-use common::{Fixture, Random, rows_of};
 
 const TABLES: &str = "
     create table day (d date primary key, year int, month smallint, name varchar(9), code char(4));

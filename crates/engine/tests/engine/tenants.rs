@@ -1,15 +1,11 @@
 //! What the engine keeps for a tenant: it comes with its sessions, and goes as a whole.
 
-#![allow(clippy::unwrap_used, clippy::panic)]
-
-mod common;
-
 use std::time::{Duration, Instant};
 
+use crate::common::{Fixture, run};
 use aerostat_api::{Backend, Canceller};
 use aerostat_engine::{DatabaseStatistics, Session};
 use aerostat_types::{ErrorKind, SqlError};
-use common::{Fixture, run};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
