@@ -676,7 +676,7 @@ impl ClusterNodes for Census {
             let Some(report) = &heard.report else {
                 continue;
             };
-            let is_up = !report.is_stopped && heard.silent < NodeFacts::SILENT_MAX;
+            let is_up = heard.is_up();
             let incarnation = self.nodes(|all| all.node(*node).map(|(_, entry)| entry.incarnation));
             let is_of_now = incarnation.is_some_and(|now| report.incarnation >= now);
             for copy in &report.copies {

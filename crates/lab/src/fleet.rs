@@ -18,7 +18,7 @@ use tokio::runtime::Runtime;
 use tokio_postgres::Config;
 
 use crate::environment::Limits;
-use crate::node::address;
+use crate::node::await_address;
 use crate::place::Group;
 
 /// How long a node may take to get ready, which has little of a processor.
@@ -163,21 +163,10 @@ impl Fleet {
     }
 
     fn await_ready(&mut self, node: usize) -> Result<()> {
-        let (log, started) = (self.log(node), Instant::now());
-        loop {
-            let text = fs::read_to_string(&log).unwrap_or_default();
-            if address(&text).is_some() {
-                return Ok(());
-            }
-            let child = self.places[node].child.as_mut();
-            if let Some(status) = child.context("no process")?.try_wait()? {
-                bail!("node {node} ended ({status}): {}", text.trim());
-            }
-            if started.elapsed() > READY {
-                bail!("node {node} does not get ready: {}", text.trim());
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let log = self.log(node);
+        let child = self.places[node].child.as_mut().context("no process")?;
+        await_address(child, &log, READY)?;
+        Ok(())
     }
 
     /// Ends a node as a power failure of its machine would.
@@ -304,11 +293,6 @@ impl Fleet {
             nodes: self.len(),
             turn: AtomicUsize::new(0),
         })
-    }
-
-    /// What clients run on.
-    pub(crate) fn runtime(&self) -> &Runtime {
-        &self.runtime
     }
 }
 

@@ -45,21 +45,9 @@ impl Node {
             scratch: scratch.to_owned(),
             url: String::new(),
         };
-        let started = Instant::now();
-        loop {
-            let text = std::fs::read_to_string(&log).unwrap_or_default();
-            if let Some(address) = address(&text) {
-                node.url = format!("postgres://aerostat@{address}");
-                return Ok(node);
-            }
-            if let Some(status) = node.child.try_wait()? {
-                bail!("the node ended ({status}): {}", text.trim());
-            }
-            if started.elapsed() > READY {
-                bail!("the node does not get ready: {}", text.trim());
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let address = await_address(&mut node.child, &log, READY)?;
+        node.url = format!("postgres://aerostat@{address}");
+        Ok(node)
     }
 
     /// Runs a client of the program against the node.
@@ -115,8 +103,29 @@ impl Drop for Node {
     }
 }
 
+/// Waits until a node that logs there listens, and says at which address.
+///
+/// # Errors
+/// It has ended, or it takes longer than that.
+pub(crate) fn await_address(child: &mut Child, log: &Path, at_most: Duration) -> Result<String> {
+    let started = Instant::now();
+    loop {
+        let text = std::fs::read_to_string(log).unwrap_or_default();
+        if let Some(address) = address(&text) {
+            return Ok(address.to_owned());
+        }
+        if let Some(status) = child.try_wait()? {
+            bail!("the node ended ({status}): {}", text.trim());
+        }
+        if started.elapsed() > at_most {
+            bail!("the node does not get ready: {}", text.trim());
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 /// The address at which a node that logs so listens.
-pub(crate) fn address(log: &str) -> Option<&str> {
+fn address(log: &str) -> Option<&str> {
     let ready = log.lines().find(|line| line.contains("ready listen="))?;
     ready.split("listen=").nth(1)?.split(' ').next()
 }

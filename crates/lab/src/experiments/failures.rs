@@ -1,11 +1,13 @@
 //! Source 001, "Tenant placement": how many users a cluster has room for in the mirrored and in the interleaved layout,
 //! without failures and with one node after another failing.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use aerostat_calibrate::{Axis, Chart, Scale};
 use aerostat_workload::drive::{Arrivals, Mode};
 use anyhow::{Result, anyhow};
+use tokio::runtime::Runtime;
 
 use super::search::Search;
 use crate::experiment::Cell;
@@ -183,13 +185,35 @@ impl Experiment for Failures {
     }
 }
 
+/// Those who use tenants.
+struct Requests {
+    runtime: Runtime,
+    readers: Vec<Arc<Readers>>,
+    seed: u64,
+}
+
+impl Requests {
+    /// What all tenants' users see for so many seconds.
+    fn send(&mut self, mode: Mode, seconds: f64, own: &[u32]) -> Result<Seen> {
+        let readers = self.readers.iter().enumerate();
+        let driven = readers.map(|(tenant, pool)| Driven {
+            tenant,
+            pool: Arc::clone(pool),
+            mode,
+        });
+        // Who waits longer than that has broken the goal.
+        let times = (seconds, GOAL_MS * 3.0 / 1e3);
+        let (driven, queries) = (driven.collect(), query_names());
+        drive_all(&self.runtime, driven, &queries, times, &mut self.seed, own)
+    }
+}
+
 /// A cluster with its tenants, and those who use them.
 struct Crowd {
     fleet: Fleet,
-    readers: Vec<std::sync::Arc<Readers>>,
+    requests: Requests,
     /// Which node fails next.
     next: usize,
-    seed: u64,
 }
 
 impl Crowd {
@@ -216,50 +240,37 @@ impl Crowd {
             }
             loaded
         })?;
-        let readers =
-            (0..places.len()).map(|tenant| Ok(std::sync::Arc::new(fleet.readers(&name(tenant))?)));
+        let readers = (0..places.len()).map(|tenant| Ok(Arc::new(fleet.readers(&name(tenant))?)));
         let readers = readers.collect::<Result<_>>()?;
         fleet.await_current()?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
         Ok(Crowd {
             fleet,
-            readers,
+            requests: Requests {
+                runtime,
+                readers,
+                seed,
+            },
             next: 0,
-            seed,
         })
     }
 
-    fn drive(&mut self, mode: Mode, seconds: f64) -> Result<Seen> {
-        let driven = self
-            .readers
-            .iter()
-            .enumerate()
-            .map(|(tenant, pool)| Driven {
-                tenant,
-                pool: std::sync::Arc::clone(pool),
-                mode,
-            });
-        // Who waits longer than that has broken the goal.
-        let times = (seconds, GOAL_MS * 3.0 / 1e3);
-        let (driven, own) = (driven.collect(), self.fleet.pids());
-        drive_all(
-            self.fleet.runtime(),
-            driven,
-            &query_names(),
-            times,
-            &mut self.seed,
-            &own,
-        )
+    /// What users see while all nodes are there.
+    fn quietly(&mut self, mode: Mode, seconds: f64) -> Result<Seen> {
+        self.requests.send(mode, seconds, &self.fleet.pids())
     }
 
     /// What so many users see while nodes fail, or none does.
     fn at_work(&mut self, users: f64, setting: &Setting, fails: bool) -> Result<(Seen, f64)> {
         let mode = Mode::Open {
-            rate: users * ASKS_PER_S / self.readers.len() as f64,
+            rate: users * ASKS_PER_S / self.requests.readers.len() as f64,
             arrivals: Arrivals::Poisson,
             connections: CONNECTIONS,
         };
         if !fails {
-            return Ok((self.drive(mode, setting.quiet_s)?, 0.0));
+            return Ok((self.quietly(mode, setting.quiet_s)?, 0.0));
         }
         let (failures, away_s) = (setting.failures, setting.away_s);
         let seconds = 2.0 * away_s * failures as f64;
@@ -272,11 +283,8 @@ impl Crowd {
             let at = begun + Duration::from_secs_f64(seconds);
             std::thread::sleep(at.saturating_duration_since(Instant::now()));
         };
-        let (fleet, readers, seed) = (&mut self.fleet, &self.readers, &mut self.seed);
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()?;
-        let own = fleet.pids();
+        let own = self.fleet.pids();
+        let (fleet, requests) = (&mut self.fleet, &mut self.requests);
         let seen = std::thread::scope(|scope| {
             let failing = scope.spawn(move || -> Result<Vec<f64>> {
                 let mut killed = Vec::new();
@@ -290,20 +298,7 @@ impl Crowd {
                 }
                 Ok(killed)
             });
-            let driven = readers.iter().enumerate().map(|(tenant, pool)| Driven {
-                tenant,
-                pool: std::sync::Arc::clone(pool),
-                mode,
-            });
-            let times = (seconds, GOAL_MS * 3.0 / 1e3);
-            let seen = drive_all(
-                &runtime,
-                driven.collect(),
-                &query_names(),
-                times,
-                seed,
-                &own,
-            );
+            let seen = requests.send(mode, seconds, &own);
             let failed = failing.join().map_err(|_| anyhow!("failing has failed"));
             anyhow::Ok((seen?, failed??))
         });
@@ -329,8 +324,8 @@ impl Crowd {
             users: 2,
             think_time: Duration::ZERO,
         };
-        self.drive(closed, setting.quiet_s / 2.0)?;
-        let seen = self.drive(closed, setting.quiet_s / 2.0)?;
+        self.quietly(closed, setting.quiet_s / 2.0)?;
+        let seen = self.quietly(closed, setting.quiet_s / 2.0)?;
         let most = seen.requests.len() as f64 / (setting.quiet_s / 2.0) / ASKS_PER_S;
         let mut first = most * 0.7;
         for fails in [false, true] {
