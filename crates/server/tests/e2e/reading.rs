@@ -7,7 +7,7 @@ use tokio_postgres::{Client, NoTls};
 use crate::{
     cluster::Cluster,
     copies::{leads, promote, text, wait_for_members, wait_for_value, wait_until},
-    harness::{Aerostat, PATIENCE, sqlstate, value},
+    harness::{Aerostat, PATIENCE, refusal, sqlstate, value},
 };
 
 /// Content with any copy.
@@ -43,7 +43,7 @@ async fn places(clients: &[Client]) -> (usize, usize) {
 }
 
 /// Three nodes, of which `a` and `b` have the database, and a client that writes; the first of them leads it.
-async fn shop() -> (Cluster, [Aerostat; 3], Client) {
+pub(crate) async fn shop() -> (Cluster, [Aerostat; 3], Client) {
     let cluster = Cluster::of_gateways();
     let [mut a, mut b, c] = ["a", "b", "c"].map(|name| cluster.start(name));
     wait_for_members(&a, "aerostat", 3);
@@ -56,7 +56,7 @@ async fn shop() -> (Cluster, [Aerostat; 3], Client) {
         .unwrap();
     let client = c.connect("shop").await;
     client
-        .batch_execute("CREATE TABLE t (a int PRIMARY KEY); INSERT INTO t VALUES (1)")
+        .batch_execute("CREATE TABLE t (a int PRIMARY KEY)")
         .await
         .unwrap();
     if leads(&b, "shop") {
@@ -69,6 +69,10 @@ async fn shop() -> (Cluster, [Aerostat; 3], Client) {
 #[tokio::test(flavor = "multi_thread")]
 async fn readers_are_spread_over_copies_through_any_node() {
     let (cluster, [a, b, c], writer) = shop().await;
+    writer
+        .batch_execute("INSERT INTO t VALUES (1)")
+        .await
+        .unwrap();
     for node in [&a, &b, &c] {
         let mut clients = Vec::new();
         for _ in 0..10 {
@@ -141,6 +145,10 @@ async fn readers_are_spread_over_copies_through_any_node() {
 #[tokio::test(flavor = "multi_thread")]
 async fn readers_go_on_where_a_copy_is_left() {
     let (_cluster, [a, b, c], writer) = shop().await;
+    writer
+        .batch_execute("INSERT INTO t VALUES (1)")
+        .await
+        .unwrap();
     let mut clients = Vec::new();
     for _ in 0..6 {
         clients.push(connect(&c, ANY).await);
@@ -182,6 +190,10 @@ async fn readers_go_on_where_a_copy_is_left() {
 #[tokio::test(flavor = "multi_thread")]
 async fn readers_of_a_copy_that_is_frozen_are_told() {
     let (_cluster, [_a, b, c], writer) = shop().await;
+    writer
+        .batch_execute("INSERT INTO t VALUES (1)")
+        .await
+        .unwrap();
     let mut waits = Vec::new();
     while waits.len() < 2 {
         let client = connect(&c, ANY).await;
@@ -211,4 +223,71 @@ async fn readers_of_a_copy_that_is_frozen_are_told() {
     b.signal("CONT");
     // Whoever had asked nothing goes on.
     wait_for_value(&idle, "SELECT count(*) FROM t", "2").await;
+}
+
+/// Readers have the rights of their role at whichever copy they are, and are served while one is stopped and comes back.
+#[tokio::test(flavor = "multi_thread")]
+async fn readers_have_their_rights_and_outlive_what_becomes_of_copies() {
+    let (cluster, [a, b, c], writer) = shop().await;
+    writer
+        .batch_execute("CREATE ROLE clerk LOGIN; CREATE ROLE stranger LOGIN; CREATE ROLE ghost; CREATE TABLE own (a int);
+            INSERT INTO own VALUES (5); GRANT SELECT ON own TO clerk; GRANT CONNECT ON DATABASE shop TO clerk;
+            REVOKE CONNECT ON DATABASE shop FROM PUBLIC")
+        .await
+        .unwrap();
+    // Nodes hear of roles a moment later.
+    for node in [&a, &b, &c] {
+        let mut config = node.config("postgres");
+        config.options(NEAR);
+        let (client, connection) = config.connect(NoTls).await.unwrap();
+        tokio::spawn(connection);
+        let known = "SELECT count(*) FROM pg_roles WHERE rolname = 'clerk'";
+        wait_for_value(&client, known, "1").await;
+    }
+    for options in [ANY, NEAR] {
+        for role in ["stranger", "ghost"] {
+            let mut config = c.config("shop");
+            config.user(role).options(options);
+            let state = refusal(&config).await;
+            assert!(
+                ["42501", "28000"].contains(&state.as_str()),
+                "{role}: {state}"
+            );
+        }
+        let mut config = c.config("shop");
+        config.user("clerk").options(options);
+        let mut clerks = Vec::new();
+        for _ in 0..4 {
+            let (client, connection) = config.connect(NoTls).await.unwrap();
+            tokio::spawn(connection);
+            wait_for_value(&client, "SELECT a FROM own", "5").await;
+            assert_eq!(sqlstate(&client, "SELECT * FROM t").await, "42501");
+            clerks.push(client);
+        }
+        assert_eq!(places(&clerks).await, (2, 2));
+    }
+    // A copy that is stopped as it should be: readers come to the other one at once, and back.
+    let data = b.stop();
+    for _ in 0..4 {
+        let client = connect(&c, ANY).await;
+        assert_eq!(value(&client, "SELECT a FROM own").await, "5");
+        assert!(!follows(&client).await);
+    }
+    let _b = cluster.start_on(data, "b");
+    wait_for_members(&a, "shop", 2);
+    writer
+        .batch_execute("INSERT INTO own VALUES (6)")
+        .await
+        .unwrap();
+    let mut clients = Vec::new();
+    for _ in 0..6 {
+        clients.push(connect(&c, ANY).await);
+    }
+    assert_eq!(places(&clients).await, (3, 3));
+    // Readers are in the way of another name, and of an end, as all sessions are.
+    let admin = c.connect("aerostat").await;
+    for sql in ["ALTER DATABASE shop RENAME TO store", "DROP DATABASE shop"] {
+        assert_eq!(sqlstate(&admin, sql).await, "55006", "{sql}");
+    }
+    assert_eq!(value(&clients[0], "SELECT count(*) FROM own").await, "2");
 }

@@ -23,6 +23,7 @@ use crate::{
         Cluster, catch_up, leads, promote, text, wait_for_members, wait_for_value, wait_until,
     },
     harness::{Aerostat, PATIENCE, refusal, sqlstate, value},
+    reading::shop,
 };
 
 /// One that is content with what the node itself has.
@@ -289,7 +290,7 @@ async fn a_leader_that_is_lost_is_told_of_and_its_successor_is_waited_for() {
         .await
         .unwrap();
     leader.signal("CONT");
-    wait_until("the old leader follows", || !leads(leader, "shop"));
+    wait_until("the old leader follows", || !leads(&leader, "shop"));
     let client = leader.connect("shop").await;
     assert_eq!(
         value(&client, "SELECT string_agg(a::text, ' ' ORDER BY a) FROM t").await,
@@ -481,24 +482,7 @@ async fn a_client_that_has_copied_rests() {
 /// A node that has no copy hears nothing of who leads: its clients are told all the same.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_that_is_frozen_is_told_of_where_there_is_no_copy() {
-    let cluster = Cluster::of_gateways();
-    let nodes = ["a", "b", "c"].map(|name| cluster.start(name));
-    let [a, b, c] = &nodes;
-    wait_for_members(a, "aerostat", 3);
-    let admin = a.connect("aerostat").await;
-    admin
-        .batch_execute(
-            "CREATE DATABASE shop WITH (nodes = 'a, b'); ALTER DATABASE shop SET (durability = 'memory2')",
-        )
-        .await
-        .unwrap();
-    let client = c.connect("shop").await;
-    client
-        .batch_execute("CREATE TABLE t (a int PRIMARY KEY)")
-        .await
-        .unwrap();
-    let leader = [a, b].into_iter().find(|node| leads(node, "shop")).unwrap();
-    wait_for_members(leader, "shop", 2);
+    let (_cluster, [leader, _b, c], _writer) = shop().await;
     let mut sessions = Vec::new();
     for sql in [
         "INSERT INTO t VALUES (1)",
@@ -531,7 +515,7 @@ async fn a_leader_that_is_frozen_is_told_of_where_there_is_no_copy() {
         .await
         .unwrap();
     leader.signal("CONT");
-    wait_until("the old leader follows", || !leads(leader, "shop"));
+    wait_until("the old leader follows", || !leads(&leader, "shop"));
     assert_eq!(
         value(&next, "SELECT string_agg(a::text, ' ' ORDER BY a) FROM t").await,
         "3 7"
