@@ -45,8 +45,9 @@ pub enum Reads {
 pub enum OwnCopy {
     /// Nothing.
     Missing,
-    /// A copy that nobody may enter, for another node is about to lead.
-    Parting,
+    /// A copy that nobody may enter at the moment: another node is about to lead, or it is not known yet what is
+    /// committed.
+    Closed,
     /// A copy that may lack what was committed some time ago.
     Behind,
     /// A copy that commits wait for.

@@ -55,9 +55,9 @@ impl Readers {
             .collect();
         let own = (None, copies.own_load);
         match (copies.own, reads) {
-            (OwnCopy::Missing, _) | (OwnCopy::Parting, Reads::Any) => {}
+            (OwnCopy::Missing, _) | (OwnCopy::Closed, Reads::Any) => {}
             // Whoever asks for this node's copy waits for it.
-            (OwnCopy::Parting, _) => return None,
+            (OwnCopy::Closed, _) => return None,
             (_, Reads::Here) => places = vec![own],
             (OwnCopy::Current, _) => places.push(own),
             (OwnCopy::Behind, _) if copies.others.is_empty() => places.push(own),
@@ -197,8 +197,8 @@ mod tests {
             (Reads::Here, OwnCopy::Behind, &[][..], Some(None)),
             (Reads::Here, OwnCopy::Missing, &[], Some(Some(1))),
             (Reads::Here, OwnCopy::Missing, &[1], None),
-            (Reads::Here, OwnCopy::Parting, &[], None),
-            (Reads::Any, OwnCopy::Parting, &[], Some(Some(1))),
+            (Reads::Here, OwnCopy::Closed, &[], None),
+            (Reads::Any, OwnCopy::Closed, &[], Some(Some(1))),
             (Reads::Any, OwnCopy::Behind, &[], Some(Some(1))),
             (Reads::Any, OwnCopy::Behind, &[1], None),
             (Reads::Any, OwnCopy::Current, &[1], Some(None)),

@@ -10,7 +10,7 @@ use tokio::{
 };
 
 use crate::{
-    api::{Backend, Client, Leader, OtherNodes, Reads},
+    api::{Backend, Client, Leader, OtherNodes, OwnCopy, Reads},
     door::{HERE, Introduction},
     farewell,
     limits::RESUME_MAX,
@@ -57,6 +57,8 @@ pub(crate) struct Left {
 enum Target {
     Here(Option<Reading>),
     Node(NodeId, Option<Reading>),
+    /// At no other node than this one, whose copy nobody may enter yet.
+    Closed,
     Unknown,
 }
 
@@ -86,7 +88,8 @@ impl<B: Backend> Route<'_, B> {
                 (Target::Here(reading), _) => return (Way::Here, reading),
                 // Whoever serves clients here says what is wrong.
                 (_, None) => return (Way::Here, None),
-                (Target::Unknown, Some(_)) => unreached.clear(),
+                (Target::Closed, _) if begun.elapsed() >= REACH_MAX => return (Way::Here, None),
+                (Target::Closed | Target::Unknown, Some(_)) => unreached.clear(),
                 (Target::Node(node, _), Some(_)) if without.contains(&node) => {}
                 (Target::Node(node, reading), Some(others)) => {
                     back_at = Instant::now() + BACK_AGAIN;
@@ -126,6 +129,7 @@ impl<B: Backend> Route<'_, B> {
         match self.readers.choose(database, reads, &copies, without) {
             Some((None, reading)) => Target::Here(Some(reading)),
             Some((Some(node), reading)) => Target::Node(node, Some(reading)),
+            None if copies.own == OwnCopy::Closed => Target::Closed,
             None => Target::Unknown,
         }
     }

@@ -234,10 +234,12 @@ fn own_copy(
         return Some((OwnCopy::Missing, Vec::new()));
     };
     let facts = copy.facts();
-    let own = match (copy.is_parting(), copy.leads() || facts.counts) {
-        (true, _) => OwnCopy::Parting,
-        (false, true) if copy.is_shown() => OwnCopy::Current,
-        (false, _) => OwnCopy::Behind,
+    let own = if copy.is_parting() || !copy.is_shown() {
+        OwnCopy::Closed
+    } else if copy.leads() || facts.counts {
+        OwnCopy::Current
+    } else {
+        OwnCopy::Behind
     };
     Some((own, facts.members))
 }

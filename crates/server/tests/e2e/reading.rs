@@ -235,14 +235,17 @@ async fn readers_have_their_rights_and_outlive_what_becomes_of_copies() {
             REVOKE CONNECT ON DATABASE shop FROM PUBLIC")
         .await
         .unwrap();
-    // Nodes hear of roles a moment later.
+    // Nodes hear of roles and their rights a moment later.
     for node in [&a, &b, &c] {
         let mut config = node.config("postgres");
         config.options(NEAR);
         let (client, connection) = config.connect(NoTls).await.unwrap();
         tokio::spawn(connection);
-        let known = "SELECT count(*) FROM pg_roles WHERE rolname = 'clerk'";
-        wait_for_value(&client, known, "1").await;
+        let known = "SELECT count(*) FROM pg_roles WHERE rolname IN ('clerk', 'stranger', 'ghost')";
+        wait_for_value(&client, known, "3").await;
+        let may = "SELECT has_database_privilege('clerk', 'shop', 'CONNECT')
+            AND NOT has_database_privilege('stranger', 'shop', 'CONNECT')";
+        wait_for_value(&client, may, "t").await;
     }
     for options in [ANY, NEAR] {
         for role in ["stranger", "ghost"] {

@@ -290,7 +290,7 @@ async fn a_leader_that_is_lost_is_told_of_and_its_successor_is_waited_for() {
         .await
         .unwrap();
     leader.signal("CONT");
-    wait_until("the old leader follows", || !leads(&leader, "shop"));
+    wait_until("the old leader follows", || !leads(leader, "shop"));
     let client = leader.connect("shop").await;
     assert_eq!(
         value(&client, "SELECT string_agg(a::text, ' ' ORDER BY a) FROM t").await,
