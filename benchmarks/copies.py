@@ -11,6 +11,7 @@ import collections
 import contextlib
 import functools
 import json
+import os
 import pathlib
 import statistics
 import subprocess
@@ -55,6 +56,33 @@ class Pair:
     def stop(self):
         for node in self.nodes:
             node.stop()
+
+
+class Machine:
+    """When no processor ran anything: on each there is a thread that sleeps for some milliseconds at a time, and sees when that takes longer."""
+
+    def __init__(self):
+        self.late = {}
+        for processor in os.sched_getaffinity(0):
+            threading.Thread(target=self.look, args=(processor, self.late.setdefault(processor, [])), daemon=True).start()
+
+    @staticmethod
+    def look(processor, late):
+        os.sched_setaffinity(0, {processor})
+        while True:
+            began = time.time()
+            time.sleep(0.005)
+            ended = time.time()
+            if ended - began > 0.02:
+                late.append((began + 0.005, ended))
+
+    def away(self, since, until):
+        """The seconds of a span for which all were late, at the most."""
+
+        def overlap(gaps):
+            return sum(max(0, min(until, ended) - max(since, began)) for began, ended in gaps)
+
+        return min(overlap(gaps) for gaps in self.late.values())
 
 
 def pgbench(node, *flags):
@@ -294,6 +322,7 @@ def moving(arguments):
         for part in range(40):
             gate.psql(f"INSERT INTO big SELECT g, repeat(md5(g::text), 30) FROM generate_series({part * 25000}, {part * 25000 + 24999}) g", "shop")
         marks = []
+        machine = Machine()
         load = subprocess.Popen([PROGRAMS / "pgbench", *gate.address(), "-n", "-c", "4", "-T", "900", "-N", "-M", "prepared", "-R", str(rate), "-l", "--log-prefix", f"{folder}/log", "shop"],
                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
@@ -340,9 +369,13 @@ def moving(arguments):
         for name, values in latencies.items():
             print(f"{name:8} {rates[name]:7.1f} updates/s  p50 {percentile(values, 0.5):6.2f} ms  p99 {percentile(values, 0.99):6.2f} ms  longest {max(values):6.1f} ms")
         ends.sort()
-        pause = max(later - sooner for sooner, later in zip(ends, ends[1:]))
+        pauses = sorted(((later - sooner, sooner) for sooner, later in zip(ends, ends[1:])), reverse=True)
+        for pause, at in pauses[:5]:
+            since, name = [mark for mark in marks if mark[0] <= at][-1]
+            print(f"no update ended for {pause * 1000:4.0f} ms, {at - since:4.1f} s into {name}; "
+                  f"for {machine.away(at, at + pause) * 1000:4.0f} ms of them no processor ran anything")
         failed = [line for line in text.splitlines() if "aborted" in line or "ERROR" in line or "FATAL" in line]
-        print(f"throughput while it moves: {rates['moving'] / rates['settled']:.3f} of that when it does not; no update ended for {pause * 1000:.0f} ms at most; {len(failed)} clients aborted, {'all' if running else 'not all'} went on to the end")
+        print(f"throughput while it moves: {rates['moving'] / rates['settled']:.3f} of that when it does not; {len(failed)} clients aborted, {'all' if running else 'not all'} went on to the end")
         three.stop()
 
 

@@ -18,7 +18,7 @@
 //!
 //! `sync` is below `segment`, `txn` and `schedule`, and knows none of ours. `replication` and `placement` know `types`;
 //! `copies` drives it over `storage`; `etcd` has what
-//! nodes share, and `cluster` knows them all.
+//! nodes share, and `cluster` knows them all, and `schedule`.
 //!
 //! Dev-dependencies count too: a test that needs an upper crate belongs there.
 
@@ -102,6 +102,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "copies",
             "etcd",
             "placement",
+            "schedule",
         ],
     ),
     (

@@ -123,6 +123,11 @@ pub trait Backend: Send + Sync + 'static {
     /// The role with this name.
     fn role(&self, name: &str) -> Option<RoleInfo>;
 
+    /// The same, also if another node has made it a moment ago.
+    fn ask_role(self: &Arc<Self>, name: &str) -> impl Future<Output = Option<RoleInfo>> + Send {
+        std::future::ready(self.role(name))
+    }
+
     /// A session of a role that has proved who it is. `settings` are the startup packet's. May take as
     /// long as the database's recovery does.
     ///

@@ -23,6 +23,16 @@ impl Backend for Engine {
         Engine::role(self, name)
     }
 
+    async fn ask_role(self: &Arc<Self>, name: &str) -> Option<RoleInfo> {
+        let known = Engine::role(self, name);
+        let may_enter = known.as_ref().is_some_and(|role| role.login);
+        if may_enter || self.others().is_none() {
+            return known;
+        }
+        self.hear().await;
+        Engine::role(self, name)
+    }
+
     async fn connect(
         self: &Arc<Self>,
         role: &str,
@@ -69,17 +79,14 @@ impl Backend for Engine {
 
     async fn ask_leader(self: &Arc<Self>, database: &str) -> Leader {
         let (node, others) = (Arc::clone(self.node()), self.others());
+        // The keeper hears of all else in time; many may wait for a leader.
+        if node.leader(database) == Leader::NoDatabase {
+            self.hear().await;
+        }
         let database = database.to_owned();
         // It may wait for what the cluster shares.
         let asked = self.queries().spawn_blocking(move || {
-            let mut known = node.leader(&database);
-            // The keeper hears of all else in time; many may wait for a leader.
-            if known == Leader::NoDatabase {
-                if let Err(error) = node.refresh() {
-                    tracing::debug!(message = error.message, "the cluster's catalogue");
-                }
-                known = node.leader(&database);
-            }
+            let known = node.leader(&database);
             let record = node.record();
             let entry = record.databases.get(&database);
             match (known, others, entry) {
@@ -101,13 +108,11 @@ impl Backend for Engine {
         {
             return Some(copies(&node, &*others, own, members));
         }
+        if !node.record().databases.contains_key(database) {
+            self.hear().await;
+        }
         let database = database.to_owned();
         let asked = self.queries().spawn_blocking(move || {
-            if !node.record().databases.contains_key(&database)
-                && let Err(error) = node.refresh()
-            {
-                tracing::debug!(message = error.message, "the cluster's catalogue");
-            }
             let (own, mut members) = node.own_copy(&database)?;
             if members.is_empty() {
                 let record = node.record();

@@ -36,7 +36,9 @@ use datafusion::{
 use parking_lot::Mutex;
 use tokio::{runtime::Handle, sync::Semaphore};
 
-use crate::{asleep::StepsAside, ends::Ends, grants::Grants, memory::Spare, tenant::Tenant};
+use crate::{
+    asleep::StepsAside, ends::Ends, grants::Grants, memory::Spare, news::News, tenant::Tenant,
+};
 
 /// Functions of the node that may wait at once. The runtime has 512 threads for what waits or
 /// writes; the other half is for writes and for who waits for rows, relations and memory.
@@ -210,6 +212,8 @@ pub struct Engine {
     functions: Arc<[FunctionDescription]>,
     /// The other nodes of its cluster, to which sessions of what they lead go.
     others: OnceLock<Arc<dyn OtherNodes>>,
+    /// What those have made of roles and databases.
+    news: News,
 }
 
 impl Engine {
@@ -241,6 +245,7 @@ impl Engine {
             machine: Arc::new(options.machine),
             functions: describe_functions(&base),
             others: OnceLock::new(),
+            news: News::default(),
             base,
             spill,
             tenants: Mutex::default(),
@@ -259,6 +264,18 @@ impl Engine {
     /// What must be known of a role before it is let in.
     pub fn role(&self, name: &str) -> Option<RoleInfo> {
         self.node.role(name)
+    }
+
+    /// Follows what other nodes have made of roles and databases up to now, as far as that can be found out.
+    pub(crate) async fn hear(self: &Arc<Self>) {
+        let follow = || async {
+            let node = Arc::clone(&self.node);
+            let refreshed = self.queries.spawn_blocking(move || node.refresh()).await;
+            if let Ok(Err(error)) = refreshed {
+                tracing::debug!(message = error.message, "the cluster's catalogue");
+            }
+        };
+        self.news.hear(follow).await;
     }
 
     /// Has sessions of databases that other nodes lead be there. What was said first stays.
@@ -349,9 +366,18 @@ impl Engine {
         role: &str,
         database: &str,
     ) -> Result<Connection, SqlError> {
+        let mut has_heard = self.others.get().is_none();
         loop {
-            if let Some(connection) = self.node.try_connect(role, database)? {
-                return Ok(connection);
+            match self.node.try_connect(role, database) {
+                Ok(Some(connection)) => return Ok(connection),
+                Ok(None) => {}
+                // Another node may have granted it a moment ago.
+                Err(refused) if is_of_rights(&refused) && !has_heard => {
+                    self.hear().await;
+                    has_heard = true;
+                    continue;
+                }
+                Err(refused) => return Err(refused),
             }
             match self.node.claim(database)? {
                 Claim::Open(_) => {}
@@ -536,6 +562,14 @@ impl Holders for Engine {
         // With its parts, and no lock held.
         drop(gone);
     }
+}
+
+/// Whether a client is refused for what it is or may do.
+fn is_of_rights(refused: &SqlError) -> bool {
+    matches!(
+        refused.kind,
+        ErrorKind::InvalidAuthorization | ErrorKind::InsufficientPrivilege
+    )
 }
 
 fn stopping() -> SqlError {

@@ -24,6 +24,7 @@ mod engine;
 mod grants;
 mod ledger;
 mod memory;
+mod news;
 mod notify;
 mod seldom;
 mod session;

@@ -268,7 +268,7 @@ impl Newcomer {
     }
 
     /// The role of a client that another node has let in, if there is room for another session.
-    fn introduced<B: Backend>(
+    async fn introduced<B: Backend>(
         &self,
         startup: &Startup,
         backend: &Arc<B>,
@@ -278,7 +278,7 @@ impl Newcomer {
             return Err(Fault::Fatal(shutting_down()));
         }
         let user = startup.user().unwrap_or("");
-        let role = authenticate::may_log_in(user, backend.role(user))?;
+        let role = authenticate::may_log_in(user, backend.ask_role(user).await)?;
         Ok((role, permit(shared)?))
     }
 
@@ -412,7 +412,8 @@ impl Newcomer {
                 "connections without TLS are refused".to_owned(),
             ));
         }
-        let role = self.authenticate(user, backend.role(user), shared).await?;
+        let role = backend.ask_role(user).await;
+        let role = self.authenticate(user, role, shared).await?;
         Ok((role, permit(shared)?))
     }
 

@@ -44,7 +44,7 @@ use aerostat_sync::{AtomicU64, AtomicUsize, Mutex, Ordering};
 use aerostat_types::TenantId;
 
 pub use queue::WEIGHT_DEFAULT;
-pub use slice::{prefer_latency, take_precedence};
+pub use slice::{behind_others, prefer_latency, take_precedence};
 pub use task::{Scheduled, asleep, current, give_way, turn_is_over};
 
 use queue::{Order, Queue, Rank, ShareNo};

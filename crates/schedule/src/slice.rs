@@ -1,12 +1,18 @@
 //! How soon the operating system runs a thread that has woken.
 
-use std::{io, mem::size_of, time::Duration};
+use std::{io, mem::size_of, panic, thread, time::Duration};
 
 /// The least slice that Linux takes.
 const SHORT: Duration = Duration::from_micros(100);
 
 /// How far a thread goes ahead of others: it has ten times their share.
 const AHEAD: i32 = -10;
+
+/// How far a thread stays behind others: it has a tenth of their share.
+const BEHIND: i32 = 10;
+
+/// The least share that a thread may have.
+const NICE_MAX: i32 = 19;
 
 /// From now on this thread runs at most a tenth of a millisecond before others have their turn, and so is let
 /// in at once when it wakes beside threads that compute: a virtual deadline is a slice away, and who has the
@@ -31,16 +37,44 @@ pub fn take_precedence() -> io::Result<()> {
     wish(attributes()?.sched_nice.min(AHEAD))
 }
 
+/// Does something in a thread of its own that has a tenth of others' share of the processors, and so have those that it
+/// starts; nobody gives a share back without a privilege, so none of these may live on. It takes what nobody else
+/// wants. Where the system does not let it, it is done as usual.
+pub fn behind_others<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    let behind = || {
+        // Without it the work is done, too.
+        let _ = attributes().and_then(|now| {
+            set(&libc::sched_attr {
+                sched_nice: (now.sched_nice + BEHIND).min(NICE_MAX),
+                ..USUAL
+            })
+        });
+        work()
+    };
+    thread::scope(|scope| {
+        let done = scope.spawn(behind).join();
+        done.unwrap_or_else(|why| panic::resume_unwind(why))
+    })
+}
+
+/// What threads have that wish for nothing.
+const USUAL: libc::sched_attr = libc::sched_attr {
+    size: size_of::<libc::sched_attr>() as u32,
+    sched_policy: libc::SCHED_OTHER as u32,
+    sched_flags: 0,
+    sched_nice: 0,
+    sched_priority: 0,
+    sched_runtime: 0,
+    sched_deadline: 0,
+    sched_period: 0,
+};
+
 fn wish(nice: i32) -> io::Result<()> {
     set(&libc::sched_attr {
-        size: size_of::<libc::sched_attr>() as u32,
-        sched_policy: libc::SCHED_OTHER as u32,
         sched_flags: libc::SCHED_FLAG_RESET_ON_FORK as u64,
         sched_nice: nice,
-        sched_priority: 0,
         sched_runtime: SHORT.as_nanos() as u64,
-        sched_deadline: 0,
-        sched_period: 0,
+        ..USUAL
     })
 }
 
@@ -75,8 +109,6 @@ fn set(wish: &libc::sched_attr) -> io::Result<()> {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use std::thread;
-
     use super::*;
 
     #[test]
@@ -101,6 +133,20 @@ mod tests {
             started.sched_flags & libc::SCHED_FLAG_RESET_ON_FORK as u64,
             0
         );
+    }
+
+    #[test]
+    fn what_is_done_behind_others_has_a_smaller_share_and_nobody_else() {
+        let usual = attributes().unwrap().sched_nice;
+        let (own, started) = behind_others(|| {
+            let started = thread::scope(|scope| scope.spawn(attributes).join().unwrap());
+            (attributes().unwrap(), started.unwrap())
+        });
+        let expected = (usual + BEHIND).min(NICE_MAX);
+        assert_eq!((own.sched_nice, started.sched_nice), (expected, expected));
+        assert_eq!(attributes().unwrap().sched_nice, usual);
+        let panicked = panic::catch_unwind(|| behind_others(|| panic!("as planned")));
+        assert!(panicked.is_err());
     }
 
     #[test]

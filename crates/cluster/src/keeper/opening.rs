@@ -24,6 +24,7 @@ use aerostat_copies::{
     seed::{SeedHold, SeedNeed, fetch_from_leader},
 };
 use aerostat_replication::Settings;
+use aerostat_schedule::behind_others;
 use aerostat_storage::SystemDisk;
 use aerostat_types::TenantId;
 use parking_lot::Mutex;
@@ -244,7 +245,12 @@ impl Inner {
         let configurations = configurations.map_err(|error| failed(&error))?;
         let has_lost = self.has_lost(id)?;
         let me = self.next_member();
-        let opened = self.home.node.open_copy(id, state, None)?;
+        let open = || self.home.node.open_copy(id, state, None);
+        let opened = match self.is_waited_for(id) {
+            true => open(),
+            // Whoever leads goes on meanwhile, here or elsewhere on this machine.
+            false => behind_others(open),
+        }?;
         let store = Arc::clone(&opened.database.store);
         held.lock().database = Some(opened.database);
         let links = Links::new(
@@ -274,6 +280,12 @@ impl Inner {
             threads: self.threads.clone(),
         };
         Ok(run(setup, (store, opened.applier)))
+    }
+
+    /// Whether commits wait for this node's copy, as far as is known.
+    fn is_waited_for(&self, id: TenantId) -> bool {
+        let config = self.space.config(id).ok().flatten();
+        config.is_none_or(|config| config.of(self.identity.node).is_some())
     }
 
     /// Whether the files of a database are gone that the cluster takes this node to have. Where others have

@@ -204,7 +204,7 @@ pub(crate) async fn serve_guest<B: Backend>(
     }
     let leaving = match resumes {
         true => resume_guest(newcomer, startup, client, &backend, &shared).await,
-        false => match newcomer.introduced(&startup, &backend, &shared) {
+        false => match newcomer.introduced(&startup, &backend, &shared).await {
             Ok((role, permit)) => {
                 let known = Known {
                     newcomer,
@@ -256,7 +256,7 @@ async fn resume_guest<B: Backend>(
     let Ok(Ok(state)) = state else {
         return None;
     };
-    let introduced = newcomer.introduced(&startup, backend, shared);
+    let introduced = newcomer.introduced(&startup, backend, shared).await;
     let resumed = match introduced {
         Ok((role, permit)) => {
             let resumed = resume(&startup, &role, &client, &state, backend, shared).await;

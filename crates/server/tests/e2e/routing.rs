@@ -47,6 +47,53 @@ async fn end_of(connection: impl Future<Output = Result<(), tokio_postgres::Erro
     }
 }
 
+/// Who makes a role, or lets it in, and then has it connect elsewhere need not wait.
+#[tokio::test(flavor = "multi_thread")]
+async fn roles_are_let_in_everywhere_as_soon_as_they_may() {
+    let (_cluster, nodes, writer) = shop().await;
+    let [a, b, c] = &nodes;
+    writer
+        .batch_execute("REVOKE CONNECT ON DATABASE shop FROM PUBLIC; CREATE ROLE sleeper")
+        .await
+        .unwrap();
+    // Nodes that have heard of it would let others in.
+    for node in [a, b, c] {
+        let mut config = node.config("shop");
+        config.user("sleeper");
+        assert_eq!(refusal(&config).await, "28000");
+    }
+    for round in 0..12 {
+        let role = format!("clerk_{round}");
+        let mut config = nodes[round % 3].config("shop");
+        config.user(&role);
+        assert_eq!(refusal(&config).await, "28000", "{role}");
+        writer
+            .batch_execute(&format!("CREATE ROLE {role} LOGIN"))
+            .await
+            .unwrap();
+        assert_eq!(refusal(&config).await, "42501", "{role}");
+        writer
+            .batch_execute(&format!("GRANT CONNECT ON DATABASE shop TO {role}"))
+            .await
+            .unwrap();
+        let (client, connection) = config.connect(NoTls).await.unwrap();
+        tokio::spawn(connection);
+        assert_eq!(value(&client, "SELECT current_user").await, role);
+    }
+    // Also one that is known, and may log in from now on.
+    writer
+        .batch_execute("ALTER ROLE sleeper LOGIN; GRANT CONNECT ON DATABASE shop TO sleeper")
+        .await
+        .unwrap();
+    for node in [a, b, c] {
+        let mut config = node.config("shop");
+        config.user("sleeper");
+        let (client, connection) = config.connect(NoTls).await.unwrap();
+        tokio::spawn(connection);
+        assert_eq!(value(&client, "SELECT current_user").await, "sleeper");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_connects_to_any_node_is_served_by_the_leader() {
     let cluster = Cluster::of_gateways();
