@@ -135,6 +135,8 @@ pub struct Census {
     /// How often it has become another.
     changes: AtomicU64,
     known: Mutex<Known>,
+    /// Held while reports are read, which may take long where what the nodes share is away.
+    looking: Mutex<()>,
     telling: Mutex<Telling>,
     /// Whether databases that are made on this node begin to be led by it.
     leads_new: bool,
@@ -218,6 +220,7 @@ impl Census {
             inventory: Mutex::default(),
             changes: AtomicU64::new(0),
             known: Mutex::default(),
+            looking: Mutex::new(()),
             telling: Mutex::default(),
             leads_new,
             build,
@@ -244,9 +247,9 @@ impl Census {
         of(&self.inventory.lock())
     }
 
-    /// What is known of a node; `None` where it has said nothing, or what nodes say is being read. Waits for nobody.
+    /// What is known of a node; `None` where it has said nothing.
     pub(crate) fn heard_of(&self, node: NodeId) -> Option<NodeHeard> {
-        let known = self.known.try_lock()?;
+        let known = self.known.lock();
         let heard = known.nodes.get(&node)?;
         Some(NodeHeard {
             load: heard.report.as_ref()?.load,
@@ -338,23 +341,26 @@ impl Census {
     /// # Errors
     /// Something cannot be read: nobody's silence goes on.
     pub(crate) fn look(&self, every: Option<Duration>) -> Result<(), JoinError> {
+        let looking = self.looking.lock();
         let ids: Vec<NodeId> = self.nodes(|all| all.nodes.values().map(|node| node.id).collect());
+        let now = Instant::now();
+        let mut found = Vec::new();
+        for id in &ids {
+            let store_of = |known: &Known| Some(Arc::clone(&known.nodes.get(id)?.store));
+            let known = store_of(&self.known.lock());
+            let store = match known {
+                Some(store) => store,
+                None => self.space.report(*id)?,
+            };
+            found.push((*id, store.load()?, store));
+        }
         let mut known = self.known.lock();
         known.nodes.retain(|id, _| ids.contains(id));
-        let now = Instant::now();
         // Where it was not looked, or in vain, others may not have been able to speak.
         let gap = known
             .looked
             .map_or(Duration::ZERO, |at| now.saturating_duration_since(at))
             .min(every.unwrap_or_default() * 2);
-        let mut found = Vec::new();
-        for id in ids {
-            let store = match known.nodes.get(&id) {
-                Some(heard) => Arc::clone(&heard.store),
-                None => self.space.report(id)?,
-            };
-            found.push((id, store.load()?, store));
-        }
         if every.is_some() {
             known.looked = Some(now);
         }
@@ -380,6 +386,7 @@ impl Census {
                 _ => heard.silent += gap,
             }
         }
+        drop((known, looking));
         Ok(())
     }
 

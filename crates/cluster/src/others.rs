@@ -8,8 +8,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+use aerostat_catalog::ClusterNodes;
 use aerostat_copies::{Greeting, Peers, Purpose, dial_cancel, dial_session};
-use aerostat_replication::{Config, Member, NodeId};
+use aerostat_replication::{Member, NodeId};
 use aerostat_transport::Parked;
 use aerostat_types::TenantId;
 use parking_lot::Mutex;
@@ -28,13 +29,21 @@ pub struct Others {
     runtime: Handle,
 }
 
+/// Which nodes have a database, as far as is known.
+#[derive(Clone, Debug)]
+struct Led {
+    leader: NodeId,
+    /// Whose copies commits wait for.
+    members: Vec<NodeId>,
+}
+
 /// What was asked for of a database. Held while it is: others wait for the answer, and nobody who asks for another database
 /// does.
 type Asked = Mutex<Option<Answer>>;
 
-/// A database's configuration, as it was known last.
+/// Who had a database when it was known last.
 struct Answer {
-    config: Option<Config>,
+    led: Option<Led>,
     /// When that was.
     known: Instant,
     /// Until when it is not asked for again.
@@ -76,17 +85,16 @@ impl Others {
         }
     }
 
-    /// The node that leads a database, by what the nodes share, or did when that could be read last. Waits for that; many
-    /// who ask at a time wait for one answer.
+    /// The node that leads a database, by what the nodes share, or did when that could be read last, or by what nodes said
+    /// of themselves before. Waits for that; many who ask at a time wait for one answer.
     pub fn leader_of(&self, tenant: TenantId) -> Option<NodeId> {
-        self.config(tenant).map(|config| config.leader)
+        self.led(tenant).map(|led| led.leader)
     }
 
     /// The nodes whose copies of a database commits wait for, likewise; none if that is not known.
     pub fn copies_of(&self, tenant: TenantId) -> Vec<NodeId> {
-        let members = self.config(tenant).map(|config| config.members);
-        let members = members.unwrap_or_default().into_iter();
-        members.map(|member| member.node).collect()
+        let led = self.led(tenant);
+        led.map(|led| led.members).unwrap_or_default()
     }
 
     /// The share of a node's threads that statements take, as it said last; 0 if that is not known.
@@ -103,7 +111,7 @@ impl Others {
             .is_none_or(|heard| heard.is_up)
     }
 
-    fn config(&self, tenant: TenantId) -> Option<Config> {
+    fn led(&self, tenant: TenantId) -> Option<Led> {
         let asked = {
             let mut all = self.asked.lock();
             // Nobody is about to ask, and the answer is old.
@@ -118,25 +126,43 @@ impl Others {
         if let Some(answer) = &*asked
             && Instant::now() < answer.holds_until
         {
-            return answer.config.clone();
+            return answer.led.clone();
         }
-        match self.space.config(tenant) {
+        let (known, led, holds) = match self.space.config(tenant) {
             Ok(config) => {
-                let known = Instant::now();
-                *asked = Some(Answer {
-                    config: config.clone(),
-                    known,
-                    holds_until: known + HOLDS,
+                let led = config.map(|config| Led {
+                    leader: config.leader,
+                    members: config.members.iter().map(|member| member.node).collect(),
                 });
-                config
+                (Instant::now(), led, HOLDS)
             }
             Err(error) => {
                 tracing::debug!(%tenant, %error, "who leads a database is not known");
-                let answer = asked.as_mut()?;
-                answer.holds_until = Instant::now() + HOLDS_UNASKED;
-                answer.config.clone()
+                let before = asked.take();
+                let known = before
+                    .as_ref()
+                    .map_or_else(Instant::now, |answer| answer.known);
+                let led = before.and_then(|answer| answer.led);
+                let led = led.or_else(|| self.said_of(tenant));
+                (known, led, HOLDS_UNASKED)
             }
-        }
+        };
+        *asked = Some(Answer {
+            led: led.clone(),
+            known,
+            holds_until: Instant::now() + holds,
+        });
+        led
+    }
+
+    /// Who has a database by what nodes have said of themselves.
+    fn said_of(&self, tenant: TenantId) -> Option<Led> {
+        let facts = self.home.census.facts();
+        let placed = facts.databases.get(&tenant)?;
+        Some(Led {
+            leader: placed.leader?,
+            members: placed.members.clone(),
+        })
     }
 
     fn greeting(&self, to: NodeId) -> Greeting {

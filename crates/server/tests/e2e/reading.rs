@@ -17,7 +17,11 @@ const ANY: &str = "-c default_transaction_read_only=on";
 const NEAR: &str = "-c aerostat.read_from=any";
 
 async fn connect(node: &Aerostat, options: &str) -> Client {
-    let mut config = node.config("shop");
+    connect_to(node, "shop", options).await
+}
+
+async fn connect_to(node: &Aerostat, database: &str, options: &str) -> Client {
+    let mut config = node.config(database);
     config.options(options);
     let connected = tokio::time::timeout(PATIENCE, config.connect(NoTls)).await;
     let (client, connection) = connected.expect("somebody answers").unwrap();
@@ -114,14 +118,27 @@ async fn readers_are_spread_over_copies_through_any_node() {
     tokio::time::sleep(Duration::from_millis(300)).await;
     cancel.cancel_query(NoTls).await.unwrap();
     assert_eq!(running.await.unwrap(), "57014");
-    // While what the nodes share is away readers come all the same, also where there is no copy.
+    // While what the nodes share is away clients come all the same, also where there is no copy, and to a database of which
+    // that node has only heard.
     connect(&c, ANY).await;
+    let admin = a.connect("aerostat").await;
+    admin
+        .batch_execute("CREATE DATABASE store WITH (nodes = 'a, b')")
+        .await
+        .unwrap();
+    let here = connect_to(&c, "aerostat", NEAR).await;
+    let heard = "SELECT count(leader) FROM aerostat.cluster_databases WHERE name = 'store'";
+    wait_for_value(&here, heard, "1").await;
     let (folder, aside) = (cluster.folder(), cluster.folder().with_extension("aside"));
     std::fs::rename(folder, &aside).unwrap();
     let mut clients = Vec::new();
     for _ in 0..4 {
         clients.push(connect(&c, ANY).await);
         tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    for options in ["", ANY] {
+        let client = connect_to(&c, "store", options).await;
+        assert_eq!(value(&client, "SELECT current_database()").await, "store");
     }
     std::fs::rename(&aside, folder).unwrap();
     assert_eq!(places(&clients).await, (2, 2));
