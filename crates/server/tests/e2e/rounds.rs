@@ -180,7 +180,7 @@ async fn write(play: Arc<Play>, tenant: usize, seed: u64) {
                         .as_deref()
                         .is_some_and(|code| !(code.starts_with("08") || code.starts_with("57P")))
                     {
-                        play.wrong(format!("t{tenant}: {error}: {code:?}"));
+                        play.wrong(format!("t{tenant}: {error:?}"));
                     }
                     break;
                 }
