@@ -246,10 +246,10 @@ impl Inner {
         let has_lost = self.has_lost(id)?;
         let me = self.next_member();
         let open = || self.home.node.open_copy(id, state, None);
-        let opened = match self.is_waited_for(id) {
-            true => open(),
-            // Whoever leads goes on meanwhile, here or elsewhere on this machine.
-            false => behind_others(open),
+        let opened = match self.is_made_anew(id) {
+            // No commit waits for it: whoever leads goes on meanwhile, here or elsewhere on this machine.
+            true => behind_others(open),
+            false => open(),
         }?;
         let store = Arc::clone(&opened.database.store);
         held.lock().database = Some(opened.database);
@@ -282,10 +282,10 @@ impl Inner {
         Ok(run(setup, (store, opened.applier)))
     }
 
-    /// Whether commits wait for this node's copy, as far as is known.
-    fn is_waited_for(&self, id: TenantId) -> bool {
-        let config = self.space.config(id).ok().flatten();
-        config.is_none_or(|config| config.of(self.identity.node).is_some())
+    /// Whether a copy was made of what its leader has, and has not been shown since.
+    fn is_made_anew(&self, id: TenantId) -> bool {
+        let copies = self.copies.lock();
+        copies.get(&id).is_some_and(|copy| copy.hold.is_some())
     }
 
     /// Whether the files of a database are gone that the cluster takes this node to have. Where others have
