@@ -302,3 +302,25 @@ async fn readers_have_their_rights_and_outlive_what_becomes_of_copies() {
     }
     assert_eq!(value(&clients[0], "SELECT count(*) FROM own").await, "2");
 }
+
+/// A node whose copy has heard of no leader since it started says so, after it has waited for one; and of roles that there are
+/// not, also while what the nodes share is away.
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_cannot_be_let_in_is_told_why() {
+    let cluster = Cluster::of_gateways();
+    let (a, b, _admin) = cluster.shop().await;
+    drop(a.kill());
+    let b = cluster.start_on(b.kill(), "b");
+    let mut config = b.config("shop");
+    config.options(NEAR);
+    // Two copies, of which one is lost: nobody leads without it.
+    assert_eq!(refusal(&config).await, "57P03");
+    let (folder, aside) = (cluster.folder(), cluster.folder().with_extension("aside"));
+    std::fs::rename(folder, &aside).unwrap();
+    for role in ["nobody", "nobody", "no other"] {
+        config.user(role);
+        let refused = tokio::time::timeout(PATIENCE, refusal(&config)).await;
+        assert_eq!(refused.expect("it is told"), "28000");
+    }
+    std::fs::rename(&aside, folder).unwrap();
+}
