@@ -81,6 +81,8 @@ pub enum Leader {
     Node(NodeId),
     /// One that is not known at the moment.
     Unknown,
+    /// This one did, and does not hear of the others: another may by now.
+    CutOff,
     /// There is no such database, as far as is known here.
     NoDatabase,
 }
@@ -110,6 +112,16 @@ pub trait OtherNodes: Send + Sync + 'static {
 
     /// Whether a node is taken to run: it has not been silent for long, as far as is known.
     fn is_up(&self, node: NodeId) -> bool;
+
+    /// The other nodes that are taken to run.
+    fn up(&self) -> Vec<NodeId>;
+
+    /// Whether a node is reached at the moment: its machine takes connections. Waits for that, for about a second.
+    fn is_reached(&self, node: NodeId) -> BoxFuture<'static, bool>;
+
+    /// Whether what the nodes share has not answered for a while: nobody is told who leads. Waits for nobody: the first
+    /// to ask has it looked at.
+    fn is_alone(&self) -> bool;
 
     /// Has nodes cancel what the session with this key runs: one node, or all others.
     fn cancel(&self, node: Option<NodeId>, pid: i32, secret: i32);

@@ -27,6 +27,7 @@ mod keeper;
 mod others;
 mod owner;
 mod placing;
+mod reach;
 mod sample;
 mod space;
 mod speaker;

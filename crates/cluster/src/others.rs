@@ -16,7 +16,7 @@ use aerostat_types::TenantId;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
-use crate::{Space, owner::Home};
+use crate::{Space, owner::Home, reach::Reach};
 
 /// How a node of a cluster reaches the others.
 pub struct Others {
@@ -26,6 +26,7 @@ pub struct Others {
     space: Space,
     /// Of databases that have no copy here.
     asked: Mutex<HashMap<TenantId, Arc<Asked>>>,
+    reach: Reach,
     runtime: Handle,
 }
 
@@ -79,6 +80,7 @@ impl Others {
             },
             peers,
             home,
+            reach: Reach::new(space.clone(), runtime.clone()),
             space,
             asked: Mutex::default(),
             runtime,
@@ -109,6 +111,28 @@ impl Others {
             .census
             .heard_of(node)
             .is_none_or(|heard| heard.is_up)
+    }
+
+    /// The other nodes that are taken to run.
+    pub fn up(&self) -> Vec<NodeId> {
+        let me = self.greeting.from.node;
+        let all: Vec<NodeId> = self.home.census.nodes(|all| {
+            let ids = all.nodes.values().map(|entry| entry.id);
+            ids.filter(|id| *id != me).collect()
+        });
+        all.into_iter().filter(|id| self.is_up(*id)).collect()
+    }
+
+    /// Whether a node is reached at the moment, whatever it does. Waits for that, for about a second; many who ask at a time
+    /// wait for one answer.
+    pub fn is_reached(&self, node: NodeId) -> impl Future<Output = bool> + Send + 'static {
+        self.reach.is_reached(node, (self.peers.address)(node))
+    }
+
+    /// Whether what the nodes share has not answered for a while: nobody is told who leads. Waits for nobody: the first
+    /// to ask has it looked at.
+    pub fn is_alone(&self) -> bool {
+        self.reach.is_alone()
     }
 
     fn led(&self, tenant: TenantId) -> Option<Led> {

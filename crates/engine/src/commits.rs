@@ -6,15 +6,22 @@
 //! those of its tenant that wait: one thread finishes them one after the other, as long as
 //! there are any. The first has the log write and sync for all that have come by then, so that
 //! a thousand commits need one thread and a few syncs.
+//!
+//! Whoever waits for nodes that are not heard of is told so after a while, and the commit waits on without him: it may
+//! come to pass, or another node may lead, and have it or not.
 
-use std::sync::Arc;
+use std::{future::pending, io, sync::Arc, time::Duration};
 
-use aerostat_txn::{CommitError, Committing};
+use aerostat_catalog::CopyState;
+use aerostat_txn::{CommitError, Committing, LogFailure};
 use aerostat_types::CommitTs;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use crate::ends::Ends;
+
+/// How often it is looked whether the nodes are heard of that a commit waits for.
+const LOOK: Duration = Duration::from_millis(250);
 
 /// Where the small commits of a tenant wait.
 #[derive(Default)]
@@ -35,11 +42,28 @@ struct Waiting {
 }
 
 impl Commits {
-    /// Finishes a commit. It is finished also if nobody waits for this any more.
+    /// Finishes a commit of a database that other nodes may have, too. It is finished also if nobody waits for this any
+    /// more.
     ///
     /// # Errors
-    /// Those of [`Committing::finish`].
+    /// Those of [`Committing::finish`]; `InDoubt`, too, where this node is cut off from the others.
     pub(crate) async fn commit(
+        self: &Arc<Self>,
+        committing: Committing,
+        ends: &Ends,
+        copy: Option<&CopyState>,
+    ) -> Result<CommitTs, CommitError> {
+        tokio::select! {
+            biased;
+            done = self.finish(committing, ends) => done,
+            () = cut_off(copy) => Err(CommitError::InDoubt(LogFailure {
+                doing: "hear of the nodes that have copies".to_owned(),
+                source: Arc::new(io::ErrorKind::TimedOut.into()),
+            })),
+        }
+    }
+
+    async fn finish(
         self: &Arc<Self>,
         committing: Committing,
         ends: &Ends,
@@ -128,6 +152,19 @@ impl Waiting {
     fn finish(self) {
         // Whoever asked may be gone.
         let _ = self.done.send(self.committing.finish());
+    }
+}
+
+/// Waits until the others that have a database are not heard of.
+async fn cut_off(copy: Option<&CopyState>) {
+    let Some(copy) = copy else {
+        return pending().await;
+    };
+    loop {
+        tokio::time::sleep(LOOK).await;
+        if copy.is_cut_off() {
+            return;
+        }
     }
 }
 

@@ -20,7 +20,7 @@ use crate::{
 /// What a node answers first that does not lead the session's database.
 pub(crate) const NOT_HERE: u8 = b'N';
 
-/// What a node answers first that serves the session: what follows is for its client.
+/// What a node answers first that serves the session, or passes it on: what follows is for its client.
 pub(crate) const HERE: u8 = b'Y';
 
 /// Sessions that have come and are not served yet.
@@ -35,6 +35,9 @@ const BITS: &str = "_tls.bits";
 
 /// Of a session that has left another node.
 const RESUMES: &str = "_resumes";
+
+/// Of one that comes by a node that does not reach the leader: this one may pass it on.
+const PASSES: &str = "_passes";
 
 /// A connection for a session, and what was said of it.
 pub(crate) type Arrived = (Parked, Vec<u8>);
@@ -72,10 +75,9 @@ impl Door {
         }
     }
 
-    /// Stops what a session of this node runs, if there is one with this key.
+    /// Stops what a session runs that is of this node, or is passed on by it, if there is one with this key.
     pub fn cancel(&self, pid: i32, secret: i32) {
-        // A node that knows the session by a client of its own has been asked, too.
-        self.registry.cancel_here(pid, secret);
+        self.registry.cancel(pid, secret);
     }
 }
 
@@ -94,15 +96,27 @@ impl Guests {
 pub(crate) struct Introduction {
     pub(crate) startup: Startup,
     pub(crate) client: Client,
-    /// Whether the session goes on that another node has given away.
-    pub(crate) resumes: bool,
+    pub(crate) comes: Comes,
+}
+
+/// How a session comes to a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Comes {
+    /// It begins.
+    New,
+    /// It begins, here or at a node that this one reaches, and the one before does not.
+    ByWay,
+    /// It goes on: another node has given it away.
+    Resumed,
 }
 
 impl Introduction {
-    pub(crate) fn encode(startup: &Startup, client: &Client, resumes: bool) -> Vec<u8> {
+    pub(crate) fn encode(startup: &Startup, client: &Client, comes: Comes) -> Vec<u8> {
         // What begins like the node's own word is not a client's to say.
         let own = |name: &str| {
-            name.starts_with("_client.") || name.starts_with("_tls.") || name == RESUMES
+            name.starts_with("_client.")
+                || name.starts_with("_tls.")
+                || [RESUMES, PASSES].contains(&name)
         };
         let said = startup.parameters();
         let mut pairs: Vec<(&str, String)> = said.filter(|(name, _)| !own(name)).collect();
@@ -115,8 +129,10 @@ impl Introduction {
             pairs.push((CIPHER, tls.cipher.clone()));
             pairs.push((BITS, tls.bits.to_string()));
         }
-        if resumes {
-            pairs.push((RESUMES, "1".to_owned()));
+        match comes {
+            Comes::New => {}
+            Comes::ByWay => pairs.push((PASSES, "1".to_owned())),
+            Comes::Resumed => pairs.push((RESUMES, "1".to_owned())),
         }
         let mut bytes = Vec::new();
         for (name, value) in pairs {
@@ -138,7 +154,11 @@ impl Introduction {
         let mut take = |name: &str| startup.take(name);
         let (address, port) = (take(ADDRESS), take(PORT));
         let (tls, cipher, bits) = (take(TLS), take(CIPHER), take(BITS));
-        let resumes = take(RESUMES).is_some();
+        let comes = match (take(RESUMES), take(PASSES)) {
+            (Some(_), _) => Comes::Resumed,
+            (None, Some(_)) => Comes::ByWay,
+            (None, None) => Comes::New,
+        };
         let odd = || {
             Fault::Fatal(WireError::new(
                 ErrorKind::ProtocolViolation,
@@ -163,7 +183,7 @@ impl Introduction {
         Ok(Introduction {
             startup,
             client: Client { address, tls },
-            resumes,
+            comes,
         })
     }
 }
@@ -184,11 +204,13 @@ mod tests {
                 bits: 128,
             }),
         };
-        let arrived = Introduction::decode(&Introduction::encode(&startup, &client, true)).unwrap();
-        assert!(arrived.resumes);
-        let bytes = Introduction::encode(&startup, &client, false);
+        for comes in [Comes::Resumed, Comes::ByWay] {
+            let bytes = Introduction::encode(&startup, &client, comes);
+            assert_eq!(Introduction::decode(&bytes).unwrap().comes, comes);
+        }
+        let bytes = Introduction::encode(&startup, &client, Comes::New);
         let arrived = Introduction::decode(&bytes).unwrap();
-        assert!(!arrived.resumes);
+        assert_eq!(arrived.comes, Comes::New);
         assert_eq!(arrived.client, client);
         assert_eq!(arrived.startup.user(), Some("ann"));
         assert_eq!(arrived.startup.database(), "shop");

@@ -9,6 +9,8 @@
 //!   key. So whatever a client and a node say to each other passes, and what passes costs little.
 //! * **A node that is lost is told**: the client gets an error between two messages, with a code that says whether a
 //!   statement may have been done. Within a message it can only be cut off.
+//! * **A network that loses what two nodes say to each other** is found out by clients that wait: whether the node is
+//!   still reached is tried then.
 //! * **A node that leads no more** may not know, or be able to say so: its clients are told by this one, which hears
 //!   of the next leader. Those that read a copy are told once its node has said nothing for long.
 //! * **A node that is about to lead no more** gives its sessions away ([`farewell`](crate::farewell)), each between two
@@ -37,7 +39,7 @@ use crate::{
     orders::{End, Orders},
     packet::Startup,
     registry::{Registry, Relayed},
-    route::{ANSWER_MAX, LOOK, Left, is_another},
+    route::{ANSWER_MAX, LOOK, Left, Reached, is_another},
     sqlstate::WireError,
     stream::{Reader, Writer},
     wire::{Input, Output},
@@ -46,8 +48,8 @@ use crate::{
 /// Looks that find another leader before the node is given up, which is to tell its clients itself.
 const LOOKS: u32 = 2;
 
-/// How long a client has to wait for an answer until others are asked whether the node still leads, where this one has no
-/// copy that would hear of it; and how often they are asked then.
+/// How long a client has to wait for an answer until it is tried whether the node is reached, and others are asked whether
+/// it still leads, where this one has no copy that would hear of it; and how often they are asked then.
 const ASKS_AFTER: Duration = Duration::from_secs(1);
 
 /// How often a client that has a statement running is looked at while this node stops.
@@ -235,7 +237,7 @@ impl Line {
     pub(crate) async fn serve<B: Backend>(
         mut self,
         startup: &Startup,
-        (node, stream): (NodeId, Stream),
+        Reached { node, at, stream }: Reached,
         backend: &Arc<B>,
     ) -> Option<(Line, Left)> {
         let others = backend.others()?;
@@ -251,9 +253,9 @@ impl Line {
             } = &mut self;
             tokio::select! {
                 () = up(reader, ahead, &mut to_node, talk) => Ended::Client,
-                ended = down(&mut from_node, socket, talk, (relayed, key), (&others, node)) => ended,
+                ended = down(&mut from_node, socket, talk, (relayed, key), (&others, at)) => ended,
                 () = stopped(&relayed.orders, talk) => Ended::Stopping,
-                () = moved(startup, node, backend, talk) => Ended::Node,
+                () = moved(startup, (node, at), backend, talk) => Ended::Node,
             }
         };
         tracing::debug!(%node, ?ended, "a relayed session ended");
@@ -374,16 +376,30 @@ async fn stopped(orders: &Orders, talk: &Talk) {
 }
 
 /// Waits until the client's session should be at another node: one that leads its database now, or, where it reads a
-/// copy, one that runs.
-async fn moved<B: Backend>(startup: &Startup, node: NodeId, backend: &Arc<B>, talk: &Talk) {
+/// copy, one that runs; or until the node is not reached on which a client waits, by the one at which the connection is.
+async fn moved<B: Backend>(
+    startup: &Startup,
+    (node, at): (NodeId, NodeId),
+    backend: &Arc<B>,
+    talk: &Talk,
+) {
     let database = startup.database();
     let reads = backend.reads(&startup.settings());
     let (mut looks, mut heard_at) = (0, Instant::now());
+    let mut rested_at = Instant::now();
     while looks < LOOKS {
         sleep(LOOK).await;
         if !talk.is_busy() {
             // Whoever waits for nothing does not need to know.
-            heard_at = Instant::now();
+            (heard_at, rested_at) = (Instant::now(), Instant::now());
+        } else if rested_at.elapsed() >= ASKS_AFTER
+            && let Some(others) = backend.others()
+        {
+            // Whoever connects anew is told soon.
+            others.is_alone();
+            if !others.is_reached(at).await {
+                return;
+            }
         }
         let is_gone = match reads {
             // What is behind may be read, and be behind because much is read.

@@ -1,9 +1,19 @@
 //! Where a client's session is to be: at the node that leads its database, or, where it only reads, at one with a copy.
+//!
+//! ```text
+//!  client ─► this node ──────────────────────────► the one that leads
+//!                └── no answer: by way of another ──┘
+//! ```
+//!
+//! A network may lose what two nodes say to each other and nothing else. So a session that is to begin goes by way of
+//! another node where the one that leads does not answer soon; and where nobody is reached that knows more, its client is
+//! told so, and not kept until it may have tried elsewhere.
 
-use std::{future::pending, sync::Arc, time::Duration};
+use std::{future::pending, io, pin::pin, sync::Arc, time::Duration};
 
 use aerostat_transport::Stream;
 use aerostat_types::{ErrorKind, NodeId};
+use futures::{StreamExt, stream::FuturesUnordered};
 use tokio::{
     io::AsyncReadExt,
     time::{Instant, sleep, timeout},
@@ -11,7 +21,7 @@ use tokio::{
 
 use crate::{
     api::{Backend, Client, Leader, OtherNodes, OwnCopy, Reads},
-    door::{HERE, Introduction},
+    door::{Comes, HERE, Introduction},
     farewell,
     limits::RESUME_MAX,
     packet::Startup,
@@ -38,12 +48,35 @@ const SOON: Duration = Duration::from_millis(5);
 /// How soon the node that a session has left is asked again: it may lead on.
 const BACK_AGAIN: Duration = Duration::from_millis(250);
 
+/// How soon a node that does not answer is tried by way of others.
+const BY_WAY: Duration = Duration::from_millis(250);
+
+/// How long those may take.
+const BY_WAY_MAX: Duration = Duration::from_secs(1);
+
 /// Where a client's session is.
 pub(crate) enum Way {
     Here,
     /// At a node; with the session's key, if it has gone on there.
-    There(NodeId, Stream, Option<(i32, i32)>),
+    There(Reached, Option<(i32, i32)>),
     Nowhere(WireError),
+}
+
+/// A node that serves a session.
+pub(crate) struct Reached {
+    pub(crate) node: NodeId,
+    /// Where the connection goes: the node itself, or another that passes on what is said.
+    pub(crate) at: NodeId,
+    pub(crate) stream: Stream,
+}
+
+/// What has become of an attempt to reach a node.
+enum Attempt {
+    Reached(Way),
+    /// It does not serve the session.
+    NotThere,
+    /// Neither it nor another one that would know more.
+    Alone,
 }
 
 /// What a session has that has left a node.
@@ -59,6 +92,8 @@ enum Target {
     Node(NodeId, Option<Reading>),
     /// At no other node than this one, whose copy nobody may enter yet.
     Closed,
+    /// Perhaps at another node, of which this one cannot hear.
+    CutOff,
     Unknown,
 }
 
@@ -86,15 +121,23 @@ impl<B: Backend> Route<'_, B> {
             let target = self.target(reads, &without).await;
             match (target, self.backend.others()) {
                 (Target::Here(reading), _) => return (Way::Here, reading),
+                (Target::CutOff, _) => return (Way::Nowhere(self.cut_off()), None),
                 // Whoever serves clients here says what is wrong.
                 (_, None) => return (Way::Here, None),
                 (Target::Closed, _) if begun.elapsed() >= REACH_MAX => return (Way::Here, None),
-                (Target::Closed | Target::Unknown, Some(_)) => unreached.clear(),
+                (Target::Closed | Target::Unknown, Some(others)) => {
+                    if others.is_alone() && reads != Reads::Here {
+                        return (Way::Nowhere(self.cut_off()), None);
+                    }
+                    unreached.clear();
+                }
                 (Target::Node(node, _), Some(_)) if without.contains(&node) => {}
                 (Target::Node(node, reading), Some(others)) => {
                     back_at = Instant::now() + BACK_AGAIN;
-                    if let Some(way) = self.reach(&*others, reads, node, left).await {
-                        return (way, reading);
+                    match self.reach(&*others, reads, node, left).await {
+                        Attempt::Reached(way) => return (way, reading),
+                        Attempt::Alone => return (Way::Nowhere(self.cut_off()), None),
+                        Attempt::NotThere => {}
                     }
                     if reading.is_some() && begun.elapsed() < REACH_MAX {
                         // There may be another copy.
@@ -117,6 +160,7 @@ impl<B: Backend> Route<'_, B> {
                 // Whoever serves clients here says that there is no such database.
                 Leader::Here | Leader::NoDatabase => Target::Here(None),
                 Leader::Node(node) => Target::Node(node, None),
+                Leader::CutOff => Target::CutOff,
                 Leader::Unknown => Target::Unknown,
             };
         }
@@ -141,47 +185,135 @@ impl<B: Backend> Route<'_, B> {
         reads: Reads,
         node: NodeId,
         left: Option<&Left>,
-    ) -> Option<Way> {
-        let said = Introduction::encode(self.startup, self.client, left.is_some());
-        let answered = async {
-            let mut stream = others.session(node, said).await?.resume()?;
-            let answer = stream.read_u8().await?;
-            std::io::Result::Ok((answer == HERE).then_some(stream))
-        };
+    ) -> Attempt {
         let succeeded = async {
             match reads {
                 Reads::Leader => succeeded(self.startup.database(), node, self.backend).await,
                 Reads::Here | Reads::Any => pending().await,
             }
         };
+        let answered = async {
+            let comes = match left {
+                Some(_) => Comes::Resumed,
+                None => Comes::New,
+            };
+            let mut by_way = pin!(self.by_way(others, reads, node, left));
+            tokio::select! {
+                biased;
+                asked = self.ask(others, node, comes) => match asked {
+                    Ok(stream) => stream.map(|stream| Reached { node, at: node, stream }),
+                    // Its machine has said so.
+                    Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => None,
+                    Err(error) => {
+                        tracing::debug!(%node, %error, "a node is not reached");
+                        match reads {
+                            Reads::Leader => by_way.await,
+                            Reads::Here | Reads::Any => None,
+                        }
+                    }
+                },
+                reached = &mut by_way => reached,
+            }
+        };
         let answered = tokio::select! {
             biased;
-            answered = timeout(ANSWER_MAX, answered) => answered,
-            () = succeeded => return None,
+            answered = timeout(ANSWER_MAX, answered) => answered.ok().flatten(),
+            () = succeeded => None,
         };
-        let mut stream = match answered {
-            Ok(Ok(stream)) => stream?,
-            Ok(Err(error)) => {
-                tracing::debug!(%node, %error, "a node is not reached");
-                return None;
-            }
-            Err(_) => return None,
+        let Some(mut reached) = answered else {
+            return match reads == Reads::Leader && others.is_alone() {
+                true => Attempt::Alone,
+                false => Attempt::NotThere,
+            };
         };
         let Some(left) = left else {
-            return Some(Way::There(node, stream, None));
+            return Attempt::Reached(Way::There(reached, None));
         };
         // From here on the session may go on there.
-        match timeout(RESUME_MAX, farewell::hand_on(&mut stream, &left.state)).await {
-            Ok(Ok(key)) => Some(Way::There(node, stream, key)),
+        let handed = farewell::hand_on(&mut reached.stream, &left.state);
+        Attempt::Reached(match timeout(RESUME_MAX, handed).await {
+            Ok(Ok(key)) => Way::There(reached, key),
             _ => {
                 let message =
                     "the session was lost on its way to the node that leads the database now";
-                Some(Way::Nowhere(WireError::new(
-                    ErrorKind::ConnectionFailure,
-                    message,
-                )))
+                Way::Nowhere(WireError::new(ErrorKind::ConnectionFailure, message))
             }
+        })
+    }
+
+    /// Asks a node to serve the session; a connection where it says that it does.
+    async fn ask(
+        &self,
+        others: &dyn OtherNodes,
+        node: NodeId,
+        comes: Comes,
+    ) -> io::Result<Option<Stream>> {
+        let said = Introduction::encode(self.startup, self.client, comes);
+        let mut stream = others.session(node, said).await?.resume()?;
+        let answer = stream.read_u8().await?;
+        Ok((answer == HERE).then_some(stream))
+    }
+
+    /// A connection to a node by way of another one, after a while; `None` where nobody is reached who would know of a
+    /// successor. Whoever reads a copy goes to another one instead, and a session that goes on has its own way.
+    async fn by_way(
+        &self,
+        others: &dyn OtherNodes,
+        reads: Reads,
+        node: NodeId,
+        left: Option<&Left>,
+    ) -> Option<Reached> {
+        if reads != Reads::Leader {
+            return pending().await;
         }
+        sleep(BY_WAY).await;
+        loop {
+            if others.is_alone() {
+                return None;
+            }
+            let ways = others.up().into_iter();
+            let ways = ways.filter(|way| *way != node && left.is_none());
+            let mut asked: FuturesUnordered<_> = ways
+                .map(|at| async move {
+                    let asked = timeout(BY_WAY_MAX, self.ask(others, at, Comes::ByWay));
+                    let stream = asked.await.ok()?.ok()??;
+                    Some(Reached { node, at, stream })
+                })
+                .collect();
+            while let Some(reached) = asked.next().await {
+                if reached.is_some() {
+                    return reached;
+                }
+            }
+            sleep(BY_WAY).await;
+        }
+    }
+
+    /// The same for a session that comes by another node, which does not reach the one that leads; `None`: nor does this
+    /// one.
+    pub(crate) async fn pass_on(&self) -> Option<Reached> {
+        let others = self.backend.others()?;
+        let Leader::Node(node) = leader(self.startup.database(), self.backend).await else {
+            return None;
+        };
+        let asked = timeout(BY_WAY_MAX, self.ask(&*others, node, Comes::New));
+        let stream = asked.await.ok()?.ok()??;
+        Some(Reached {
+            node,
+            at: node,
+            stream,
+        })
+    }
+
+    /// What a client is told of a node that reaches no others.
+    fn cut_off(&self) -> WireError {
+        let database = self.startup.database();
+        let message = format!(
+            "this node does not reach the others, of which one leads database \"{database}\""
+        );
+        WireError::new(ErrorKind::CannotConnectNow, message).with_hint(
+            "Connect to another node, or read a copy: connect with options='-c aerostat.read_from=any'.",
+        )
     }
 
     fn not_reached(&self, reads: Reads) -> WireError {
@@ -239,6 +371,6 @@ pub(crate) fn is_another(leader: &Leader, node: NodeId) -> bool {
         Leader::Node(now) => *now != node,
         Leader::Here => true,
         // Who leads is not known: nobody else may. A database that has another name now is led as before.
-        Leader::Unknown | Leader::NoDatabase => false,
+        Leader::Unknown | Leader::CutOff | Leader::NoDatabase => false,
     }
 }

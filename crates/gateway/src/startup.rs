@@ -19,7 +19,7 @@ use crate::{
     packet::{self, Request, Startup},
     registry::{Entered, Registration},
     relay::Line,
-    route::{Left, Route, Way},
+    route::{Left, Reached, Route, Way},
     serve::Shared,
     sqlstate::{Fault, WireError},
     stream::{Reader, Writer, describe_tls, plain, whole, within_tls},
@@ -92,27 +92,12 @@ pub(crate) async fn serve_socket<B: Backend>(
     };
     let passing = match way {
         Way::Here => serve_here(known, client, &backend, &shared).await,
-        Way::There(node, stream, _) => {
+        Way::There(reached, _) => {
             // What was said to the client while it proved who it is.
             if known.newcomer.flush().await.is_err() {
                 return;
             }
-            let Known {
-                newcomer: Newcomer { input, socket, .. },
-                startup,
-                role,
-                permit,
-            } = known;
-            let line = Line::new((input, socket), &shared.registry);
-            let served = line.serve(&startup, (node, stream), &backend).await;
-            served.map(|(line, left)| Passing {
-                startup,
-                role,
-                _permit: permit,
-                client,
-                line,
-                left,
-            })
+            serve_there(known, client, reached, &backend, &shared).await
         }
         Way::Nowhere(error) => return known.newcomer.refuse(Fault::Fatal(error)).await,
     };
@@ -120,6 +105,32 @@ pub(crate) async fn serve_socket<B: Backend>(
     if let Some(passing) = passing {
         passing.go_on(&backend, &shared).await;
     }
+}
+
+/// Serves a client by a session of another node, to its last byte, or until the session is to go to another one.
+async fn serve_there<B: Backend>(
+    known: Known,
+    client: Client,
+    reached: Reached,
+    backend: &Arc<B>,
+    shared: &Arc<Shared>,
+) -> Option<Passing> {
+    let Known {
+        newcomer: Newcomer { input, socket, .. },
+        startup,
+        role,
+        permit,
+    } = known;
+    let line = Line::new((input, socket), &shared.registry);
+    let (line, left) = line.serve(&startup, reached, backend).await?;
+    Some(Passing {
+        startup,
+        role,
+        _permit: permit,
+        client,
+        line,
+        left,
+    })
 }
 
 /// Serves a client by a session of this node, to its last byte, or until the session is to go to another one.

@@ -248,6 +248,18 @@ impl OtherNodes for Nodes {
         self.0.is_up(node)
     }
 
+    fn up(&self) -> Vec<NodeId> {
+        self.0.up()
+    }
+
+    fn is_reached(&self, node: NodeId) -> BoxFuture<'static, bool> {
+        Box::pin(self.0.is_reached(node))
+    }
+
+    fn is_alone(&self) -> bool {
+        self.0.is_alone()
+    }
+
     fn cancel(&self, node: Option<NodeId>, pid: i32, secret: i32) {
         self.0.cancel(node, pid, secret);
     }

@@ -105,6 +105,7 @@ impl Node {
                     Some(node) if node != copy.me() => Leader::Node(node),
                     _ => Leader::Unknown,
                 },
+                Some(Some(copy)) if copy.is_cut_off() => Leader::CutOff,
                 Some(_) => Leader::Here,
                 None => Leader::Unknown,
             }

@@ -22,6 +22,10 @@ use crate::failure::CHANGES_HINT;
 /// How soon the end of a promotion is looked for.
 const LOOK: Duration = Duration::from_millis(10);
 
+/// So long after another node may lead instead, a leader takes it that one does: long enough for one that is there to
+/// have gone on without the others, if it could.
+const CUT_OFF_AFTER: Duration = Duration::from_secs(1);
+
 /// What a node does with a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
@@ -43,6 +47,8 @@ pub struct CopyState {
     /// Whether another node is about to lead: sessions go to that.
     is_parting: AtomicBool,
     facts: Mutex<CopyFacts>,
+    /// Until when this node has led for certain.
+    certain_until: Mutex<Option<Instant>>,
     orders: Mutex<Orders>,
 }
 
@@ -124,6 +130,7 @@ impl CopyState {
             is_shown: AtomicBool::new(false),
             is_parting: AtomicBool::new(false),
             facts: Mutex::default(),
+            certain_until: Mutex::default(),
             orders: Mutex::default(),
         }
     }
@@ -154,6 +161,15 @@ impl CopyState {
         until.is_some_and(|until| Instant::now() < until)
     }
 
+    /// Whether this node led when it heard of others last, and another one may for so long that one does by now: its
+    /// commits wait for nodes that it does not hear of, and it has not been able to go on without them.
+    pub fn is_cut_off(&self) -> bool {
+        self.leads() && {
+            let until = *self.certain_until.lock();
+            until.is_some_and(|until| until + CUT_OFF_AFTER < Instant::now())
+        }
+    }
+
     /// What this node does with the database.
     pub fn standing(&self) -> Standing {
         match self.leads() {
@@ -164,6 +180,7 @@ impl CopyState {
 
     /// The driver says whether this node leads. What leads may be read.
     pub fn set_leads(&self, leads: bool) {
+        *self.certain_until.lock() = leads.then(Instant::now);
         self.leads.store(leads, Ordering::Release);
         if leads {
             self.set_shown();
@@ -193,6 +210,11 @@ impl CopyState {
 
     /// The driver says what it knows.
     pub fn tell(&self, facts: CopyFacts) {
+        {
+            let mut certain = self.certain_until.lock();
+            let until = facts.leads_until;
+            *certain = certain.map(|before| until.unwrap_or_else(|| before.min(Instant::now())));
+        }
         *self.facts.lock() = facts;
     }
 
@@ -239,6 +261,16 @@ impl CopyState {
             ErrorKind::ReadOnlyTransaction,
             format!("cannot execute {what} in a read-only transaction"),
         ))
+    }
+
+    /// The error of whoever would change a database whose other copies this node does not hear of.
+    pub fn cut_off(&self, what: &str) -> SqlError {
+        SqlError::new(
+            ErrorKind::ReadOnlyTransaction,
+            format!("cannot execute {what}: this node does not hear of the nodes that have copies"),
+        )
+        .with_detail("Another node may take the database's changes by now.")
+        .with_hint("Connect again, to another node.")
     }
 
     /// The error for what transactions that only read may do, and copies may not.

@@ -26,6 +26,11 @@ impl SessionView<'_> {
     /// Refuses what cannot run where the session stands.
     pub(super) fn admit(self, kind: &StatementKind) -> Result<(), SqlError> {
         self.transaction.machine.admit(kind_of(kind))?;
+        if let Some(copy) = self.client.cut_off()
+            && let Some(Change::OfDatabase(word)) = change_of(kind)
+        {
+            return Err(copy.cut_off(word));
+        }
         let (is_on_copy, read_only) = self.transaction.bars_changes(self.client);
         if !is_on_copy && !read_only {
             return Ok(());
@@ -53,6 +58,9 @@ impl SessionView<'_> {
         let Some(word) = word_of_dml(parsed) else {
             return Ok(());
         };
+        if let Some(copy) = self.client.cut_off() {
+            return Err(copy.cut_off(word));
+        }
         match self.transaction.bars_changes(self.client) {
             (true, _) => Err(refused_change(self.client.follows(), word)),
             (_, true) if !self.writes_temporary(parsed) => Err(read_only(word)),
@@ -69,6 +77,9 @@ impl TransactionState {
         mode: txn::RowLock,
     ) -> Result<(), SqlError> {
         let word = || format!("SELECT {}", shown(mode));
+        if let Some(copy) = client.cut_off() {
+            return Err(copy.cut_off(&word()));
+        }
         match self.bars_changes(client) {
             (true, _) => Err(refused_change(client.follows(), &word())),
             (_, true) => Err(read_only(&word())),
@@ -78,7 +89,7 @@ impl TransactionState {
 
     /// Whether nothing can be changed in the transaction at hand.
     pub(super) fn changes_nothing(&self, client: &ClientState) -> bool {
-        self.is_on_copy(client) || self.read_only(client)
+        self.is_on_copy(client) || self.read_only(client) || client.cut_off().is_some()
     }
 
     /// Whether the transaction is on a copy, and whether it is one that only reads.

@@ -462,7 +462,7 @@ impl Executor {
             self.count_time(began.filter(|_| waiting.is_none()));
             self.tenant
                 .commits()
-                .commit(committing, self.engine.ends())
+                .commit(committing, self.engine.ends(), client.copy.as_deref())
                 .await
                 .map_err(|error| from_storage(error.into()))?;
             self.tidy(runs);

@@ -49,6 +49,11 @@ impl ClientState {
         self.copy.as_deref().filter(|copy| !copy.leads())
     }
 
+    /// The copy of a database that this node leads, or did, and whose other copies it does not hear of.
+    pub(super) fn cut_off(&self) -> Option<&CopyState> {
+        self.copy.as_deref().filter(|copy| copy.is_cut_off())
+    }
+
     /// Why a statement may not read tables here, if it may not.
     pub(super) fn refuses_reading(&self) -> Option<SqlError> {
         let copy = self.copy.as_deref()?;

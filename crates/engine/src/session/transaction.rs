@@ -585,7 +585,8 @@ impl Executor {
         let committed = match block.enqueue() {
             Ok(committing) => {
                 let ends = self.engine.ends();
-                self.tenant.commits().commit(committing, ends).await
+                let copy = client.copy.as_deref();
+                self.tenant.commits().commit(committing, ends, copy).await
             }
             Err(error) => Err(error),
         };

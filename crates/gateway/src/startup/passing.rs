@@ -9,11 +9,11 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use super::{Guest, Known, Newcomer};
+use super::{Guest, Known, Newcomer, serve_there};
 use crate::{
     api::{Backend, BackendSession, Client, Kept, RoleInfo},
     connection::{Leaving, connection, shutting_down},
-    door::{HERE, Introduction, NOT_HERE},
+    door::{Comes, HERE, Introduction, NOT_HERE},
     farewell::{self, REFUSED},
     limits::RESUME_MAX,
     listen::{Peer, Socket},
@@ -57,12 +57,11 @@ impl Passing {
             };
             let again = match way {
                 Way::Here => self.resume_here(backend, shared).await,
-                Way::There(node, stream, key) => {
+                Way::There(reached, key) => {
                     if let (Some(key), Some(others)) = (key, backend.others()) {
-                        self.line.is_at(&others, node, key);
+                        self.line.is_at(&others, reached.at, key);
                     }
-                    let at = (node, stream);
-                    let served = self.line.serve(&self.startup, at, backend).await;
+                    let served = self.line.serve(&self.startup, reached, backend).await;
                     served.map(|(line, left)| Passing { line, left, ..self })
                 }
                 Way::Nowhere(error) => return self.line.end(Some(error)).await,
@@ -186,7 +185,7 @@ pub(crate) async fn serve_guest<B: Backend>(
     let Introduction {
         startup,
         client,
-        resumes,
+        comes,
     } = match Introduction::decode(said) {
         Ok(introduction) => introduction,
         Err(_) => return tracing::warn!(%peer, "another node introduces nobody"),
@@ -194,28 +193,49 @@ pub(crate) async fn serve_guest<B: Backend>(
     let mut newcomer = Newcomer::new(socket, peer, Some(client.clone()));
     // Where the leader is may have changed on the way.
     let is_here = route::is_here(&startup, &backend).await;
-    let answer = [if is_here { HERE } else { NOT_HERE }];
+    let reached = match !is_here && comes == Comes::ByWay {
+        true => {
+            let route = Route {
+                startup: &startup,
+                client: &client,
+                backend: &backend,
+                readers: &shared.readers,
+            };
+            route.pass_on().await
+        }
+        false => None,
+    };
+    let is_served = is_here || reached.is_some();
+    let answer = [if is_served { HERE } else { NOT_HERE }];
     let answered = async {
         newcomer.socket.write_all(&answer).await?;
         newcomer.socket.flush().await
     };
-    if answered.await.is_err() || !is_here {
+    if answered.await.is_err() || !is_served {
         return;
     }
-    let leaving = match resumes {
-        true => resume_guest(newcomer, startup, client, &backend, &shared).await,
-        false => match newcomer.introduced(&startup, &backend, &shared).await {
-            Ok((role, permit)) => {
-                let known = Known {
-                    newcomer,
-                    startup,
-                    role,
-                    permit,
-                };
-                serve_new_guest(known, &backend, &shared).await
-            }
+    let leaving = if comes == Comes::Resumed {
+        resume_guest(newcomer, startup, client, &backend, &shared).await
+    } else {
+        let known = match newcomer.introduced(&startup, &backend, &shared).await {
+            Ok((role, permit)) => Known {
+                newcomer,
+                startup,
+                role,
+                permit,
+            },
             Err(fault) => return newcomer.refuse(fault).await,
-        },
+        };
+        match reached {
+            None => serve_new_guest(known, &backend, &shared).await,
+            Some(reached) => {
+                let passing = serve_there(known, client, reached, &backend, &shared).await;
+                if let Some(passing) = passing {
+                    passing.go_on(&backend, &shared).await;
+                }
+                return;
+            }
+        }
     };
     if let Some(leaving) = leaving {
         match timeout(RESUME_MAX, farewell::give_away(leaving)).await {

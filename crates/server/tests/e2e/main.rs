@@ -19,6 +19,7 @@ mod closing;
 mod cluster;
 mod concurrency;
 mod copies;
+mod cut_off;
 mod degraded;
 mod dice;
 mod differential;
