@@ -81,8 +81,6 @@ pub enum Leader {
     Node(NodeId),
     /// One that is not known at the moment.
     Unknown,
-    /// This one did, and does not hear of the others: another may by now.
-    CutOff,
     /// There is no such database, as far as is known here.
     NoDatabase,
 }

@@ -51,11 +51,11 @@ struct Answer {
     holds_until: Instant,
 }
 
+/// How often somebody who waits for another's question looks whether there will be an answer.
+const LOOK: Duration = Duration::from_millis(100);
+
 /// How long a database's configuration is not asked for again.
 const HOLDS: Duration = Duration::from_millis(100);
-
-/// The same where the answer did not come, which may take seconds: what was known before holds.
-const HOLDS_UNASKED: Duration = Duration::from_secs(2);
 
 /// How long it is remembered, for an outage of what the nodes share.
 const REMEMBERED: Duration = Duration::from_secs(600);
@@ -146,35 +146,51 @@ impl Others {
             });
             Arc::clone(all.entry(tenant).or_default())
         };
-        let mut asked = asked.lock();
+        let mut asked = loop {
+            match asked.try_lock_for(LOOK) {
+                Some(asked) => break asked,
+                // Who asks has begun before that was known.
+                None if self.reach.is_alone() => return self.said_of(tenant),
+                None => {}
+            }
+        };
         if let Some(answer) = &*asked
             && Instant::now() < answer.holds_until
         {
             return answer.led.clone();
         }
-        let (known, led, holds) = match self.space.config(tenant) {
-            Ok(config) => {
+        let found = match self.reach.is_alone() {
+            true => None,
+            false => match self.space.config(tenant) {
+                Ok(config) => Some(config),
+                Err(error) => {
+                    tracing::debug!(%tenant, %error, "who leads a database is not known");
+                    None
+                }
+            },
+        };
+        let (known, led) = match found {
+            Some(config) => {
                 let led = config.map(|config| Led {
                     leader: config.leader,
                     members: config.members.iter().map(|member| member.node).collect(),
                 });
-                (Instant::now(), led, HOLDS)
+                (Instant::now(), led)
             }
-            Err(error) => {
-                tracing::debug!(%tenant, %error, "who leads a database is not known");
+            None => {
                 let before = asked.take();
                 let known = before
                     .as_ref()
                     .map_or_else(Instant::now, |answer| answer.known);
                 let led = before.and_then(|answer| answer.led);
                 let led = led.or_else(|| self.said_of(tenant));
-                (known, led, HOLDS_UNASKED)
+                (known, led)
             }
         };
         *asked = Some(Answer {
             led: led.clone(),
             known,
-            holds_until: Instant::now() + holds,
+            holds_until: Instant::now() + HOLDS,
         });
         led
     }

@@ -22,8 +22,16 @@ const CONNECT_MAX: Duration = Duration::from_millis(1_200);
 /// How long an answer holds.
 const HOLDS: Duration = Duration::from_millis(500);
 
+/// How often what the nodes share is asked for, and how many questions may wait: one that was asked before a network was
+/// there again waits longer than one that is asked then.
+const ASKS_EVERY: Duration = Duration::from_millis(250);
+const ASKS_MAX: usize = 8;
+
+/// A machine that has not answered so soon is a reason to ask what the nodes share, too.
+const SUSPECT: Duration = Duration::from_millis(300);
+
 /// What the nodes share may not answer for so long: a member of etcd that leads may have to be replaced.
-const SILENCE: Duration = Duration::from_secs(2);
+const SILENCE: Duration = Duration::from_millis(1_500);
 
 /// Whether a node was reached, and when that was tried.
 type Tried = AsyncMutex<Option<(Instant, bool)>>;
@@ -31,7 +39,12 @@ type Tried = AsyncMutex<Option<(Instant, bool)>>;
 /// What is reached.
 pub(crate) struct Reach {
     nodes: Mutex<HashMap<NodeId, Arc<Tried>>>,
-    shared: Arc<Mutex<Asked>>,
+    shared: Arc<Shared>,
+}
+
+/// What the nodes share, and whether it answers.
+struct Shared {
+    asked: Mutex<Asked>,
     space: Space,
     runtime: Handle,
 }
@@ -39,8 +52,10 @@ pub(crate) struct Reach {
 /// What is known of the documents that nodes share.
 #[derive(Default)]
 struct Asked {
-    is_asked: bool,
-    answered: Option<Instant>,
+    /// Questions without an answer.
+    waiting: usize,
+    /// When the last was asked.
+    last: Option<Instant>,
     /// Since when there is no answer.
     silent: Option<Instant>,
 }
@@ -49,9 +64,11 @@ impl Reach {
     pub(crate) fn new(space: Space, runtime: Handle) -> Reach {
         Reach {
             nodes: Mutex::default(),
-            shared: Arc::default(),
-            space,
-            runtime,
+            shared: Arc::new(Shared {
+                asked: Mutex::default(),
+                space,
+                runtime,
+            }),
         }
     }
 
@@ -63,7 +80,7 @@ impl Reach {
         peer: Option<Peer>,
     ) -> impl Future<Output = bool> + Send + 'static {
         let tried = Arc::clone(self.nodes.lock().entry(node).or_default());
-        let runtime = self.runtime.clone();
+        let shared = Arc::clone(&self.shared);
         async move {
             let Some(peer) = peer else { return false };
             let mut tried = tried.lock().await;
@@ -73,8 +90,16 @@ impl Reach {
                 return is_reached;
             }
             // The caller's runtime may be about to end.
-            let connecting = runtime.spawn(timeout(CONNECT_MAX, TcpStream::connect(peer.address)));
-            let is_reached = match connecting.await {
+            let connects = timeout(CONNECT_MAX, TcpStream::connect(peer.address));
+            let mut connecting = shared.runtime.spawn(connects);
+            let connected = match timeout(SUSPECT, &mut connecting).await {
+                Ok(connected) => connected,
+                Err(_) => {
+                    shared.is_alone();
+                    connecting.await
+                }
+            };
+            let is_reached = match connected {
                 Ok(Ok(Ok(_))) => true,
                 Ok(Ok(Err(error))) => error.kind() == io::ErrorKind::ConnectionRefused,
                 Ok(Err(_)) | Err(_) => false,
@@ -87,18 +112,25 @@ impl Reach {
     /// Whether what the nodes share has given no answer for a while, of which the first to ask does not hear. Waits for
     /// nobody.
     pub(crate) fn is_alone(&self) -> bool {
-        let mut asked = self.shared.lock();
-        let is_due = asked.answered.is_none_or(|at| at.elapsed() >= HOLDS);
-        if is_due && !asked.is_asked {
-            asked.is_asked = true;
+        self.shared.is_alone()
+    }
+}
+
+impl Shared {
+    fn is_alone(self: &Arc<Self>) -> bool {
+        let mut asked = self.asked.lock();
+        let is_due = asked.last.is_none_or(|at| at.elapsed() >= ASKS_EVERY);
+        if is_due && asked.waiting < ASKS_MAX {
+            asked.waiting += 1;
+            asked.last = Some(Instant::now());
             asked.silent.get_or_insert_with(Instant::now);
-            let (shared, space) = (Arc::clone(&self.shared), self.space.clone());
+            let shared = Arc::clone(self);
             self.runtime.spawn_blocking(move || {
-                let answer = space.token();
-                let mut asked = shared.lock();
-                asked.is_asked = false;
+                let answer = shared.space.token();
+                let mut asked = shared.asked.lock();
+                asked.waiting -= 1;
                 if answer.is_ok() {
-                    (asked.answered, asked.silent) = (Some(Instant::now()), None);
+                    asked.silent = None;
                 }
             });
         }

@@ -16,7 +16,7 @@ use aerostat_catalog::CopyState;
 use aerostat_txn::{CommitError, Committing, LogFailure};
 use aerostat_types::CommitTs;
 use parking_lot::Mutex;
-use tokio::sync::oneshot;
+use tokio::{sync::oneshot, task::JoinError};
 
 use crate::ends::Ends;
 
@@ -53,14 +53,7 @@ impl Commits {
         ends: &Ends,
         copy: Option<&CopyState>,
     ) -> Result<CommitTs, CommitError> {
-        tokio::select! {
-            biased;
-            done = self.finish(committing, ends) => done,
-            () = cut_off(copy) => Err(CommitError::InDoubt(LogFailure {
-                doing: "hear of the nodes that have copies".to_owned(),
-                source: Arc::new(io::ErrorKind::TimedOut.into()),
-            })),
-        }
+        unless_cut_off(copy, self.finish(committing, ends)).await?
     }
 
     async fn finish(
@@ -148,10 +141,57 @@ impl Commits {
     }
 }
 
+/// What commits the statements of a session, wherever they run.
+#[derive(Clone)]
+pub(crate) struct Committer {
+    pub(crate) commits: Arc<Commits>,
+    pub(crate) ends: Ends,
+    /// Of a database that other nodes may have, too.
+    pub(crate) copy: Option<Arc<CopyState>>,
+}
+
+impl Committer {
+    /// As [`Commits::commit`].
+    ///
+    /// # Errors
+    /// The same.
+    pub(crate) async fn commit(&self, committing: Committing) -> Result<CommitTs, CommitError> {
+        let copy = self.copy.as_deref();
+        self.commits.commit(committing, &self.ends, copy).await
+    }
+
+    /// Has something that commits within it done by a thread, and waits for that: not for as long as the nodes are not
+    /// heard of that have the database.
+    ///
+    /// # Errors
+    /// `InDoubt` where this node is cut off from the others.
+    pub(crate) async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<Result<T, JoinError>, CommitError> {
+        unless_cut_off(self.copy.as_deref(), self.ends.run(work)).await
+    }
+}
+
 impl Waiting {
     fn finish(self) {
         // Whoever asked may be gone.
         let _ = self.done.send(self.committing.finish());
+    }
+}
+
+/// Waits for a commit as long as it may come to its end.
+async fn unless_cut_off<T>(
+    copy: Option<&CopyState>,
+    commit: impl Future<Output = T>,
+) -> Result<T, CommitError> {
+    tokio::select! {
+        biased;
+        done = commit => Ok(done),
+        () = cut_off(copy) => Err(CommitError::InDoubt(LogFailure {
+            doing: "hear of the nodes that have copies".to_owned(),
+            source: Arc::new(io::ErrorKind::TimedOut.into()),
+        })),
     }
 }
 

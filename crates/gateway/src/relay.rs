@@ -48,8 +48,11 @@ use crate::{
 /// Looks that find another leader before the node is given up, which is to tell its clients itself.
 const LOOKS: u32 = 2;
 
-/// How long a client has to wait for an answer until it is tried whether the node is reached, and others are asked whether
-/// it still leads, where this one has no copy that would hear of it; and how often they are asked then.
+/// How long a client has to wait for an answer until it is tried whether the node is reached.
+const TRIES_AFTER: Duration = Duration::from_millis(500);
+
+/// How long a client has to wait for an answer until others are asked whether the node still leads, where this one has no
+/// copy that would hear of it; and how often they are asked then.
 const ASKS_AFTER: Duration = Duration::from_secs(1);
 
 /// How often a client that has a statement running is looked at while this node stops.
@@ -392,14 +395,11 @@ async fn moved<B: Backend>(
         if !talk.is_busy() {
             // Whoever waits for nothing does not need to know.
             (heard_at, rested_at) = (Instant::now(), Instant::now());
-        } else if rested_at.elapsed() >= ASKS_AFTER
+        } else if rested_at.elapsed() >= TRIES_AFTER
             && let Some(others) = backend.others()
+            && !others.is_reached(at).await
         {
-            // Whoever connects anew is told soon.
-            others.is_alone();
-            if !others.is_reached(at).await {
-                return;
-            }
+            return;
         }
         let is_gone = match reads {
             // What is behind may be read, and be behind because much is read.

@@ -51,6 +51,9 @@ const BACK_AGAIN: Duration = Duration::from_millis(250);
 /// How soon a node that does not answer is tried by way of others.
 const BY_WAY: Duration = Duration::from_millis(250);
 
+/// How long a client waits at least where nobody is reached: a network may be there again.
+const ALONE: Duration = Duration::from_millis(300);
+
 /// How long those may take.
 const BY_WAY_MAX: Duration = Duration::from_secs(1);
 
@@ -92,8 +95,6 @@ enum Target {
     Node(NodeId, Option<Reading>),
     /// At no other node than this one, whose copy nobody may enter yet.
     Closed,
-    /// Perhaps at another node, of which this one cannot hear.
-    CutOff,
     Unknown,
 }
 
@@ -118,15 +119,15 @@ impl<B: Backend> Route<'_, B> {
         loop {
             let mut without = unreached.clone();
             without.extend(from.filter(|_| Instant::now() < back_at));
-            let target = self.target(reads, &without).await;
+            let target = self.target(reads, &without, begun).await;
             match (target, self.backend.others()) {
                 (Target::Here(reading), _) => return (Way::Here, reading),
-                (Target::CutOff, _) => return (Way::Nowhere(self.cut_off()), None),
                 // Whoever serves clients here says what is wrong.
                 (_, None) => return (Way::Here, None),
                 (Target::Closed, _) if begun.elapsed() >= REACH_MAX => return (Way::Here, None),
                 (Target::Closed | Target::Unknown, Some(others)) => {
-                    if others.is_alone() && reads != Reads::Here {
+                    let is_alone = others.is_alone() && begun.elapsed() >= ALONE;
+                    if is_alone && reads != Reads::Here {
                         return (Way::Nowhere(self.cut_off()), None);
                     }
                     unreached.clear();
@@ -134,7 +135,7 @@ impl<B: Backend> Route<'_, B> {
                 (Target::Node(node, _), Some(_)) if without.contains(&node) => {}
                 (Target::Node(node, reading), Some(others)) => {
                     back_at = Instant::now() + BACK_AGAIN;
-                    match self.reach(&*others, reads, node, left).await {
+                    match self.reach(&*others, reads, node, (left, begun)).await {
                         Attempt::Reached(way) => return (way, reading),
                         Attempt::Alone => return (Way::Nowhere(self.cut_off()), None),
                         Attempt::NotThere => {}
@@ -153,14 +154,13 @@ impl<B: Backend> Route<'_, B> {
         }
     }
 
-    async fn target(&self, reads: Reads, without: &[NodeId]) -> Target {
+    async fn target(&self, reads: Reads, without: &[NodeId], begun: Instant) -> Target {
         let database = self.startup.database();
         if reads == Reads::Leader {
-            return match leader(database, self.backend).await {
+            return match leader(database, self.backend, begun).await {
                 // Whoever serves clients here says that there is no such database.
                 Leader::Here | Leader::NoDatabase => Target::Here(None),
                 Leader::Node(node) => Target::Node(node, None),
-                Leader::CutOff => Target::CutOff,
                 Leader::Unknown => Target::Unknown,
             };
         }
@@ -184,7 +184,7 @@ impl<B: Backend> Route<'_, B> {
         others: &dyn OtherNodes,
         reads: Reads,
         node: NodeId,
-        left: Option<&Left>,
+        (left, begun): (Option<&Left>, Instant),
     ) -> Attempt {
         let succeeded = async {
             match reads {
@@ -197,34 +197,40 @@ impl<B: Backend> Route<'_, B> {
                 Some(_) => Comes::Resumed,
                 None => Comes::New,
             };
-            let mut by_way = pin!(self.by_way(others, reads, node, left));
-            tokio::select! {
+            let mut by_way = pin!(self.by_way(others, reads, node, (left, begun)));
+            let asked = tokio::select! {
                 biased;
-                asked = self.ask(others, node, comes) => match asked {
-                    Ok(stream) => stream.map(|stream| Reached { node, at: node, stream }),
-                    // Its machine has said so.
-                    Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => None,
-                    Err(error) => {
-                        tracing::debug!(%node, %error, "a node is not reached");
-                        match reads {
-                            Reads::Leader => by_way.await,
-                            Reads::Here | Reads::Any => None,
-                        }
+                asked = self.ask(others, node, comes) => asked,
+                reached = &mut by_way => return reached,
+            };
+            match asked {
+                Ok(Some(stream)) => Ok(Reached {
+                    node,
+                    at: node,
+                    stream,
+                }),
+                Ok(None) => Err(Attempt::NotThere),
+                // Its machine has said so.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                    Err(Attempt::NotThere)
+                }
+                Err(error) => {
+                    tracing::debug!(%node, %error, "a node is not reached");
+                    match reads {
+                        Reads::Leader => by_way.await,
+                        Reads::Here | Reads::Any => Err(Attempt::NotThere),
                     }
-                },
-                reached = &mut by_way => reached,
+                }
             }
         };
         let answered = tokio::select! {
             biased;
-            answered = timeout(ANSWER_MAX, answered) => answered.ok().flatten(),
-            () = succeeded => None,
+            answered = timeout(ANSWER_MAX, answered) => answered.unwrap_or(Err(Attempt::NotThere)),
+            () = succeeded => Err(Attempt::NotThere),
         };
-        let Some(mut reached) = answered else {
-            return match reads == Reads::Leader && others.is_alone() {
-                true => Attempt::Alone,
-                false => Attempt::NotThere,
-            };
+        let mut reached = match answered {
+            Ok(reached) => reached,
+            Err(attempt) => return attempt,
         };
         let Some(left) = left else {
             return Attempt::Reached(Way::There(reached, None));
@@ -254,23 +260,27 @@ impl<B: Backend> Route<'_, B> {
         Ok((answer == HERE).then_some(stream))
     }
 
-    /// A connection to a node by way of another one, after a while; `None` where nobody is reached who would know of a
+    /// A connection to a node by way of another one, after a while, unless nobody is reached who would know of a
     /// successor. Whoever reads a copy goes to another one instead, and a session that goes on has its own way.
     async fn by_way(
         &self,
         others: &dyn OtherNodes,
         reads: Reads,
         node: NodeId,
-        left: Option<&Left>,
-    ) -> Option<Reached> {
+        (left, begun): (Option<&Left>, Instant),
+    ) -> Result<Reached, Attempt> {
         if reads != Reads::Leader {
             return pending().await;
         }
         sleep(BY_WAY).await;
+        tokio::select! {
+            reached = self.by_any(others, node, left) => Ok(reached),
+            () = alone(others, begun) => Err(Attempt::Alone),
+        }
+    }
+
+    async fn by_any(&self, others: &dyn OtherNodes, node: NodeId, left: Option<&Left>) -> Reached {
         loop {
-            if others.is_alone() {
-                return None;
-            }
             let ways = others.up().into_iter();
             let ways = ways.filter(|way| *way != node && left.is_none());
             let mut asked: FuturesUnordered<_> = ways
@@ -281,7 +291,7 @@ impl<B: Backend> Route<'_, B> {
                 })
                 .collect();
             while let Some(reached) = asked.next().await {
-                if reached.is_some() {
+                if let Some(reached) = reached {
                     return reached;
                 }
             }
@@ -293,7 +303,9 @@ impl<B: Backend> Route<'_, B> {
     /// one.
     pub(crate) async fn pass_on(&self) -> Option<Reached> {
         let others = self.backend.others()?;
-        let Leader::Node(node) = leader(self.startup.database(), self.backend).await else {
+        let Leader::Node(node) =
+            leader(self.startup.database(), self.backend, Instant::now()).await
+        else {
             return None;
         };
         let asked = timeout(BY_WAY_MAX, self.ask(&*others, node, Comes::New));
@@ -332,23 +344,40 @@ impl<B: Backend> Route<'_, B> {
     }
 }
 
+/// Waits until nobody is reached who would know of another leader, for a client that waits since it has begun to.
+async fn alone(others: &dyn OtherNodes, begun: Instant) {
+    while !others.is_alone() || begun.elapsed() < ALONE {
+        sleep(LOOK / 4).await;
+    }
+}
+
 /// Whether a session with these settings may be at this node.
 pub(crate) async fn is_here<B: Backend>(startup: &Startup, backend: &Arc<B>) -> bool {
     let database = startup.database();
     if backend.reads(&startup.settings()) == Reads::Leader {
-        let leader = leader(database, backend).await;
+        let leader = leader(database, backend, Instant::now()).await;
         return matches!(leader, Leader::Here | Leader::NoDatabase);
     }
     let copies = backend.ask_copies(database).await;
     copies.is_none_or(|copies| copies.own.is_open())
 }
 
-/// Which node leads a database, also if another one has made it a moment ago, or it has no copy here.
-async fn leader<B: Backend>(database: &str, backend: &Arc<B>) -> Leader {
+/// Which node leads a database, also if another one has made it a moment ago, or it has no copy here, for a client that
+/// waits since it has begun to.
+async fn leader<B: Backend>(database: &str, backend: &Arc<B>, begun: Instant) -> Leader {
     match backend.leader(database) {
         // What the nodes share may be away.
         unknown @ (Leader::NoDatabase | Leader::Unknown) => {
-            let asked = timeout(ANSWER_MAX, backend.ask_leader(database)).await;
+            let ask = || timeout(ANSWER_MAX, backend.ask_leader(database));
+            let Some(others) = backend.others() else {
+                return ask().await.unwrap_or(unknown);
+            };
+            let asked = tokio::select! {
+                biased;
+                asked = ask() => asked,
+                // From here on what was known last is the answer.
+                () = alone(&*others, begun) => ask().await,
+            };
             asked.unwrap_or(unknown)
         }
         known => known,
@@ -359,7 +388,7 @@ async fn leader<B: Backend>(database: &str, backend: &Arc<B>) -> Leader {
 async fn succeeded<B: Backend>(database: &str, node: NodeId, backend: &Arc<B>) {
     loop {
         sleep(2 * LOOK).await;
-        if is_another(&leader(database, backend).await, node) {
+        if is_another(&leader(database, backend, Instant::now()).await, node) {
             return;
         }
     }
@@ -371,6 +400,6 @@ pub(crate) fn is_another(leader: &Leader, node: NodeId) -> bool {
         Leader::Node(now) => *now != node,
         Leader::Here => true,
         // Who leads is not known: nobody else may. A database that has another name now is led as before.
-        Leader::Unknown | Leader::CutOff | Leader::NoDatabase => false,
+        Leader::Unknown | Leader::NoDatabase => false,
     }
 }

@@ -105,7 +105,8 @@ impl Node {
                     Some(node) if node != copy.me() => Leader::Node(node),
                     _ => Leader::Unknown,
                 },
-                Some(Some(copy)) if copy.is_cut_off() => Leader::CutOff,
+                // It leads, or another one does by now, which others may know.
+                Some(Some(copy)) if !copy.may_answer_as_leader() => Leader::Unknown,
                 Some(_) => Leader::Here,
                 None => Leader::Unknown,
             }

@@ -180,7 +180,12 @@ impl CopyState {
 
     /// The driver says whether this node leads. What leads may be read.
     pub fn set_leads(&self, leads: bool) {
-        *self.certain_until.lock() = leads.then(Instant::now);
+        let until = leads.then(|| {
+            // It may have been told before.
+            let until = self.facts.lock().leads_until;
+            until.map_or_else(Instant::now, |until| until.max(Instant::now()))
+        });
+        *self.certain_until.lock() = until;
         self.leads.store(leads, Ordering::Release);
         if leads {
             self.set_shown();
@@ -315,4 +320,50 @@ fn elsewhere(error: SqlError) -> SqlError {
     error
         .with_detail("This node has a copy of the database; another node takes its changes.")
         .with_hint(CHANGES_HINT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    fn told(leads_until: Option<Instant>) -> CopyFacts {
+        CopyFacts {
+            leads_until,
+            ..CopyFacts::default()
+        }
+    }
+
+    fn ago(long: Duration) -> Instant {
+        Instant::now().checked_sub(long).unwrap()
+    }
+
+    /// A leader is cut off some time after it may have been followed by another, whenever it was told what.
+    #[test]
+    fn a_leader_is_cut_off_when_its_lease_has_been_over_for_a_while() {
+        let copy = CopyState::new(NodeId(1));
+        assert!(!copy.is_cut_off(), "it does not lead");
+        // One that is alone is told so before it leads, and seldom.
+        copy.tell(told(Instant::now().checked_add(MINUTE)));
+        copy.set_leads(true);
+        let until = *copy.certain_until.lock();
+        assert!(until.unwrap() > Instant::now() + MINUTE / 2);
+        // It is not alone any more: the long lease does not count.
+        copy.tell(told(Instant::now().checked_add(MINUTE)));
+        copy.tell(told(Some(ago(CUT_OFF_AFTER / 2))));
+        assert!(!copy.is_cut_off());
+        copy.tell(told(Some(ago(CUT_OFF_AFTER * 2))));
+        assert!(copy.is_cut_off());
+        // What is told without a lease makes it no longer, and no shorter.
+        copy.tell(told(None));
+        assert!(copy.is_cut_off());
+        copy.tell(told(Instant::now().checked_add(MINUTE)));
+        assert!(!copy.is_cut_off(), "it was heard of");
+        copy.tell(told(None));
+        assert!(!copy.is_cut_off(), "its lease has just ended");
+        copy.tell(told(Some(ago(MINUTE))));
+        copy.set_leads(false);
+        assert!(!copy.is_cut_off(), "it follows");
+    }
 }

@@ -37,7 +37,7 @@ use super::{
     definition::Planner,
     run,
 };
-use crate::ends::Ends;
+use crate::commits::Committer;
 
 impl Running<'_> {
     /// Runs the actions of an ALTER TABLE, as a whole or not at all.
@@ -68,7 +68,7 @@ impl Running<'_> {
         let snapshot = self.transaction.latest_snapshot(self.executor.txns())?;
         let context = self.view().context(&gate, snapshot)?;
         let engine = Arc::clone(&self.executor.engine);
-        let (source, ends) = (source.clone(), engine.ends().clone());
+        let (source, committer) = (source.clone(), self.view().committer());
         let work = async move {
             let prepared = {
                 let (context, source) = (Arc::clone(&context), source.clone());
@@ -104,7 +104,14 @@ impl Running<'_> {
                 .await?
             };
             if pending.rewrites() {
-                pending = copy(&context, pending, &draft, (transaction, &ends), &source).await?;
+                pending = copy(
+                    &context,
+                    pending,
+                    &draft,
+                    (transaction, &committer),
+                    &source,
+                )
+                .await?;
             } else {
                 pending = settle(&context, pending, &draft, transaction, &source).await?;
             }
@@ -143,7 +150,7 @@ async fn copy(
     context: &Arc<StatementContext>,
     mut pending: Box<PendingAlter>,
     draft: &Arc<Draft>,
-    (transaction, ends): (Arc<Transaction>, &Ends),
+    (transaction, committer): (Arc<Transaction>, &Committer),
     source: &Source,
 ) -> Result<Box<PendingAlter>, SqlError> {
     let rows = altered::plan_rows(context, &pending, source)?;
@@ -160,7 +167,7 @@ async fn copy(
         .await
         .map_err(fail)?;
     let written = run::write(context, &bound, physical, &transaction).await;
-    match finish(written, transaction, source, ends).await {
+    match finish(written, transaction, source, committer).await {
         Ok(Ended::Done(_)) => Ok(pending),
         Ok(Ended::Conflict | Ended::Waited) => Err(SqlError::new(
             ErrorKind::Internal,

@@ -21,7 +21,7 @@ use aerostat_types::{ErrorKind, SqlError};
 use datafusion::common::Result as PlanResult;
 
 use super::SessionView;
-use crate::ends::Ends;
+use crate::commits::Committer;
 
 /// How often a statement is run again because rows changed under it. Each
 /// attempt waits for the transaction it met, so this many in a row means the
@@ -71,6 +71,11 @@ pub(super) struct Attempts {
 
 impl SessionView<'_> {
     /// None yet, of the statement that is to be run.
+    /// What commits the session's statements.
+    pub(super) fn committer(self) -> Committer {
+        self.executor.committer(self.client)
+    }
+
     pub(super) fn attempts(self) -> Attempts {
         Attempts {
             conflicts: 0,
@@ -124,7 +129,7 @@ pub(super) async fn finish<T>(
     done: PlanResult<T>,
     transaction: Arc<Transaction>,
     source: &Source,
-    ends: &Ends,
+    committer: &Committer,
 ) -> Result<Ended<T>, SqlError> {
     let done = match done {
         Ok(done) => done,
@@ -141,14 +146,13 @@ pub(super) async fn finish<T>(
     // Writes run on blocking threads that hold the transaction; all have ended here.
     let transaction = Arc::into_inner(transaction)
         .ok_or_else(|| SqlError::new(ErrorKind::Internal, "a write outlived its statement"))?;
-    let committed = ends.run(move || transaction.commit()).await;
+    let committed = match transaction.enqueue() {
+        Ok(committing) => committer.commit(committing).await,
+        Err(error) => Err(error),
+    };
     match committed {
-        Ok(Ok(_)) => Ok(Ended::Done(done)),
-        Ok(Err(error)) => Err(from_storage(error.into())),
-        Err(error) => Err(SqlError::new(
-            ErrorKind::Internal,
-            format!("the commit ended early: {error}"),
-        )),
+        Ok(_) => Ok(Ended::Done(done)),
+        Err(error) => Err(from_storage(error.into())),
     }
 }
 

@@ -141,7 +141,7 @@ impl SessionView<'_> {
             let transaction = Arc::new(attempts.begin(self, &gate)?);
             let context = self.context(&gate, transaction.snapshot().clone())?;
             let checks = due.checks.clone();
-            let ends = self.executor.engine.ends().clone();
+            let committer = self.committer();
             let work = async move {
                 dml::lock_put_off(&context, &checks)?;
                 context.gate.confirm()?;
@@ -149,7 +149,7 @@ impl SessionView<'_> {
                 let checked = dml::check_put_off(&context, &transaction, &checks).await;
                 cancel.disarm();
                 let source = Source::of("".into());
-                finish(checked, transaction, &source, &ends).await
+                finish(checked, transaction, &source, &committer).await
             };
             let ended = match self.executor.on_query_runtime(work, cancellation).await? {
                 Ok(ended) => ended,

@@ -179,7 +179,7 @@ impl SessionView<'_> {
         let (complete, completed) = oneshot::channel();
         let (source, stopping) = (source.clone(), cancellation.clone());
         let executor = self.executor;
-        let ends = executor.engine.ends().clone();
+        let committer = self.committer();
         let task = executor
             .tenant
             .spawn(executor.engine.queries(), cancellation, async move {
@@ -192,7 +192,7 @@ impl SessionView<'_> {
                         // The client went away, or gave up: nothing of the COPY stays.
                         return Err(aerostat_catalog::failure::canceled());
                     }
-                    finish(written, transaction, &source, &ends).await
+                    finish(written, transaction, &source, &committer).await
                 };
                 let written = tokio::select! {
                     biased;

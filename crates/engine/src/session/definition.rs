@@ -154,7 +154,7 @@ impl Running<'_> {
         let transaction = Arc::new(self.view().begin_statement(gate.locks())?);
         let context = self.view().context(gate, transaction.snapshot().clone())?;
         let (create, query, source) = (create.clone(), query.clone(), source.clone());
-        let ends = self.executor.engine.ends().clone();
+        let committer = self.view().committer();
         let work = async move {
             let fail = |error| from_datafusion(error, &source);
             if modifies_in_with(&query) {
@@ -183,7 +183,9 @@ impl Running<'_> {
                 .await
                 .map_err(fail)?;
             let written = run::write(&context, &bound, physical, &transaction).await;
-            let written = finish(written, transaction, &source, &ends).await?.only()?;
+            let written = finish(written, transaction, &source, &committer)
+                .await?
+                .only()?;
             let mut result = blocking(move || pending.publish(&draft)).await?;
             result.tag = match is_without_data(&source.text) {
                 true => "CREATE TABLE AS".to_owned(),

@@ -30,7 +30,7 @@ use super::{
     steps::{Done, Step, has_steps, lock_steps, plan_steps, run_all},
     stream::ready,
 };
-use crate::ends::Ends;
+use crate::commits::Committer;
 
 #[derive(Clone, Copy, Default)]
 struct Options {
@@ -83,7 +83,7 @@ impl SessionView<'_> {
             .locking
             .begin(&transaction, parameters.values.clone());
         let (statement, source) = (Arc::new(statement.clone()), source.clone());
-        let ends = self.executor.engine.ends().clone();
+        let committer = self.committer();
         let work = async move {
             let started = Instant::now();
             let mut shown = plan(&context, &statement, &parameters)
@@ -98,7 +98,9 @@ impl SessionView<'_> {
                 return Ok::<String, SqlError>(shown.text(options));
             }
             let started = Instant::now();
-            let rows = shown.run(&context, transaction, &source, &ends).await?;
+            let rows = shown
+                .run(&context, transaction, &source, &committer)
+                .await?;
             let executed = started.elapsed();
             let mut text = shown.text(options);
             let _ = writeln!(text, "Rows: {rows}");
@@ -161,7 +163,7 @@ impl Shown {
         context: &StatementContext,
         transaction: Arc<Transaction>,
         source: &Source,
-        ends: &Ends,
+        committer: &Committer,
     ) -> Result<u64, SqlError> {
         self.has_run = true;
         if let ([only], [plan]) = (&self.steps[..], &self.plans[..]) {
@@ -169,7 +171,7 @@ impl Shown {
                 Work::Query(..) => drain(context, plan).await.map_err(at(source)),
                 Work::Dml(bound) => {
                     let written = run::write(context, bound, Arc::clone(plan), &transaction).await;
-                    let written = finish(written, transaction, source, ends).await?;
+                    let written = finish(written, transaction, source, committer).await?;
                     written.only().map(|written| written.rows)
                 }
             };
@@ -177,7 +179,7 @@ impl Shown {
         let plans = &mut self.plans;
         let mut keep = |at: usize, plan: &Arc<dyn ExecutionPlan>| plans[at] = Arc::clone(plan);
         let done = run_all(context, &self.steps, &transaction, &mut keep).await;
-        let done = finish(done, transaction, source, ends).await?;
+        let done = finish(done, transaction, source, committer).await?;
         let mut done = done.only()?;
         Ok(match done.pop() {
             Some(Done::Changed(written)) => written.rows,

@@ -51,7 +51,7 @@ impl SessionView<'_> {
                 .locking
                 .begin(&transaction, parameters.values.clone());
             let (parsed, source) = (Arc::clone(parsed), source.clone());
-            let ends = self.executor.engine.ends().clone();
+            let committer = self.committer();
             let work = async move {
                 let mut cancel = CancelOnDrop::of(transaction.cancel_token());
                 let rows = collect(&context, &parsed, &parameters).await;
@@ -59,7 +59,7 @@ impl SessionView<'_> {
                     cancel.disarm();
                 }
                 drop(cancel);
-                finish(rows, transaction, &source, &ends).await
+                finish(rows, transaction, &source, &committer).await
             };
             let ended = match self.executor.on_query_runtime(work, cancellation).await? {
                 Ok(ended) => ended,

@@ -265,7 +265,7 @@ impl SessionView<'_> {
                 .begin(&transaction, parameters.values.clone());
             let (parsed, source) = (Arc::clone(parsed), source.clone());
             let readers = Arc::clone(self.executor.engine.readers());
-            let ends = self.executor.engine.ends().clone();
+            let committer = self.committer();
             let work = async move {
                 let planned = planning::plan_dml(&context, &parsed, &parameters, identity.as_ref());
                 let planned = worked_out(&readers, &source.text, planned).await;
@@ -274,7 +274,7 @@ impl SessionView<'_> {
                 dml::lock_concerned(&context, &bound)?;
                 context.gate.confirm()?;
                 let written = write(&context, &bound, plan, &transaction).await;
-                finish(written, transaction, &source, &ends)
+                finish(written, transaction, &source, &committer)
                     .await
                     .map(|ended| ended.map(|written| (bound, written)))
             };

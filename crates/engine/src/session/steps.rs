@@ -131,7 +131,7 @@ impl SessionView<'_> {
                 .locking
                 .begin(&transaction, parameters.values.clone());
             let (parsed, source) = (Arc::clone(parsed), source.clone());
-            let ends = self.executor.engine.ends().clone();
+            let committer = self.committer();
             let work = async move {
                 let steps = plan_steps(&context, &parsed, &parameters);
                 let steps = steps.map_err(|error| from_datafusion(error, &source))?;
@@ -139,7 +139,7 @@ impl SessionView<'_> {
                 lock_steps(&context, &steps)?;
                 context.gate.confirm()?;
                 let done = run_all(&context, &steps, &transaction, &mut |_, _| {}).await;
-                let done = finish(done, transaction, &source, &ends).await?;
+                let done = finish(done, transaction, &source, &committer).await?;
                 Ok(done.map(|done| (steps, done)))
             };
             let done = match self.executor.on_query_runtime(work, cancellation).await? {

@@ -31,7 +31,7 @@ use super::{
     block::{Defined, OpenBlock, Parts, Savepoint, Stored, ended_early, undone},
     machine::{Effect, Event, Facts, Kind, Machine, Modes, supported},
 };
-use crate::ends::Ends;
+use crate::{commits::Committer, ends::Ends};
 
 impl Default for TransactionState {
     /// No transaction is open.
@@ -577,6 +577,15 @@ impl TransactionState {
 }
 
 impl Executor {
+    /// What commits a session's statements.
+    pub(super) fn committer(&self, client: &ClientState) -> Committer {
+        Committer {
+            commits: Arc::clone(self.tenant.commits()),
+            ends: self.engine.ends().clone(),
+            copy: client.copy.clone(),
+        }
+    }
+
     async fn commit_parts(&self, client: &mut ClientState, parts: Parts) -> Result<(), SqlError> {
         let Parts { mut defined, block } = parts;
         if let Some(definitions) = defined.0.take_if(|defined| defined.has_changes()) {
@@ -604,7 +613,8 @@ impl Executor {
     ) -> Result<(), SqlError> {
         let actor = self.actor(client)?;
         let draft = client.draft(&definitions, CancelToken::new());
-        let work = self.engine.ends().run(move || {
+        let committer = self.committer(client);
+        let work = committer.run(move || {
             if let Err(error) = ddl::before_commit(&draft, &actor) {
                 let defined = Defined(Some(definitions));
                 drop(Parts { defined, block });
@@ -613,7 +623,8 @@ impl Executor {
             definitions.commit(block)?;
             Ok(definitions.temporary())
         });
-        let temporary = work.await.map_err(ended_early)??;
+        let done = work.await.map_err(|error| from_storage(error.into()))?;
+        let temporary = done.map_err(ended_early)??;
         let threads = self.engine.queries();
         client.keep_temporaries(temporary, threads);
         Ok(())

@@ -46,9 +46,9 @@ async fn setup() -> Option<Setup> {
     wait_for_value(&admin, up, "3").await;
     admin.batch_execute("CREATE DATABASE shop").await.unwrap();
     let shop = nodes[0].connect("shop").await;
-    shop.batch_execute("CREATE TABLE t (a int PRIMARY KEY); INSERT INTO t VALUES (0)")
-        .await
-        .unwrap();
+    let tables = "CREATE TABLE t (a int PRIMARY KEY); INSERT INTO t VALUES (0);
+                  CREATE TABLE plain (n int); INSERT INTO plain VALUES (0)";
+    shop.batch_execute(tables).await.unwrap();
     let two = "SELECT members FROM aerostat.cluster_databases WHERE name = 'shop'";
     let found = "SELECT count(*) FROM aerostat.cluster_databases WHERE name = 'shop' AND members LIKE '%, %'";
     wait_for_value(&admin, found, "1").await;
@@ -106,11 +106,17 @@ async fn whoever_is_at_a_node_that_is_cut_off_is_told() {
         .batch_execute("BEGIN; INSERT INTO t VALUES (1)")
         .await
         .unwrap();
+    let by_plan = setup.connect(setup.leader).await;
     networks.cut(setup.leader);
-    let committing = told(in_block, "COMMIT");
+    let waiting = [
+        told(in_block, "COMMIT"),
+        told(by_plan, "UPDATE plain SET n = n + 1 RETURNING n"),
+    ];
     let (writer, state) = told(writer, "INSERT INTO t VALUES (2)").await.unwrap();
     assert_eq!(state, "08007");
-    assert_eq!(state_of(committing).await, "08007");
+    for waiting in waiting {
+        assert_eq!(state_of(waiting).await, "08007");
+    }
     // From here on it is known before anything is done.
     for sql in [
         "INSERT INTO t VALUES (3)",
