@@ -13,6 +13,11 @@ use crate::{
     networks::Networks,
 };
 
+/// Memory of a node, or another for nodes of many databases: `TEST_NODE_MEMORY`.
+fn memory() -> String {
+    std::env::var("TEST_NODE_MEMORY").unwrap_or_else(|_| "512MB".to_owned())
+}
+
 /// What the nodes share, and their flags.
 pub(crate) struct Cluster {
     pub(crate) space: String,
@@ -86,7 +91,7 @@ impl Cluster {
     }
 
     pub(crate) fn start_on(&self, data: TempDir, name: &str) -> Aerostat {
-        self.start_with_flags(data, name, &["--memory", "512MB"])
+        self.start_with_flags(data, name, &["--memory", &memory()])
     }
 
     /// Starts a node with these flags besides, which say how much memory it has.
@@ -120,7 +125,7 @@ impl Cluster {
         let certificates = self.certificates.as_ref().unwrap().of(name);
         let flags = [
             &self.flags(name)[..],
-            &["--memory", "512MB", "--peer-certs", &certificates],
+            &["--memory", &memory(), "--peer-certs", &certificates],
         ];
         Aerostat::start_in(
             &networks.space(node),
