@@ -117,8 +117,11 @@ pub trait OtherNodes: Send + Sync + 'static {
     /// Whether a node is reached at the moment: its machine takes connections. Waits for that, for about a second.
     fn is_reached(&self, node: NodeId) -> BoxFuture<'static, bool>;
 
-    /// Whether what the nodes share has not answered for a while: nobody is told who leads. Waits for nobody: the first
-    /// to ask has it looked at.
+    /// Whether nothing is known against it that a node is reached. Waits for nobody.
+    fn seems_reached(&self, node: NodeId) -> bool;
+
+    /// Whether no other node is reached, and what the nodes share has not answered for a while: nobody says who leads.
+    /// Waits for nobody: the first to ask has it looked at.
     fn is_alone(&self) -> bool;
 
     /// Has nodes cancel what the session with this key runs: one node, or all others.

@@ -11,7 +11,7 @@ use std::{
 use aerostat_catalog::ClusterNodes;
 use aerostat_copies::{Greeting, Peers, Purpose, dial_cancel, dial_session};
 use aerostat_replication::{Member, NodeId};
-use aerostat_transport::Parked;
+use aerostat_transport::{Parked, Peer};
 use aerostat_types::TenantId;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
@@ -68,6 +68,20 @@ impl Others {
         space: Space,
         runtime: Handle,
     ) -> Others {
+        let reach = {
+            let (me, home) = (me.node, Arc::clone(&home));
+            let others = move || {
+                home.census.nodes(|all| {
+                    let all = all.nodes.iter().filter(|(_, entry)| entry.id != me);
+                    let peers = all.map(|(name, entry)| {
+                        let (name, address) = (name.clone(), entry.address);
+                        (entry.id, Peer { name, address })
+                    });
+                    peers.collect()
+                })
+            };
+            Reach::new(space.clone(), runtime.clone(), others)
+        };
         Others {
             greeting: Greeting {
                 version: aerostat_copies::VERSION,
@@ -80,7 +94,7 @@ impl Others {
             },
             peers,
             home,
-            reach: Reach::new(space.clone(), runtime.clone()),
+            reach,
             space,
             asked: Mutex::default(),
             runtime,
@@ -129,8 +143,13 @@ impl Others {
         self.reach.is_reached(node, (self.peers.address)(node))
     }
 
-    /// Whether what the nodes share has not answered for a while: nobody is told who leads. Waits for nobody: the first
-    /// to ask has it looked at.
+    /// Whether nothing is known against it that a node is reached. Waits for nobody.
+    pub fn seems_reached(&self, node: NodeId) -> bool {
+        self.reach.seems_reached(node)
+    }
+
+    /// Whether no other node is reached, and what the nodes share has not answered for a while: nobody says who leads.
+    /// Waits for nobody: the first to ask has it looked at.
     pub fn is_alone(&self) -> bool {
         self.reach.is_alone()
     }
@@ -150,7 +169,7 @@ impl Others {
             match asked.try_lock_for(LOOK) {
                 Some(asked) => break asked,
                 // Who asks has begun before that was known.
-                None if self.reach.is_alone() => return self.said_of(tenant),
+                None if self.reach.is_unanswered() => return self.said_of(tenant),
                 None => {}
             }
         };
@@ -159,7 +178,7 @@ impl Others {
         {
             return answer.led.clone();
         }
-        let found = match self.reach.is_alone() {
+        let found = match self.reach.is_unanswered() {
             true => None,
             false => match self.space.config(tenant) {
                 Ok(config) => Some(config),

@@ -19,8 +19,8 @@ use parking_lot::Mutex;
 
 use crate::Census;
 
-/// A leader that is alone is told anew that it leads long before this.
-const LEASE_MAX: Duration = Duration::from_secs(60);
+/// A leader that is alone leads until its configuration is another one, of which it is told; no process runs for so long.
+const LEASE_MAX: Duration = Duration::from_secs(10 * 365 * 86_400);
 
 /// How long it is waited for sessions to go, at most: the machine decides before that.
 const PARTING_MAX: Duration = Duration::from_secs(1);

@@ -19,34 +19,54 @@ use crate::Space;
 /// How long a machine may take to take a connection: longer than it takes until a first packet that was lost is sent again.
 const CONNECT_MAX: Duration = Duration::from_millis(1_200);
 
+/// The same of the second attempt: the network may have been away for as long as the first one took.
+const CONNECT_AGAIN_MAX: Duration = Duration::from_millis(400);
+
 /// How long an answer holds.
 const HOLDS: Duration = Duration::from_millis(500);
+
+/// How long it is remembered that a machine was not reached.
+const REMEMBERED: Duration = Duration::from_secs(3);
 
 /// How often what the nodes share is asked for, and how many questions may wait: one that was asked before a network was
 /// there again waits longer than one that is asked then.
 const ASKS_EVERY: Duration = Duration::from_millis(250);
 const ASKS_MAX: usize = 8;
 
-/// A machine that has not answered so soon is a reason to ask what the nodes share, too.
+/// A machine that has not answered so soon is a reason to look at all others, too.
 const SUSPECT: Duration = Duration::from_millis(300);
 
 /// What the nodes share may not answer for so long: a member of etcd that leads may have to be replaced.
 const SILENCE: Duration = Duration::from_millis(1_500);
 
-/// Whether a node was reached, and when that was tried.
-type Tried = AsyncMutex<Option<(Instant, bool)>>;
-
 /// What is reached.
-pub(crate) struct Reach {
-    nodes: Mutex<HashMap<NodeId, Arc<Tried>>>,
-    shared: Arc<Shared>,
-}
+pub(crate) struct Reach(Arc<Inner>);
 
-/// What the nodes share, and whether it answers.
-struct Shared {
+struct Inner {
+    nodes: Mutex<HashMap<NodeId, Arc<Tried>>>,
     asked: Mutex<Asked>,
     space: Space,
+    /// The other nodes.
+    others: Box<dyn Fn() -> Vec<(NodeId, Peer)> + Send + Sync>,
     runtime: Handle,
+}
+
+/// A node that somebody wanted to reach.
+#[derive(Default)]
+struct Tried {
+    /// Held by whoever tries.
+    trying: AsyncMutex<()>,
+    /// When it was tried, and whether it was reached.
+    last: Mutex<Option<(Instant, bool)>>,
+}
+
+impl Tried {
+    /// What was found so lately.
+    fn within(&self, long: Duration) -> Option<bool> {
+        let last = *self.last.lock();
+        last.filter(|(at, _)| at.elapsed() < long)
+            .map(|(_, is_reached)| is_reached)
+    }
 }
 
 /// What is known of the documents that nodes share.
@@ -61,73 +81,114 @@ struct Asked {
 }
 
 impl Reach {
-    pub(crate) fn new(space: Space, runtime: Handle) -> Reach {
-        Reach {
+    pub(crate) fn new(
+        space: Space,
+        runtime: Handle,
+        others: impl Fn() -> Vec<(NodeId, Peer)> + Send + Sync + 'static,
+    ) -> Reach {
+        Reach(Arc::new(Inner {
             nodes: Mutex::default(),
-            shared: Arc::new(Shared {
-                asked: Mutex::default(),
-                space,
-                runtime,
-            }),
-        }
+            asked: Mutex::default(),
+            space,
+            others: Box::new(others),
+            runtime,
+        }))
     }
 
     /// Whether a node's machine takes connections, or says that nothing listens there: no frozen process is taken for a
-    /// network that is cut.
+    /// network that is cut, nor anything that is wrong on this machine.
     pub(crate) fn is_reached(
         &self,
         node: NodeId,
         peer: Option<Peer>,
     ) -> impl Future<Output = bool> + Send + 'static {
-        let tried = Arc::clone(self.nodes.lock().entry(node).or_default());
-        let shared = Arc::clone(&self.shared);
+        let inner = Arc::clone(&self.0);
         async move {
-            let Some(peer) = peer else { return false };
-            let mut tried = tried.lock().await;
-            if let Some((at, is_reached)) = *tried
-                && at.elapsed() < HOLDS
-            {
-                return is_reached;
+            match peer {
+                Some(peer) => inner.is_reached(node, peer).await,
+                // It is not known where it is.
+                None => true,
             }
-            // The caller's runtime may be about to end.
-            let connects = timeout(CONNECT_MAX, TcpStream::connect(peer.address));
-            let mut connecting = shared.runtime.spawn(connects);
-            let connected = match timeout(SUSPECT, &mut connecting).await {
-                Ok(connected) => connected,
-                Err(_) => {
-                    shared.is_alone();
-                    connecting.await
-                }
-            };
-            let is_reached = match connected {
-                Ok(Ok(Ok(_))) => true,
-                Ok(Ok(Err(error))) => error.kind() == io::ErrorKind::ConnectionRefused,
-                Ok(Err(_)) | Err(_) => false,
-            };
-            *tried = Some((Instant::now(), is_reached));
-            is_reached
         }
     }
 
-    /// Whether what the nodes share has given no answer for a while, of which the first to ask does not hear. Waits for
-    /// nobody.
+    /// Whether nothing is known against it that a node is reached. Waits for nobody.
+    pub(crate) fn seems_reached(&self, node: NodeId) -> bool {
+        self.0.tried(node).within(REMEMBERED).unwrap_or(true)
+    }
+
+    /// Whether neither another node is reached nor has what the nodes share given an answer for a while: who is the first
+    /// to ask does not hear of it. Waits for nobody.
     pub(crate) fn is_alone(&self) -> bool {
-        self.shared.is_alone()
+        self.0.is_alone()
+    }
+
+    /// Whether what the nodes share has given no answer for a while, in the same way.
+    pub(crate) fn is_unanswered(&self) -> bool {
+        self.0.is_unanswered()
     }
 }
 
-impl Shared {
+impl Inner {
+    fn tried(&self, node: NodeId) -> Arc<Tried> {
+        Arc::clone(self.nodes.lock().entry(node).or_default())
+    }
+
+    async fn is_reached(self: Arc<Self>, node: NodeId, peer: Peer) -> bool {
+        let tried = self.tried(node);
+        let _trying = tried.trying.lock().await;
+        if let Some(is_reached) = tried.within(HOLDS) {
+            return is_reached;
+        }
+        // The caller's runtime may be about to end.
+        let connecting = self.runtime.spawn(Arc::clone(&self).connects(peer));
+        let is_reached = connecting.await.unwrap_or(true);
+        *tried.last.lock() = Some((Instant::now(), is_reached));
+        is_reached
+    }
+
+    async fn connects(self: Arc<Self>, peer: Peer) -> bool {
+        let connected = {
+            let mut connecting = std::pin::pin!(TcpStream::connect(peer.address));
+            match timeout(SUSPECT, &mut connecting).await {
+                Ok(connected) => Ok(connected),
+                Err(_) => {
+                    self.is_alone();
+                    timeout(CONNECT_MAX - SUSPECT, connecting).await
+                }
+            }
+        };
+        if connected.is_ok_and(|connected| is_machine(&connected)) {
+            return true;
+        }
+        let again = timeout(CONNECT_AGAIN_MAX, TcpStream::connect(peer.address)).await;
+        again.is_ok_and(|connected| is_machine(&connected))
+    }
+
     fn is_alone(self: &Arc<Self>) -> bool {
+        let is_unanswered = self.is_unanswered();
+        let mut reaches_none = true;
+        for (node, peer) in (self.others)() {
+            let tried = self.tried(node);
+            reaches_none &= tried.within(REMEMBERED) == Some(false);
+            if tried.within(HOLDS).is_none() && tried.trying.try_lock().is_ok() {
+                self.runtime.spawn(Arc::clone(self).is_reached(node, peer));
+            }
+        }
+        is_unanswered && reaches_none
+    }
+
+    fn is_unanswered(self: &Arc<Self>) -> bool {
         let mut asked = self.asked.lock();
         let is_due = asked.last.is_none_or(|at| at.elapsed() >= ASKS_EVERY);
         if is_due && asked.waiting < ASKS_MAX {
             asked.waiting += 1;
             asked.last = Some(Instant::now());
             asked.silent.get_or_insert_with(Instant::now);
-            let shared = Arc::clone(self);
+            let inner = Arc::clone(self);
             self.runtime.spawn_blocking(move || {
-                let answer = shared.space.token();
-                let mut asked = shared.asked.lock();
+                let answer = inner.space.is_there();
+                let mut asked = inner.asked.lock();
                 asked.waiting -= 1;
                 if answer.is_ok() {
                     asked.silent = None;
@@ -135,5 +196,21 @@ impl Shared {
             });
         }
         asked.silent.is_some_and(|since| since.elapsed() >= SILENCE)
+    }
+}
+
+/// Whether a machine has answered, or it is this one that has not asked.
+fn is_machine(connected: &io::Result<TcpStream>) -> bool {
+    match connected {
+        Ok(_) => true,
+        // A route that leads nowhere is an invalid one.
+        Err(error) => !matches!(
+            error.kind(),
+            io::ErrorKind::TimedOut
+                | io::ErrorKind::HostUnreachable
+                | io::ErrorKind::NetworkUnreachable
+                | io::ErrorKind::NetworkDown
+                | io::ErrorKind::InvalidInput
+        ),
     }
 }

@@ -10,11 +10,12 @@
 //! Whoever waits for nodes that are not heard of is told so after a while, and the commit waits on without him: it may
 //! come to pass, or another node may lead, and have it or not.
 
-use std::{future::pending, io, sync::Arc, time::Duration};
+use std::{io, pin::pin, sync::Arc, time::Duration};
 
 use aerostat_catalog::CopyState;
 use aerostat_txn::{CommitError, Committing, LogFailure};
 use aerostat_types::CommitTs;
+use futures::future::{Either, select};
 use parking_lot::Mutex;
 use tokio::{sync::oneshot, task::JoinError};
 
@@ -144,22 +145,12 @@ impl Commits {
 /// What commits the statements of a session, wherever they run.
 #[derive(Clone)]
 pub(crate) struct Committer {
-    pub(crate) commits: Arc<Commits>,
     pub(crate) ends: Ends,
     /// Of a database that other nodes may have, too.
     pub(crate) copy: Option<Arc<CopyState>>,
 }
 
 impl Committer {
-    /// As [`Commits::commit`].
-    ///
-    /// # Errors
-    /// The same.
-    pub(crate) async fn commit(&self, committing: Committing) -> Result<CommitTs, CommitError> {
-        let copy = self.copy.as_deref();
-        self.commits.commit(committing, &self.ends, copy).await
-    }
-
     /// Has something that commits within it done by a thread, and waits for that: not for as long as the nodes are not
     /// heard of that have the database.
     ///
@@ -185,10 +176,13 @@ async fn unless_cut_off<T>(
     copy: Option<&CopyState>,
     commit: impl Future<Output = T>,
 ) -> Result<T, CommitError> {
-    tokio::select! {
-        biased;
-        done = commit => Ok(done),
-        () = cut_off(copy) => Err(CommitError::InDoubt(LogFailure {
+    let Some(copy) = copy else {
+        return Ok(commit.await);
+    };
+    // The commit is always polled first: what was not begun is waited for where it is dropped.
+    match select(pin!(commit), pin!(cut_off(copy))).await {
+        Either::Left((done, _)) => Ok(done),
+        Either::Right(_) => Err(CommitError::InDoubt(LogFailure {
             doing: "hear of the nodes that have copies".to_owned(),
             source: Arc::new(io::ErrorKind::TimedOut.into()),
         })),
@@ -196,10 +190,7 @@ async fn unless_cut_off<T>(
 }
 
 /// Waits until the others that have a database are not heard of.
-async fn cut_off(copy: Option<&CopyState>) {
-    let Some(copy) = copy else {
-        return pending().await;
-    };
+async fn cut_off(copy: &CopyState) {
     loop {
         tokio::time::sleep(LOOK).await;
         if copy.is_cut_off() {

@@ -77,7 +77,7 @@ impl Door {
 
     /// Stops what a session runs that is of this node, or is passed on by it, if there is one with this key.
     pub fn cancel(&self, pid: i32, secret: i32) {
-        self.registry.cancel(pid, secret);
+        self.registry.cancel_guest(pid, secret);
     }
 }
 

@@ -37,6 +37,8 @@ struct Sessions {
 /// A client whose session is at another node.
 struct Relay {
     orders: Arc<Orders>,
+    /// Whether the client has come by a node that does not reach the other one.
+    is_guest: bool,
     /// The session's key, once it is known, and how that node is told.
     key: Option<((i32, i32), Canceller)>,
 }
@@ -116,13 +118,14 @@ impl Registry {
     }
 
     /// Takes a place for a client whose session is at another node.
-    pub(crate) fn enter_relayed(self: &Arc<Self>) -> Relayed {
+    pub(crate) fn enter_relayed(self: &Arc<Self>, is_guest: bool) -> Relayed {
         let mut sessions = self.lock();
         let orders = Arc::new(Orders::new(sessions.end));
         let number = sessions.relay_next;
         sessions.relay_next += 1;
         let relay = Relay {
             orders: Arc::clone(&orders),
+            is_guest,
             key: None,
         };
         sessions.relays.insert(number, relay);
@@ -136,13 +139,22 @@ impl Registry {
     /// Cancels what the session with a key runs, here or at the node that has it; whether it is a key that is known
     /// here.
     pub(crate) fn cancel(&self, pid: i32, secret: i32) -> bool {
-        if self.cancel_here(pid, secret) {
-            return true;
+        self.cancel_here(pid, secret) || self.cancel_relayed((pid, secret), |_| true)
+    }
+
+    /// The same as another node asks for: a node that knows the session by a client of its own is asked itself.
+    pub(crate) fn cancel_guest(&self, pid: i32, secret: i32) {
+        if !self.cancel_here(pid, secret) {
+            self.cancel_relayed((pid, secret), |relay| relay.is_guest);
         }
+    }
+
+    fn cancel_relayed(&self, wanted: (i32, i32), is_asked: impl Fn(&Relay) -> bool) -> bool {
         let tell = {
             let sessions = self.lock();
-            let mut keys = sessions.relays.values().flat_map(|relay| &relay.key);
-            let key = keys.find(|(key, _)| *key == (pid, secret));
+            let relays = sessions.relays.values().filter(|relay| is_asked(relay));
+            let mut keys = relays.flat_map(|relay| &relay.key);
+            let key = keys.find(|(key, _)| *key == wanted);
             key.map(|(_, tell)| Arc::clone(tell))
         };
         if let Some(tell) = &tell {

@@ -170,9 +170,18 @@ pub(crate) struct Line {
 
 impl Line {
     /// Of a client whose session has not begun.
-    pub(crate) fn new((input, socket): (Input<Reader>, Writer), registry: &Arc<Registry>) -> Line {
+    pub(crate) fn new(
+        (input, socket): (Input<Reader>, Writer),
+        registry: &Arc<Registry>,
+        is_guest: bool,
+    ) -> Line {
         let talk = Talk::new();
-        Self::of((input, socket), registry.enter_relayed(), talk, None)
+        Self::of(
+            (input, socket),
+            registry.enter_relayed(is_guest),
+            talk,
+            None,
+        )
     }
 
     /// Of a client whose session was here, and who knows it by this key.
@@ -407,6 +416,8 @@ async fn moved<B: Backend>(
                 let others = backend.others();
                 talk.is_busy() && others.is_some_and(|others| !others.is_up(node))
             }
+            // Another node passes it on, and does so when the lead moves.
+            Reads::Leader if at != node => false,
             Reads::Leader => {
                 let mut known = backend.leader(database);
                 // It has no copy here.

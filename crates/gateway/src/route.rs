@@ -13,7 +13,6 @@ use std::{future::pending, io, pin::pin, sync::Arc, time::Duration};
 
 use aerostat_transport::Stream;
 use aerostat_types::{ErrorKind, NodeId};
-use futures::{StreamExt, stream::FuturesUnordered};
 use tokio::{
     io::AsyncReadExt,
     time::{Instant, sleep, timeout},
@@ -216,9 +215,9 @@ impl<B: Backend> Route<'_, B> {
                 }
                 Err(error) => {
                     tracing::debug!(%node, %error, "a node is not reached");
-                    match reads {
-                        Reads::Leader => by_way.await,
-                        Reads::Here | Reads::Any => Err(Attempt::NotThere),
+                    match (reads, left) {
+                        (Reads::Leader, None) => by_way.await,
+                        _ => Err(Attempt::NotThere),
                     }
                 }
             }
@@ -260,7 +259,7 @@ impl<B: Backend> Route<'_, B> {
         Ok((answer == HERE).then_some(stream))
     }
 
-    /// A connection to a node by way of another one, after a while, unless nobody is reached who would know of a
+    /// A connection to a node by way of another one, where the node is not reached, unless nobody is who would know of a
     /// successor. Whoever reads a copy goes to another one instead, and a session that goes on has its own way.
     async fn by_way(
         &self,
@@ -274,25 +273,26 @@ impl<B: Backend> Route<'_, B> {
         }
         sleep(BY_WAY).await;
         tokio::select! {
-            reached = self.by_any(others, node, left) => Ok(reached),
+            reached = self.by_any(others, node), if left.is_none() => Ok(reached),
             () = alone(others, begun) => Err(Attempt::Alone),
         }
     }
 
-    async fn by_any(&self, others: &dyn OtherNodes, node: NodeId, left: Option<&Left>) -> Reached {
+    /// By one other node after the other: each that reaches it begins the session there.
+    async fn by_any(&self, others: &dyn OtherNodes, node: NodeId) -> Reached {
         loop {
-            let ways = others.up().into_iter();
-            let ways = ways.filter(|way| *way != node && left.is_none());
-            let mut asked: FuturesUnordered<_> = ways
-                .map(|at| async move {
-                    let asked = timeout(BY_WAY_MAX, self.ask(others, at, Comes::ByWay));
-                    let stream = asked.await.ok()?.ok()??;
-                    Some(Reached { node, at, stream })
-                })
-                .collect();
-            while let Some(reached) = asked.next().await {
-                if let Some(reached) = reached {
-                    return reached;
+            let mut ways = match others.seems_reached(node) && others.is_reached(node).await {
+                // It is slow.
+                true => Vec::new(),
+                false => others.up(),
+            };
+            ways.retain(|way| *way != node && others.seems_reached(*way));
+            let first = rand::random_range(0..ways.len().max(1));
+            ways.rotate_left(first);
+            for at in ways {
+                let asked = timeout(BY_WAY_MAX, self.ask(others, at, Comes::ByWay));
+                if let Ok(Ok(Some(stream))) = asked.await {
+                    return Reached { node, at, stream };
                 }
             }
             sleep(BY_WAY).await;

@@ -116,12 +116,15 @@ async fn serve_there<B: Backend>(
     shared: &Arc<Shared>,
 ) -> Option<Passing> {
     let Known {
-        newcomer: Newcomer { input, socket, .. },
+        newcomer: Newcomer {
+            input, socket, met, ..
+        },
         startup,
         role,
         permit,
     } = known;
-    let line = Line::new((input, socket), &shared.registry);
+    let is_guest = met.is_some();
+    let line = Line::new((input, socket), &shared.registry, is_guest);
     let (line, left) = line.serve(&startup, reached, backend).await?;
     Some(Passing {
         startup,
@@ -152,7 +155,7 @@ async fn serve_here<B: Backend>(
         key,
     } = guest?;
     let leaving = connection.serve(true).await.leaving()?;
-    let relayed = shared.registry.enter_relayed();
+    let relayed = shared.registry.enter_relayed(false);
     let PlaceHeld { pid, session } = place;
     drop(pid);
     let sides = (leaving.input, leaving.socket);

@@ -256,6 +256,10 @@ impl OtherNodes for Nodes {
         Box::pin(self.0.is_reached(node))
     }
 
+    fn seems_reached(&self, node: NodeId) -> bool {
+        self.0.seems_reached(node)
+    }
+
     fn is_alone(&self) -> bool {
         self.0.is_alone()
     }

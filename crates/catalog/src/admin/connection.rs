@@ -106,7 +106,7 @@ impl Node {
                     _ => Leader::Unknown,
                 },
                 // It leads, or another one does by now, which others may know.
-                Some(Some(copy)) if !copy.may_answer_as_leader() => Leader::Unknown,
+                Some(Some(copy)) if copy.is_in_doubt() => Leader::Unknown,
                 Some(_) => Leader::Here,
                 None => Leader::Unknown,
             }

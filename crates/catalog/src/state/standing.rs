@@ -22,9 +22,11 @@ use crate::failure::CHANGES_HINT;
 /// How soon the end of a promotion is looked for.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// So long after another node may lead instead, a leader takes it that one does: long enough for one that is there to
-/// have gone on without the others, if it could.
-const CUT_OFF_AFTER: Duration = Duration::from_secs(1);
+/// A member that a leader has not heard for so long may lead by now: longer than any lease.
+const SILENT_AFTER: Duration = Duration::from_millis(1_500);
+
+/// After so long one does: a leader that is there has gone on without its members by then, if it could.
+const CUT_OFF_AFTER: Duration = Duration::from_millis(2_500);
 
 /// What a node does with a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,8 +49,8 @@ pub struct CopyState {
     /// Whether another node is about to lead: sessions go to that.
     is_parting: AtomicBool,
     facts: Mutex<CopyFacts>,
-    /// Until when this node has led for certain.
-    certain_until: Mutex<Option<Instant>>,
+    /// When the one of its members was heard that has been silent for longest.
+    member_heard: Mutex<Option<Instant>>,
     orders: Mutex<Orders>,
 }
 
@@ -130,7 +132,7 @@ impl CopyState {
             is_shown: AtomicBool::new(false),
             is_parting: AtomicBool::new(false),
             facts: Mutex::default(),
-            certain_until: Mutex::default(),
+            member_heard: Mutex::default(),
             orders: Mutex::default(),
         }
     }
@@ -161,13 +163,21 @@ impl CopyState {
         until.is_some_and(|until| Instant::now() < until)
     }
 
-    /// Whether this node led when it heard of others last, and another one may for so long that one does by now: its
-    /// commits wait for nodes that it does not hear of, and it has not been able to go on without them.
+    /// Whether this node leads, as far as it knows, and has not heard a member for so long that this one may lead by now.
+    pub fn is_in_doubt(&self) -> bool {
+        self.leads() && self.is_silent(SILENT_AFTER)
+    }
+
+    /// Whether it does so by now: commits wait for nodes that are not heard, and it has not been able to go on without
+    /// them.
     pub fn is_cut_off(&self) -> bool {
-        self.leads() && {
-            let until = *self.certain_until.lock();
-            until.is_some_and(|until| until + CUT_OFF_AFTER < Instant::now())
-        }
+        self.leads() && self.is_silent(CUT_OFF_AFTER)
+    }
+
+    /// Whether a member has not been heard for so long. One that is heard is told of within a moment.
+    fn is_silent(&self, long: Duration) -> bool {
+        let heard = *self.member_heard.lock();
+        heard.is_some_and(|at| at.elapsed() > long)
     }
 
     /// What this node does with the database.
@@ -180,12 +190,6 @@ impl CopyState {
 
     /// The driver says whether this node leads. What leads may be read.
     pub fn set_leads(&self, leads: bool) {
-        let until = leads.then(|| {
-            // It may have been told before.
-            let until = self.facts.lock().leads_until;
-            until.map_or_else(Instant::now, |until| until.max(Instant::now()))
-        });
-        *self.certain_until.lock() = until;
         self.leads.store(leads, Ordering::Release);
         if leads {
             self.set_shown();
@@ -215,11 +219,8 @@ impl CopyState {
 
     /// The driver says what it knows.
     pub fn tell(&self, facts: CopyFacts) {
-        {
-            let mut certain = self.certain_until.lock();
-            let until = facts.leads_until;
-            *certain = certain.map(|before| until.unwrap_or_else(|| before.min(Instant::now())));
-        }
+        let members = facts.peers.iter().filter(|peer| peer.is_member);
+        *self.member_heard.lock() = members.filter_map(|peer| peer.heard).min();
         *self.facts.lock() = facts;
     }
 
@@ -326,43 +327,47 @@ fn elsewhere(error: SqlError) -> SqlError {
 mod tests {
     use super::*;
 
-    const MINUTE: Duration = Duration::from_secs(60);
-
-    fn told(leads_until: Option<Instant>) -> CopyFacts {
+    fn told(heard: &[(bool, Duration)]) -> CopyFacts {
+        let peers = heard.iter().map(|(is_member, ago)| PeerFacts {
+            node: NodeId(2),
+            name: "b".to_owned(),
+            address: String::new(),
+            is_member: *is_member,
+            sent: CommitTs(0),
+            written: CommitTs(0),
+            durable: CommitTs(0),
+            heard: Instant::now().checked_sub(*ago),
+        });
         CopyFacts {
-            leads_until,
+            peers: peers.collect(),
             ..CopyFacts::default()
         }
     }
 
-    fn ago(long: Duration) -> Instant {
-        Instant::now().checked_sub(long).unwrap()
-    }
-
-    /// A leader is cut off some time after it may have been followed by another, whenever it was told what.
+    /// A leader is cut off when it has not heard a member for long, and never for want of members.
     #[test]
-    fn a_leader_is_cut_off_when_its_lease_has_been_over_for_a_while() {
+    fn a_leader_is_cut_off_when_a_member_is_silent() {
+        let (now, long) = (Duration::ZERO, CUT_OFF_AFTER * 2);
+        let doubtful = (SILENT_AFTER + CUT_OFF_AFTER) / 2;
         let copy = CopyState::new(NodeId(1));
-        assert!(!copy.is_cut_off(), "it does not lead");
-        // One that is alone is told so before it leads, and seldom.
-        copy.tell(told(Instant::now().checked_add(MINUTE)));
+        let states = |facts: &[(bool, Duration)]| {
+            copy.tell(told(facts));
+            (copy.is_in_doubt(), copy.is_cut_off())
+        };
+        assert_eq!(states(&[(true, long)]), (false, false), "it does not lead");
         copy.set_leads(true);
-        let until = *copy.certain_until.lock();
-        assert!(until.unwrap() > Instant::now() + MINUTE / 2);
-        // It is not alone any more: the long lease does not count.
-        copy.tell(told(Instant::now().checked_add(MINUTE)));
-        copy.tell(told(Some(ago(CUT_OFF_AFTER / 2))));
-        assert!(!copy.is_cut_off());
-        copy.tell(told(Some(ago(CUT_OFF_AFTER * 2))));
-        assert!(copy.is_cut_off());
-        // What is told without a lease makes it no longer, and no shorter.
-        copy.tell(told(None));
-        assert!(copy.is_cut_off());
-        copy.tell(told(Instant::now().checked_add(MINUTE)));
-        assert!(!copy.is_cut_off(), "it was heard of");
-        copy.tell(told(None));
-        assert!(!copy.is_cut_off(), "its lease has just ended");
-        copy.tell(told(Some(ago(MINUTE))));
+        // One that is alone is told nothing for as long as nothing happens.
+        assert_eq!(states(&[]), (false, false));
+        assert_eq!(
+            states(&[(false, long)]),
+            (false, false),
+            "nobody waits for it"
+        );
+        assert_eq!(states(&[(true, now)]), (false, false));
+        assert_eq!(states(&[(true, doubtful)]), (true, false));
+        assert_eq!(states(&[(true, now), (true, long)]), (true, true));
+        assert_eq!(states(&[(true, now), (true, now)]), (false, false));
+        copy.tell(told(&[(true, long)]));
         copy.set_leads(false);
         assert!(!copy.is_cut_off(), "it follows");
     }

@@ -26,8 +26,8 @@ impl SessionView<'_> {
     /// Refuses what cannot run where the session stands.
     pub(super) fn admit(self, kind: &StatementKind) -> Result<(), SqlError> {
         self.transaction.machine.admit(kind_of(kind))?;
-        if let Some(copy) = self.client.cut_off()
-            && let Some(Change::OfDatabase(word)) = change_of(kind)
+        if let Some(Change::OfDatabase(word)) = change_of(kind)
+            && let Some(copy) = self.client.cut_off()
         {
             return Err(copy.cut_off(word));
         }

@@ -146,13 +146,14 @@ pub(super) async fn finish<T>(
     // Writes run on blocking threads that hold the transaction; all have ended here.
     let transaction = Arc::into_inner(transaction)
         .ok_or_else(|| SqlError::new(ErrorKind::Internal, "a write outlived its statement"))?;
-    let committed = match transaction.enqueue() {
-        Ok(committing) => committer.commit(committing).await,
-        Err(error) => Err(error),
-    };
-    match committed {
-        Ok(_) => Ok(Ended::Done(done)),
-        Err(error) => Err(from_storage(error.into())),
+    let committed = committer.run(move || transaction.commit()).await;
+    match committed.map_err(|error| from_storage(error.into()))? {
+        Ok(Ok(_)) => Ok(Ended::Done(done)),
+        Ok(Err(error)) => Err(from_storage(error.into())),
+        Err(error) => Err(SqlError::new(
+            ErrorKind::Internal,
+            format!("the commit ended early: {error}"),
+        )),
     }
 }
 

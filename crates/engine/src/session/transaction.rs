@@ -580,7 +580,6 @@ impl Executor {
     /// What commits a session's statements.
     pub(super) fn committer(&self, client: &ClientState) -> Committer {
         Committer {
-            commits: Arc::clone(self.tenant.commits()),
             ends: self.engine.ends().clone(),
             copy: client.copy.clone(),
         }

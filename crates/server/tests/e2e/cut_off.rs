@@ -1,7 +1,7 @@
 //! Clients of nodes that networks have cut off from others: they are told so, while the network is cut, or go by way of
 //! another node.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
@@ -77,6 +77,22 @@ impl Setup {
     async fn connect(&self, node: usize) -> Client {
         self.nodes[node].connect("shop").await
     }
+
+    /// As soon as the node has found out that its network is whole again.
+    async fn connect_again(&self, node: usize) -> Client {
+        let config = self.nodes[node].config("shop");
+        let begun = Instant::now();
+        loop {
+            match config.connect(NoTls).await {
+                Ok((client, connection)) => {
+                    tokio::spawn(connection);
+                    return client;
+                }
+                Err(error) => assert!(begun.elapsed() < PATIENCE, "{error:?}"),
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
 }
 
 /// Runs something, of which the client is to be told something.
@@ -144,7 +160,7 @@ async fn whoever_is_at_a_node_that_is_cut_off_is_told() {
     wait_until("the other one leads", || {
         !leads(all[0], "shop") && leads(all[1], "shop")
     });
-    let back = setup.connect(setup.leader).await;
+    let back = setup.connect_again(setup.leader).await;
     let found = value(&back, "SELECT string_agg(a::text, ' ' ORDER BY a) FROM t").await;
     // What was not known may have come to pass.
     let lost = found.split(' ').filter(|a| !["1", "2"].contains(a));
@@ -152,14 +168,14 @@ async fn whoever_is_at_a_node_that_is_cut_off_is_told() {
 
     // One that has no copy, and whose clients' sessions are elsewhere.
     let third = setup.third;
-    let waiting = setup.connect(third).await;
+    let waiting = setup.connect_again(third).await;
     networks.cut(third);
     let waiting = told(waiting, "INSERT INTO t VALUES (6)");
     let arriving = setup.nodes[third].config("shop");
     assert_eq!(refusal(&arriving).await, "57P03");
     assert_eq!(state_of(waiting).await, "08007");
     networks.heal(third);
-    let healed = setup.connect(third).await;
+    let healed = setup.connect_again(third).await;
     healed
         .batch_execute("INSERT INTO t VALUES (7)")
         .await
@@ -216,6 +232,7 @@ async fn sessions_go_by_way_of_a_node_that_reaches_the_leader() {
     assert_eq!(value(&copy, "SELECT pg_promote()").await, "t");
     wait_until("the other one leads", || leads(follower, "shop"));
     client.execute(&prepared, &[&100]).await.unwrap();
+    client.batch_execute("SELECT pg_sleep(3)").await.unwrap();
     networks.heal_from(third, &[networks.node(leader).into()]);
     assert_eq!(
         value(&client, "SELECT count(*) FROM t WHERE a = 100").await,
