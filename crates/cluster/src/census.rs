@@ -267,6 +267,18 @@ impl Census {
         }
     }
 
+    /// The nodes beside one, and where they are.
+    pub(crate) fn others(&self, than: NodeId) -> Vec<(NodeId, Peer)> {
+        self.nodes(|all| {
+            let others = all.nodes.iter().filter(|(_, entry)| entry.id != than);
+            let peers = others.map(|(name, entry)| {
+                let (name, address) = (name.clone(), entry.address);
+                (entry.id, Peer { name, address })
+            });
+            peers.collect()
+        })
+    }
+
     fn peer(&self, node: NodeId) -> Option<Peer> {
         self.nodes(|all| {
             all.node(node).map(|(name, entry)| Peer {

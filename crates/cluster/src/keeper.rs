@@ -37,6 +37,7 @@ use crate::{
     census::TimeUsed,
     others::Others,
     owner::{Held, Home},
+    reach::Reach,
     speaker::Speaker,
 };
 
@@ -141,9 +142,10 @@ struct Copy {
 }
 
 impl Copy {
-    fn new(me: NodeId) -> Copy {
+    fn new(me: NodeId, reach: Reach) -> Copy {
+        let reaches = Box::new(move |node| reach.looks_reached(node));
         Copy {
-            state: Arc::new(CopyState::new(me)),
+            state: Arc::new(CopyState::reaching(me, reaches)),
             held: Arc::default(),
             running: None,
             hold: None,
@@ -216,11 +218,17 @@ impl Cluster {
         };
         let token = space.token()?;
         let peers = census.peers(transport);
+        let reach = {
+            let (me, census) = (identity.node, Arc::clone(&census));
+            let others = move || census.others(me);
+            Reach::new(space.clone(), runtime.clone(), others)
+        };
         let inner = Arc::new(Inner {
             home: Arc::new(Home {
                 node,
                 holders,
                 census,
+                reach,
             }),
             identity,
             space,

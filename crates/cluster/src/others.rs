@@ -11,12 +11,12 @@ use std::{
 use aerostat_catalog::ClusterNodes;
 use aerostat_copies::{Greeting, Peers, Purpose, dial_cancel, dial_session};
 use aerostat_replication::{Member, NodeId};
-use aerostat_transport::{Parked, Peer};
+use aerostat_transport::Parked;
 use aerostat_types::TenantId;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
-use crate::{Space, owner::Home, reach::Reach};
+use crate::{Space, owner::Home};
 
 /// How a node of a cluster reaches the others.
 pub struct Others {
@@ -26,7 +26,6 @@ pub struct Others {
     space: Space,
     /// Of databases that have no copy here.
     asked: Mutex<HashMap<TenantId, Arc<Asked>>>,
-    reach: Reach,
     runtime: Handle,
 }
 
@@ -68,20 +67,6 @@ impl Others {
         space: Space,
         runtime: Handle,
     ) -> Others {
-        let reach = {
-            let (me, home) = (me.node, Arc::clone(&home));
-            let others = move || {
-                home.census.nodes(|all| {
-                    let all = all.nodes.iter().filter(|(_, entry)| entry.id != me);
-                    let peers = all.map(|(name, entry)| {
-                        let (name, address) = (name.clone(), entry.address);
-                        (entry.id, Peer { name, address })
-                    });
-                    peers.collect()
-                })
-            };
-            Reach::new(space.clone(), runtime.clone(), others)
-        };
         Others {
             greeting: Greeting {
                 version: aerostat_copies::VERSION,
@@ -94,7 +79,6 @@ impl Others {
             },
             peers,
             home,
-            reach,
             space,
             asked: Mutex::default(),
             runtime,
@@ -140,18 +124,18 @@ impl Others {
     /// Whether a node is reached at the moment, whatever it does. Waits for that, for about a second; many who ask at a time
     /// wait for one answer.
     pub fn is_reached(&self, node: NodeId) -> impl Future<Output = bool> + Send + 'static {
-        self.reach.is_reached(node, (self.peers.address)(node))
+        self.home.reach.is_reached(node, (self.peers.address)(node))
     }
 
     /// Whether nothing is known against it that a node is reached. Waits for nobody.
     pub fn seems_reached(&self, node: NodeId) -> bool {
-        self.reach.seems_reached(node)
+        self.home.reach.seems_reached(node)
     }
 
     /// Whether no other node is reached, and what the nodes share has not answered for a while: nobody says who leads.
     /// Waits for nobody: the first to ask has it looked at.
     pub fn is_alone(&self) -> bool {
-        self.reach.is_alone()
+        self.home.reach.is_alone()
     }
 
     fn led(&self, tenant: TenantId) -> Option<Led> {
@@ -169,7 +153,7 @@ impl Others {
             match asked.try_lock_for(LOOK) {
                 Some(asked) => break asked,
                 // Who asks has begun before that was known.
-                None if self.reach.is_unanswered() => return self.said_of(tenant),
+                None if self.home.reach.is_unanswered() => return self.said_of(tenant),
                 None => {}
             }
         };
@@ -178,7 +162,7 @@ impl Others {
         {
             return answer.led.clone();
         }
-        let found = match self.reach.is_unanswered() {
+        let found = match self.home.reach.is_unanswered() {
             true => None,
             false => match self.space.config(tenant) {
                 Ok(config) => Some(config),

@@ -17,7 +17,7 @@ use aerostat_storage::{Applier, RecoverError, Table, TenantStore};
 use aerostat_types::{CommitTs, NodeId, TableId, TenantId};
 use parking_lot::Mutex;
 
-use crate::Census;
+use crate::{Census, reach::Reach};
 
 /// A leader that is alone leads until its configuration is another one, of which it is told; no process runs for so long.
 const LEASE_MAX: Duration = Duration::from_secs(10 * 365 * 86_400);
@@ -40,6 +40,8 @@ pub(crate) struct Home {
     pub(crate) holders: Arc<dyn Holders + Send + Sync>,
     /// What is known of the cluster's nodes.
     pub(crate) census: Arc<Census>,
+    /// Which of them are reached.
+    pub(crate) reach: Reach,
 }
 
 impl Home {

@@ -40,6 +40,7 @@ const SUSPECT: Duration = Duration::from_millis(300);
 const SILENCE: Duration = Duration::from_millis(1_500);
 
 /// What is reached.
+#[derive(Clone)]
 pub(crate) struct Reach(Arc<Inner>);
 
 struct Inner {
@@ -117,6 +118,18 @@ impl Reach {
         self.0.tried(node).within(REMEMBERED).unwrap_or(true)
     }
 
+    /// The same, and it is looked at from then on.
+    pub(crate) fn looks_reached(&self, node: NodeId) -> bool {
+        let tried = self.0.tried(node);
+        if tried.within(HOLDS).is_none() {
+            let mut others = (self.0.others)().into_iter();
+            if let Some((_, peer)) = others.find(|(other, _)| *other == node) {
+                self.0.look(&tried, node, peer);
+            }
+        }
+        tried.within(REMEMBERED).unwrap_or(true)
+    }
+
     /// Whether neither another node is reached nor has what the nodes share given an answer for a while: who is the first
     /// to ask does not hear of it. Waits for nobody.
     pub(crate) fn is_alone(&self) -> bool {
@@ -171,11 +184,18 @@ impl Inner {
         for (node, peer) in (self.others)() {
             let tried = self.tried(node);
             reaches_none &= tried.within(REMEMBERED) == Some(false);
-            if tried.within(HOLDS).is_none() && tried.trying.try_lock().is_ok() {
-                self.runtime.spawn(Arc::clone(self).is_reached(node, peer));
+            if tried.within(HOLDS).is_none() {
+                self.look(&tried, node, peer);
             }
         }
         is_unanswered && reaches_none
+    }
+
+    /// Has it tried whether a node is reached, unless somebody does.
+    fn look(self: &Arc<Self>, tried: &Tried, node: NodeId, peer: Peer) {
+        if tried.trying.try_lock().is_ok() {
+            self.runtime.spawn(Arc::clone(self).is_reached(node, peer));
+        }
     }
 
     fn is_unanswered(self: &Arc<Self>) -> bool {

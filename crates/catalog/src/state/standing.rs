@@ -22,6 +22,9 @@ use crate::failure::CHANGES_HINT;
 /// How soon the end of a promotion is looked for.
 const LOOK: Duration = Duration::from_millis(10);
 
+/// A member that has not been heard for so long is one of which it is looked whether its machine is reached.
+const LOOKED_AFTER: Duration = Duration::from_millis(750);
+
 /// A member that a leader has not heard for so long may lead by now: longer than any lease.
 const SILENT_AFTER: Duration = Duration::from_millis(1_500);
 
@@ -49,10 +52,15 @@ pub struct CopyState {
     /// Whether another node is about to lead: sessions go to that.
     is_parting: AtomicBool,
     facts: Mutex<CopyFacts>,
-    /// When the one of its members was heard that has been silent for longest.
-    member_heard: Mutex<Option<Instant>>,
+    /// The one of its members that has been silent for longest, and when it was heard.
+    member_heard: Mutex<Option<(Instant, NodeId)>>,
+    reaches: Reaches,
     orders: Mutex<Orders>,
 }
+
+/// Whether nothing is known against it that the machine of a node is reached, which is looked at from then on. Waits for
+/// nobody.
+type Reaches = Box<dyn Fn(NodeId) -> bool + Send + Sync>;
 
 /// Whoever drives a copy takes orders by this.
 type Taker = Box<dyn Fn(Order) + Send + Sync>;
@@ -124,8 +132,13 @@ pub struct PeerFacts {
 }
 
 impl CopyState {
-    /// Of a copy that was opened: it leads not, and nobody may read it.
+    /// Of a copy that was opened: it leads not, and nobody may read it. Nobody knows whether other nodes are reached.
     pub fn new(me: NodeId) -> Self {
+        Self::reaching(me, Box::new(|_| false))
+    }
+
+    /// The same where that is known.
+    pub fn reaching(me: NodeId, reaches: Reaches) -> Self {
         Self {
             me,
             leads: AtomicBool::new(false),
@@ -133,6 +146,7 @@ impl CopyState {
             is_parting: AtomicBool::new(false),
             facts: Mutex::default(),
             member_heard: Mutex::default(),
+            reaches,
             orders: Mutex::default(),
         }
     }
@@ -163,7 +177,8 @@ impl CopyState {
         until.is_some_and(|until| Instant::now() < until)
     }
 
-    /// Whether this node leads, as far as it knows, and has not heard a member for so long that this one may lead by now.
+    /// Whether this node leads, as far as it knows, and has not heard a member, which it does not reach, for so long that
+    /// this one may lead by now. One whose machine says that nothing listens there does not.
     pub fn is_in_doubt(&self) -> bool {
         self.leads() && self.is_silent(SILENT_AFTER)
     }
@@ -174,10 +189,13 @@ impl CopyState {
         self.leads() && self.is_silent(CUT_OFF_AFTER)
     }
 
-    /// Whether a member has not been heard for so long. One that is heard is told of within a moment.
+    /// Whether a member is not reached, and has not been heard for so long. One that is heard is told of within a moment.
     fn is_silent(&self, long: Duration) -> bool {
-        let heard = *self.member_heard.lock();
-        heard.is_some_and(|at| at.elapsed() > long)
+        let Some((at, node)) = *self.member_heard.lock() else {
+            return false;
+        };
+        let silent = at.elapsed();
+        silent > LOOKED_AFTER && !(self.reaches)(node) && silent > long
     }
 
     /// What this node does with the database.
@@ -220,7 +238,8 @@ impl CopyState {
     /// The driver says what it knows.
     pub fn tell(&self, facts: CopyFacts) {
         let members = facts.peers.iter().filter(|peer| peer.is_member);
-        *self.member_heard.lock() = members.filter_map(|peer| peer.heard).min();
+        let heard = members.filter_map(|peer| Some((peer.heard?, peer.node)));
+        *self.member_heard.lock() = heard.min();
         *self.facts.lock() = facts;
     }
 
@@ -370,5 +389,10 @@ mod tests {
         copy.tell(told(&[(true, long)]));
         copy.set_leads(false);
         assert!(!copy.is_cut_off(), "it follows");
+        // Its machine answers: its process has ended, or is frozen, and leads nothing.
+        let reached = CopyState::reaching(NodeId(1), Box::new(|node| node == NodeId(2)));
+        reached.set_leads(true);
+        reached.tell(told(&[(true, long)]));
+        assert!(!reached.is_in_doubt() && !reached.is_cut_off());
     }
 }

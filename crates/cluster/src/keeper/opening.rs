@@ -107,7 +107,7 @@ impl Inner {
         };
         let copy = copies
             .entry(id)
-            .or_insert_with(|| Copy::new(self.identity.node));
+            .or_insert_with(|| Copy::new(self.identity.node, self.home.reach.clone()));
         copy.held.lock().ended = None;
         self.working.fetch_add(1, Ordering::AcqRel);
         let (keeper, name, entry) = (Arc::clone(self), name.to_owned(), entry.clone());
@@ -137,7 +137,7 @@ impl Inner {
         let mut copies = self.copies.lock();
         let copy = copies
             .entry(id)
-            .or_insert_with(|| Copy::new(self.identity.node));
+            .or_insert_with(|| Copy::new(self.identity.node, self.home.reach.clone()));
         copy.held.lock().ended = None;
         (Arc::clone(&copy.state), Arc::clone(&copy.held))
     }
