@@ -1,14 +1,14 @@
 //! Clients of nodes that networks have cut off from others: they are told so, while the network is cut, or go by way of
 //! another node.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tokio_postgres::{Client, NoTls};
 
 use crate::{
-    copies::{Cluster, leads, wait_for_members, wait_for_value, wait_until},
+    copies::{Cluster, connect, leads, wait_for_members, wait_for_value, wait_until},
     etcd_members::Members,
     harness::{Aerostat, refusal, sqlstate, value},
     networks::Networks,
@@ -47,7 +47,9 @@ async fn setup() -> Option<Setup> {
     admin.batch_execute("CREATE DATABASE shop").await.unwrap();
     let shop = nodes[0].connect("shop").await;
     let tables = "CREATE TABLE t (a int PRIMARY KEY); INSERT INTO t VALUES (0);
-                  CREATE TABLE plain (n int); INSERT INTO plain VALUES (0)";
+                  CREATE TABLE plain (n int); INSERT INTO plain VALUES (0);
+                  CREATE TABLE serial (a serial, b int); CREATE ROLE ann LOGIN;
+                  GRANT ALL ON t TO ann";
     shop.batch_execute(tables).await.unwrap();
     let two = "SELECT members FROM aerostat.cluster_databases WHERE name = 'shop'";
     let found = "SELECT count(*) FROM aerostat.cluster_databases WHERE name = 'shop' AND members LIKE '%, %'";
@@ -76,22 +78,6 @@ async fn setup() -> Option<Setup> {
 impl Setup {
     async fn connect(&self, node: usize) -> Client {
         self.nodes[node].connect("shop").await
-    }
-
-    /// As soon as the node has found out that its network is whole again.
-    async fn connect_again(&self, node: usize) -> Client {
-        let config = self.nodes[node].config("shop");
-        let begun = Instant::now();
-        loop {
-            match config.connect(NoTls).await {
-                Ok((client, connection)) => {
-                    tokio::spawn(connection);
-                    return client;
-                }
-                Err(error) => assert!(begun.elapsed() < PATIENCE, "{error:?}"),
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
     }
 }
 
@@ -138,6 +124,14 @@ async fn whoever_is_at_a_node_that_is_cut_off_is_told() {
         "INSERT INTO t VALUES (3)",
         "UPDATE t SET a = 4",
         "CREATE TABLE u (a int)",
+        "CREATE INDEX ON plain (n)",
+        "ALTER TABLE plain ADD COLUMN m int",
+        "TRUNCATE t",
+        "COPY t FROM STDIN",
+        "INSERT INTO serial (b) SELECT a FROM t",
+        "EXPLAIN ANALYZE DELETE FROM t",
+        "MERGE INTO t USING plain ON t.a = plain.n WHEN MATCHED THEN DELETE",
+        "WITH gone AS (DELETE FROM t RETURNING a) SELECT * FROM gone",
         "SELECT a FROM t FOR UPDATE",
     ] {
         assert_eq!(sqlstate(&resting, sql).await, "25006", "{sql}");
@@ -160,7 +154,7 @@ async fn whoever_is_at_a_node_that_is_cut_off_is_told() {
     wait_until("the other one leads", || {
         !leads(all[0], "shop") && leads(all[1], "shop")
     });
-    let back = setup.connect_again(setup.leader).await;
+    let back = connect(&setup.nodes[setup.leader], "shop").await;
     let found = value(&back, "SELECT string_agg(a::text, ' ' ORDER BY a) FROM t").await;
     // What was not known may have come to pass.
     let lost = found.split(' ').filter(|a| !["1", "2"].contains(a));
@@ -168,14 +162,14 @@ async fn whoever_is_at_a_node_that_is_cut_off_is_told() {
 
     // One that has no copy, and whose clients' sessions are elsewhere.
     let third = setup.third;
-    let waiting = setup.connect_again(third).await;
+    let waiting = connect(&setup.nodes[third], "shop").await;
     networks.cut(third);
     let waiting = told(waiting, "INSERT INTO t VALUES (6)");
     let arriving = setup.nodes[third].config("shop");
     assert_eq!(refusal(&arriving).await, "57P03");
     assert_eq!(state_of(waiting).await, "08007");
     networks.heal(third);
-    let healed = setup.connect_again(third).await;
+    let healed = connect(&setup.nodes[third], "shop").await;
     healed
         .batch_execute("INSERT INTO t VALUES (7)")
         .await
