@@ -271,21 +271,15 @@ impl Census {
     pub(crate) fn others(&self, than: NodeId) -> Vec<(NodeId, Peer)> {
         self.nodes(|all| {
             let others = all.nodes.iter().filter(|(_, entry)| entry.id != than);
-            let peers = others.map(|(name, entry)| {
-                let (name, address) = (name.clone(), entry.address);
-                (entry.id, Peer { name, address })
-            });
-            peers.collect()
+            others
+                .map(|(name, entry)| (entry.id, peer(name, entry)))
+                .collect()
         })
     }
 
-    fn peer(&self, node: NodeId) -> Option<Peer> {
-        self.nodes(|all| {
-            all.node(node).map(|(name, entry)| Peer {
-                name: name.clone(),
-                address: entry.address,
-            })
-        })
+    /// Where a node is.
+    pub(crate) fn peer(&self, node: NodeId) -> Option<Peer> {
+        self.nodes(|all| all.node(node).map(|(name, entry)| peer(name, entry)))
     }
 
     /// Reads the list of nodes again.
@@ -723,6 +717,13 @@ struct Said<'a> {
     is_up: bool,
     /// It runs, and its process of now has everything.
     is_current: bool,
+}
+
+fn peer(name: &str, entry: &NodeEntry) -> Peer {
+    Peer {
+        name: name.to_owned(),
+        address: entry.address,
+    }
 }
 
 /// 0 of nothing, which the library's sum is −0 of.

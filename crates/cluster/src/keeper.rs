@@ -218,11 +218,7 @@ impl Cluster {
         };
         let token = space.token()?;
         let peers = census.peers(transport);
-        let reach = {
-            let (me, census) = (identity.node, Arc::clone(&census));
-            let others = move || census.others(me);
-            Reach::new(space.clone(), runtime.clone(), others)
-        };
+        let reach = Reach::new(space.clone(), runtime.clone(), Arc::clone(&census));
         let inner = Arc::new(Inner {
             home: Arc::new(Home {
                 node,
@@ -326,7 +322,6 @@ impl Cluster {
             (me, inner.peers.clone()),
             inner.token.clone(),
             Arc::clone(&inner.home),
-            inner.space.clone(),
             inner.runtime.clone(),
         )
     }

@@ -16,14 +16,13 @@ use aerostat_types::TenantId;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
-use crate::{Space, owner::Home};
+use crate::owner::Home;
 
 /// How a node of a cluster reaches the others.
 pub struct Others {
     greeting: Greeting,
     peers: Peers,
     home: Arc<Home>,
-    space: Space,
     /// Of databases that have no copy here.
     asked: Mutex<HashMap<TenantId, Arc<Asked>>>,
     runtime: Handle,
@@ -64,7 +63,6 @@ impl Others {
         (me, peers): (Member, Peers),
         token: Vec<u8>,
         home: Arc<Home>,
-        space: Space,
         runtime: Handle,
     ) -> Others {
         Others {
@@ -79,7 +77,6 @@ impl Others {
             },
             peers,
             home,
-            space,
             asked: Mutex::default(),
             runtime,
         }
@@ -113,18 +110,15 @@ impl Others {
 
     /// The other nodes that are taken to run.
     pub fn up(&self) -> Vec<NodeId> {
-        let me = self.greeting.from.node;
-        let all: Vec<NodeId> = self.home.census.nodes(|all| {
-            let ids = all.nodes.values().map(|entry| entry.id);
-            ids.filter(|id| *id != me).collect()
-        });
-        all.into_iter().filter(|id| self.is_up(*id)).collect()
+        let others = self.home.census.others(self.greeting.from.node);
+        let ids = others.into_iter().map(|(id, _)| id);
+        ids.filter(|id| self.is_up(*id)).collect()
     }
 
     /// Whether a node is reached at the moment, whatever it does. Waits for that, for about a second; many who ask at a time
     /// wait for one answer.
     pub fn is_reached(&self, node: NodeId) -> impl Future<Output = bool> + Send + 'static {
-        self.home.reach.is_reached(node, (self.peers.address)(node))
+        self.home.reach.is_reached(node)
     }
 
     /// Whether nothing is known against it that a node is reached. Waits for nobody.
@@ -162,15 +156,15 @@ impl Others {
         {
             return answer.led.clone();
         }
-        let found = match self.home.reach.is_unanswered() {
+        let reach = &self.home.reach;
+        let found = match reach.is_unanswered() {
             true => None,
-            false => match self.space.config(tenant) {
-                Ok(config) => Some(config),
-                Err(error) => {
-                    tracing::debug!(%tenant, %error, "who leads a database is not known");
-                    None
-                }
-            },
+            false => reach
+                .ask(|space| space.config(tenant))
+                .inspect_err(
+                    |error| tracing::debug!(%tenant, %error, "who leads a database is not known"),
+                )
+                .ok(),
         };
         let (known, led) = match found {
             Some(config) => {

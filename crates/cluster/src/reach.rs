@@ -14,7 +14,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use crate::Space;
+use crate::{Census, Space, SpaceError};
 
 /// How long a machine may take to take a connection: longer than it takes until a first packet that was lost is sent again.
 const CONNECT_MAX: Duration = Duration::from_millis(1_200);
@@ -47,8 +47,7 @@ struct Inner {
     nodes: Mutex<HashMap<NodeId, Arc<Tried>>>,
     asked: Mutex<Asked>,
     space: Space,
-    /// The other nodes.
-    others: Box<dyn Fn() -> Vec<(NodeId, Peer)> + Send + Sync>,
+    census: Arc<Census>,
     runtime: Handle,
 }
 
@@ -82,30 +81,22 @@ struct Asked {
 }
 
 impl Reach {
-    pub(crate) fn new(
-        space: Space,
-        runtime: Handle,
-        others: impl Fn() -> Vec<(NodeId, Peer)> + Send + Sync + 'static,
-    ) -> Reach {
+    pub(crate) fn new(space: Space, runtime: Handle, census: Arc<Census>) -> Reach {
         Reach(Arc::new(Inner {
             nodes: Mutex::default(),
             asked: Mutex::default(),
             space,
-            others: Box::new(others),
+            census,
             runtime,
         }))
     }
 
     /// Whether a node's machine takes connections, or says that nothing listens there: no frozen process is taken for a
     /// network that is cut, nor anything that is wrong on this machine.
-    pub(crate) fn is_reached(
-        &self,
-        node: NodeId,
-        peer: Option<Peer>,
-    ) -> impl Future<Output = bool> + Send + 'static {
+    pub(crate) fn is_reached(&self, node: NodeId) -> impl Future<Output = bool> + Send + 'static {
         let inner = Arc::clone(&self.0);
         async move {
-            match peer {
+            match inner.census.peer(node) {
                 Some(peer) => inner.is_reached(node, peer).await,
                 // It is not known where it is.
                 None => true,
@@ -121,11 +112,10 @@ impl Reach {
     /// The same, and it is looked at from then on.
     pub(crate) fn looks_reached(&self, node: NodeId) -> bool {
         let tried = self.0.tried(node);
-        if tried.within(HOLDS).is_none() {
-            let mut others = (self.0.others)().into_iter();
-            if let Some((_, peer)) = others.find(|(other, _)| *other == node) {
-                self.0.look(&tried, node, peer);
-            }
+        if tried.within(HOLDS).is_none()
+            && let Some(peer) = self.0.census.peer(node)
+        {
+            self.0.look(&tried, node, peer);
         }
         tried.within(REMEMBERED).unwrap_or(true)
     }
@@ -136,9 +126,21 @@ impl Reach {
         self.0.is_alone()
     }
 
-    /// Whether what the nodes share has given no answer for a while, in the same way.
+    /// Whether what the nodes share owes somebody an answer for a while. It is asked again from then on.
     pub(crate) fn is_unanswered(&self) -> bool {
-        self.0.is_unanswered()
+        let is_owed = self.0.asked.lock().silent.is_some();
+        is_owed && self.0.is_silent()
+    }
+
+    /// Asks what the nodes share. Waits for the answer, which counts for everybody.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(crate) fn ask<T>(
+        &self,
+        question: impl FnOnce(&Space) -> Result<T, SpaceError>,
+    ) -> Result<T, SpaceError> {
+        self.0.ask(question)
     }
 }
 
@@ -179,16 +181,16 @@ impl Inner {
     }
 
     fn is_alone(self: &Arc<Self>) -> bool {
-        let is_unanswered = self.is_unanswered();
+        let is_silent = self.is_silent();
         let mut reaches_none = true;
-        for (node, peer) in (self.others)() {
+        for (node, peer) in self.census.others(self.census.me()) {
             let tried = self.tried(node);
             reaches_none &= tried.within(REMEMBERED) == Some(false);
             if tried.within(HOLDS).is_none() {
                 self.look(&tried, node, peer);
             }
         }
-        is_unanswered && reaches_none
+        is_silent && reaches_none
     }
 
     /// Has it tried whether a node is reached, unless somebody does.
@@ -198,21 +200,30 @@ impl Inner {
         }
     }
 
-    fn is_unanswered(self: &Arc<Self>) -> bool {
+    fn ask<T>(
+        &self,
+        question: impl FnOnce(&Space) -> Result<T, SpaceError>,
+    ) -> Result<T, SpaceError> {
+        self.asked.lock().silent.get_or_insert_with(Instant::now);
+        let answer = question(&self.space);
+        if answer.is_ok() {
+            self.asked.lock().silent = None;
+        }
+        answer
+    }
+
+    /// Asks what the nodes share, and does not wait for that; whether it has given no answer for a while.
+    fn is_silent(self: &Arc<Self>) -> bool {
         let mut asked = self.asked.lock();
         let is_due = asked.last.is_none_or(|at| at.elapsed() >= ASKS_EVERY);
         if is_due && asked.waiting < ASKS_MAX {
             asked.waiting += 1;
             asked.last = Some(Instant::now());
-            asked.silent.get_or_insert_with(Instant::now);
             let inner = Arc::clone(self);
             self.runtime.spawn_blocking(move || {
-                let answer = inner.space.is_there();
-                let mut asked = inner.asked.lock();
-                asked.waiting -= 1;
-                if answer.is_ok() {
-                    asked.silent = None;
-                }
+                // How it went is known by all who ask.
+                let _ = inner.ask(Space::is_there);
+                inner.asked.lock().waiting -= 1;
             });
         }
         asked.silent.is_some_and(|since| since.elapsed() >= SILENCE)

@@ -125,8 +125,7 @@ impl<B: Backend> Route<'_, B> {
                 (_, None) => return (Way::Here, None),
                 (Target::Closed, _) if begun.elapsed() >= REACH_MAX => return (Way::Here, None),
                 (Target::Closed | Target::Unknown, Some(others)) => {
-                    let is_alone = others.is_alone() && begun.elapsed() >= ALONE;
-                    if is_alone && reads != Reads::Here {
+                    if reads != Reads::Here && is_alone(&*others, begun) {
                         return (Way::Nowhere(self.cut_off()), None);
                     }
                     unreached.clear();
@@ -344,10 +343,18 @@ impl<B: Backend> Route<'_, B> {
     }
 }
 
-/// Waits until nobody is reached who would know of another leader, for a client that waits since it has begun to.
+/// Whether nobody is reached who would know of another leader, for a client that waits since it has begun to.
+fn is_alone(others: &dyn OtherNodes, begun: Instant) -> bool {
+    others.is_alone() && begun.elapsed() >= ALONE
+}
+
+/// Waits until that is so. Where an answer comes at once nobody is asked for this.
 async fn alone(others: &dyn OtherNodes, begun: Instant) {
-    while !others.is_alone() || begun.elapsed() < ALONE {
-        sleep(LOOK / 4).await;
+    loop {
+        sleep(AGAIN).await;
+        if is_alone(others, begun) {
+            return;
+        }
     }
 }
 
