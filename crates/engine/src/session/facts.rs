@@ -136,6 +136,14 @@ impl Facts for SessionFacts {
         if self.is_on_copy {
             return Err(refused_change(self.following(), function));
         }
+        if let Some(copy) = self
+            .database
+            .copy
+            .as_deref()
+            .filter(|copy| copy.is_cut_off())
+        {
+            return Err(copy.cut_off(function));
+        }
         match self.read_only {
             true => Err(read_only(function)),
             false => Ok(()),

@@ -12,6 +12,7 @@ use crate::{
     etcd_members::Members,
     harness::{Aerostat, refusal, sqlstate, value},
     networks::Networks,
+    routing::end_of,
 };
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
@@ -127,6 +128,8 @@ async fn whoever_is_at_a_node_that_is_cut_off_is_told() {
         "CREATE INDEX ON plain (n)",
         "ALTER TABLE plain ADD COLUMN m int",
         "TRUNCATE t",
+        "SELECT nextval('serial_a_seq')",
+        "SELECT setval('serial_a_seq', 7)",
         "COPY t FROM STDIN",
         "INSERT INTO serial (b) SELECT a FROM t",
         "EXPLAIN ANALYZE DELETE FROM t",
@@ -232,4 +235,61 @@ async fn sessions_go_by_way_of_a_node_that_reaches_the_leader() {
         value(&client, "SELECT count(*) FROM t WHERE a = 100").await,
         "1"
     );
+}
+
+/// Sessions by way of another node have the rights and limits of their roles, are told when that node stops, and end up at
+/// the node that their clients have come to where that leads.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_way_round_is_as_good_as_the_straight_one() {
+    let Some(mut setup) = setup().await else {
+        return;
+    };
+    let (leader, follower, third) = (setup.leader, setup.follower, setup.third);
+    let admin = setup.connect(leader).await;
+    let roles = "ALTER ROLE ann CONNECTION LIMIT 1; CREATE ROLE bob;
+                 CREATE ROLE eve LOGIN; REVOKE CONNECT ON DATABASE shop FROM PUBLIC;
+                 GRANT CONNECT ON DATABASE shop TO ann";
+    admin.batch_execute(roles).await.unwrap();
+    // Those that have no copy have the rights by now.
+    let as_role = |setup: &Setup, role: &str| {
+        let mut config = setup.nodes[third].config("shop");
+        config.user(role);
+        config
+    };
+    let cut: [std::net::IpAddr; 1] = [setup.networks.node(leader).into()];
+    setup.networks.cut_from(third, &cut);
+    let (ann, connection) = as_role(&setup, "ann").connect(NoTls).await.unwrap();
+    let ended = tokio::spawn(end_of(connection));
+    assert_eq!(value(&ann, "SELECT current_user").await, "ann");
+    assert_eq!(
+        sqlstate(&ann, "INSERT INTO plain VALUES (1)").await,
+        "42501"
+    );
+    ann.batch_execute("INSERT INTO t VALUES (1000)")
+        .await
+        .unwrap();
+    // A second is one too many, and the first stays.
+    assert_eq!(refusal(&as_role(&setup, "ann")).await, "53300");
+    assert_eq!(refusal(&as_role(&setup, "bob")).await, "28000");
+    assert_eq!(refusal(&as_role(&setup, "eve")).await, "42501");
+    assert_eq!(refusal(&setup.nodes[third].config("nosuch")).await, "3D000");
+    assert_eq!(
+        value(&ann, "SELECT count(*) FROM t WHERE a = 1000").await,
+        "1"
+    );
+    // Much comes and goes that way, and a client that does not read holds up no other.
+    let lazy = setup.connect(third).await;
+    let rows = "SELECT repeat('x', 1000) FROM generate_series(1, 200000)";
+    let stream = lazy.query_raw(rows, Vec::<i32>::new()).await.unwrap();
+    let many = "INSERT INTO t SELECT g FROM generate_series(2000, 101999) g";
+    ann.batch_execute(many).await.unwrap();
+    assert_eq!(value(&ann, "SELECT count(*) FROM t").await, "100002");
+    drop((stream, lazy));
+    // The node on the way stops: whoever comes by it is told, and another session begins once there is a way.
+    setup.nodes[follower].signal("TERM");
+    setup.nodes[follower].wait();
+    assert_eq!(ended.await.unwrap(), "57P01");
+    setup.networks.heal_from(third, &cut);
+    let after = connect(&setup.nodes[third], "shop").await;
+    assert_eq!(value(&after, "SELECT count(*) FROM t").await, "100002");
 }

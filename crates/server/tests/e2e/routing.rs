@@ -36,7 +36,9 @@ async fn connect_here(node: &Aerostat, database: &str) -> Client {
 }
 
 /// How a session ended, as its client is told.
-async fn end_of(connection: impl Future<Output = Result<(), tokio_postgres::Error>>) -> String {
+pub(crate) async fn end_of(
+    connection: impl Future<Output = Result<(), tokio_postgres::Error>>,
+) -> String {
     let ended = tokio::time::timeout(PATIENCE, connection).await;
     match ended.expect("the connection ends") {
         Ok(()) => "closed".to_owned(),
